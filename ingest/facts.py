@@ -1,0 +1,209 @@
+"""Facts with origin: what is given by hand, stands beside the log, or follows from its numbers.
+
+    flag > sidecar > log > companion file > registry > inferred
+
+Of two facts of one kind of origin the later holds. All are kept, so that a disagreement shows.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from ingest.errors import FactError
+from ingest.log_format import LogFormat
+from ingest.parse import Launch
+from ingest.schema import FACT_NAMES, FactName
+
+ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
+SIDECAR: Final = "facts.toml"
+LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
+
+Fact = dict[str, Any]
+
+
+def from_flags(assignments: Iterable[str]) -> list[Fact]:
+    """Facts of `NAME=VALUE` words as `--set` takes them.
+
+    Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
+    """
+    facts = []
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise FactError(f"--set {assignment}: write NAME=VALUE, for example gpus=8.")
+        facts.append(_fact(name.strip(), value.strip(), "flag", Path.cwd(), "--set"))
+    return facts
+
+
+def from_sidecars(log: Path) -> list[Fact]:
+    """Facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`, which holds."""
+    found = []
+    for path in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+        if path.is_file():
+            found += from_toml(path)
+    return found
+
+
+def from_toml(path: Path) -> list[Fact]:
+    """Facts of a TOML file of `name = value` lines. Raises FactError."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FactError(f"{path}: not a facts file: {error}.") from error
+    origin = f"sidecar:{path.name}"
+    return [
+        _fact(name, _toml_text(value), origin, path.parent, str(path))
+        for name, value in values.items()
+    ]
+
+
+def from_companions(log: Path) -> list[Fact]:
+    """Facts of the files that a framework leaves beside its log."""
+    folder, facts = log.parent, []
+    for name, read in _COMPANIONS.items():
+        path = folder / name
+        if path.is_file() and path.stat().st_size <= LARGEST_COMPANION_BYTES:
+            facts += [
+                _fact(fact, value, f"companion:{name}", folder, str(path))
+                for fact, value in read(path).items()
+            ]
+    return facts
+
+
+def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
+    """What the format implies, and what follows from the numbers of the steps."""
+    facts = [
+        {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
+        for name, (value, why) in log_format.implies.items()
+    ]
+    return facts + _gpus_from_rates(launch.rows) + _gpus_from_ranks(log_format, launch.rows)
+
+
+def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
+    counts = {
+        round(row["logged_samples_per_second"] * row["sequence_length"] / row["logged_tgs"])
+        for row in rows
+        if row.get("logged_samples_per_second")
+        and row.get("sequence_length")
+        and row.get("logged_tgs")
+    }
+    if len(counts) != 1:
+        return []
+    why = "inferred: samples/s x tokens per sample / tgs, the same on every line"
+    return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
+
+
+def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
+    """XTuner v1 merges all ranks into stderr, each with its global rank."""
+    ranks = {int(row["rank"]) for row in rows if row["rank"] is not None}
+    if log_format.name != "xtuner-v1" or not ranks or ranks != set(range(len(ranks))):
+        return []
+    why = f"inferred: {len(ranks)} ranks print step lines"
+    return [{"name": "gpus", "value": str(len(ranks)), "origin": why, "line": None}]
+
+
+def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
+    known = FACT_NAMES.get(name)
+    if known is None:
+        near = get_close_matches(name, FACT_NAMES, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise FactError(f"{where}: no fact is called {name!r}.{hint}")
+    if known.kind == "json" and not text.startswith("{"):
+        text = _json_file(folder / text, where)
+    _check(name, known, text, where)
+    return {"name": name, "value": text, "origin": origin, "line": None}
+
+
+def _check(name: str, known: FactName, text: str, where: str) -> None:
+    try:
+        value = float(text) if known.kind in ("int", "float") else None
+    except ValueError as error:
+        raise FactError(f"{where}: {name}={text!r} is not a number [{known.unit}].") from error
+    if value is not None and not 0 <= value < float("inf"):
+        raise FactError(f"{where}: {name}={text} is impossible [{known.unit}].")
+    if known.kind == "int" and value is not None and value != int(value):
+        raise FactError(f"{where}: {name}={text} is not a whole number [{known.unit}].")
+    if known.kind == "bool" and text.lower() not in ("true", "false"):
+        raise FactError(f"{where}: {name}={text!r}: write true or false.")
+    if known.choices and text not in known.choices:
+        raise FactError(f"{where}: {name}={text!r}: one of {', '.join(known.choices)}.")
+
+
+def _toml_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def _json_file(path: Path, where: str) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
+    if not isinstance(values, dict):
+        raise FactError(f"{where}: {path} holds no JSON object.")
+    return json.dumps(values)
+
+
+def _model_config(path: Path) -> dict[str, str]:
+    """A Hugging Face config.json; other files of that name say nothing of a model."""
+    values = _json_object(path)
+    return {"model_config": json.dumps(values)} if "model_type" in values else {}
+
+
+def _deepspeed_config(path: Path) -> dict[str, str]:
+    """ds_config.json: batch sizes and precision, where they are numbers and not "auto"."""
+    values = _json_object(path)
+    names = {
+        "train_batch_size": "global_batch_size",
+        "train_micro_batch_size_per_gpu": "micro_batch_size",
+        "gradient_accumulation_steps": "gradient_accumulation",
+    }
+    facts = {fact: str(values[key]) for key, fact in names.items() if _is_int(values.get(key))}
+    for key, precision in (("bf16", "bf16"), ("fp16", "fp16")):
+        section = values.get(key)
+        if isinstance(section, dict) and section.get("enabled") is True:
+            facts["precision"] = precision
+    return facts
+
+
+def _wandb_config(path: Path) -> dict[str, str]:
+    """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}
+    if not isinstance(values, dict):
+        return {}
+    pairs = ((k, v["value"]) for k, v in values.items() if isinstance(v, dict) and "value" in v)
+    return {k: _toml_text(v) for k, v in pairs if k in ("seq_len", "micro_batch_size")}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _json_object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+_COMPANIONS: Final = {
+    "config.json": _model_config,
+    "ds_config.json": _deepspeed_config,
+    "config.yaml": _wandb_config,
+}

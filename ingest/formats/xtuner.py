@@ -1,0 +1,278 @@
+"""XTuner 0.1 and 0.2 (the legacy engine): the text log of mmengine, with or without ThroughputHook.
+
+One `Iter` is one micro-step. `time`, `data_time` and `loss` are means over the last iterations
+(ten, unless log_processor.window_size says otherwise); `tflops` and `tokens_per_sec` are the last
+iteration's alone, so they are kept as claims and never averaged into a rate of ours.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ingest.log_format import MIB, Block, EventLine, FactLine, LogFormat, StepLine
+
+LOG_PROCESSOR: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
+CONFIG: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
+
+
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """The step of an `Epoch(train) [e][i/n]` line counts on over the epochs."""
+    if "epoch" in printed and printed["kind"] == "Epoch":
+        row["step"] += (int(printed["epoch"]) - 1) * int(printed["total"])
+
+
+def _environment(lines: Sequence[str]) -> dict[str, str]:
+    """Device, world size and versions of the `System environment` block."""
+    facts: dict[str, str] = {}
+    names = {"GPU number": "gpus", "PyTorch": "torch", "NVCC": "cuda"}
+    for line in lines:
+        key, _, value = line.strip().partition(": ")
+        if re.fullmatch(r"GPU [\d,]+", key):
+            facts["accelerator"] = value
+        elif key in names and value:
+            facts[names[key]] = value
+    return facts
+
+
+def _config(lines: Sequence[str]) -> dict[str, str]:
+    """Facts of the dumped config: parsed as text, never executed."""
+    config: dict[str, Any] = {}
+    for statement in _statements(lines):
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            config[statement.targets[0].id] = _literal(statement.value)
+    found = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
+    facts = {name: str(value) for name, value in found.items() if value is not None}
+    return facts | _derived(config)
+
+
+def _statements(lines: Sequence[str]) -> list[ast.stmt]:
+    """What parses of the dump; a dump that is cut off loses its last statement only."""
+    text = list(lines)
+    while text:
+        try:
+            return ast.parse("\n".join(text)).body
+        except SyntaxError as error:
+            text = text[: min((error.lineno or len(text)) - 1, len(text) - 1)]
+        except (ValueError, RecursionError, MemoryError):
+            return []
+    return []
+
+
+def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config holds anything
+    """Python literals, `dict(a=1)` as a dict; any other expression as None."""
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            return {k.arg: _literal(k.value) for k in keywords if k.arg}
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {_literal(k): _literal(v) for k, v in pairs if isinstance(k, ast.Constant)}
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_literal(item) for item in items]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            return -value
+        case _:
+            return None
+
+
+# Nested values come first: --cfg-options changes them and leaves the top-level names behind.
+CONFIG_PATHS: Final[dict[str, tuple[str, ...]]] = {
+    "model": (
+        "model.llm.pretrained_model_name_or_path",
+        "model.llm.model_path",
+        "model.pretrained_model_name_or_path",
+        "pretrained_model_name_or_path",
+        "llm_name_or_path",
+        "model_path",
+        "path",
+    ),
+    "seq_len": ("train_dataloader.dataset.max_length", "train_dataset.max_length", "max_length"),
+    "packed": (
+        "train_dataloader.dataset.pack_to_max_length",
+        "train_dataset.pack_to_max_length",
+        "pack_to_max_length",
+    ),
+    "document_mask": (
+        "model.use_varlen_attn",
+        "train_dataloader.dataset.use_varlen_attn",
+        "use_varlen_attn",
+    ),
+    "micro_batch_size": ("train_dataloader.batch_size", "batch_size"),
+    "gradient_accumulation": (
+        "strategy.gradient_accumulation_steps",
+        "optim_wrapper.accumulative_counts",
+        "accumulative_counts",
+    ),
+    "context_parallel": ("strategy.sequence_parallel_size", "sequence_parallel_size"),
+    "zero_stage": ("strategy.config.zero_optimization.stage",),
+    "log_interval": ("default_hooks.logger.interval",),
+    "average_window": ("log_processor.window_size",),
+    "total_steps": ("train_cfg.max_iters",),
+    "optimizer": ("optim_wrapper.optimizer.type",),
+}
+
+
+def _get(config: Any, path: str) -> Any:  # noqa: ANN401 - a config holds anything
+    for key in path.split("."):
+        if not isinstance(config, dict):
+            return None
+        config = config.get(key)
+    return config
+
+
+def _first(config: dict[str, Any], paths: Sequence[str]) -> Any:  # noqa: ANN401
+    for path in paths:
+        value = _get(config, path)
+        if isinstance(value, (int, float, str)) and value != "auto":
+            return value
+    return None
+
+
+def _derived(config: dict[str, Any]) -> dict[str, str]:
+    """What follows from the config by XTuner's own rules."""
+    facts: dict[str, str] = {}
+    if "model" in config:
+        facts.update(_trainable(config["model"]))
+        recompute = _get(config, "model.use_activation_checkpointing")
+        facts["recompute"] = "none" if recompute is False else "full"
+    if _get(config, "strategy.config.bf16.enabled"):
+        facts["precision"] = "bf16"
+    elif _get(config, "strategy.config.fp16.enabled"):
+        facts["precision"] = "fp16"
+    elif dtype := _get(config, "optim_wrapper.dtype"):
+        facts["precision"] = {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype), str(dtype))
+    elif str(_get(config, "optim_wrapper.type")).endswith(".OptimWrapper"):
+        facts["precision"] = "fp32"
+    return facts
+
+
+def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
+    """LoRA on the language model, frozen, or all of it."""
+    lora = _get(model, "lora") or _get(model, "llm_lora")
+    if isinstance(lora, dict):
+        targets = lora.get("target_modules") or ["all-linear"]
+        names = targets if isinstance(targets, list) else [targets]
+        facts = {"trainable": "lora", "lora_targets": ",".join(map(str, names))}
+        return facts | ({"lora_rank": str(lora["r"])} if "r" in lora else {})
+    return {"trainable": "frozen" if _get(model, "freeze_llm") else "full"}
+
+
+def _year(groups: Mapping[str, str]) -> dict[str, str]:
+    return {"started_year": groups["year"]}
+
+
+XTUNER: Final = LogFormat(
+    name="xtuner",
+    framework="xtuner",
+    versions="0.1.0 … 0.2.0 (mmengine)",
+    signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] +.*\btime: ",
+    looks_like_step=r"(?:Iter|Epoch)\(train\)",
+    clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
+    launch=r"System environment:",
+    evidence=("elapsed", "stamp"),
+    step_unit="micro_step",
+    elapsed_covers="last_10",
+    rate_covers="step",
+    complete=_complete,
+    steps=(
+        StepLine(
+            anchor="(train)",
+            regex=r"(?P<kind>Iter|Epoch)\(train\) +(?:\[ *(?P<epoch>\d+)\])?"
+            r"\[ *(?P<step>\d+)/(?P<total>\d+)\] +(?P<pairs>\S.*)",
+            pair=r"(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+            r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)",
+            columns={
+                "epoch": "epoch",
+                "step": "step",
+                "lr": "learning_rate",
+                "time": "elapsed_s",
+                "data_time": "data_s",
+                "memory": ("peak_memory_bytes", MIB),
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "tflops": "logged_tflops",
+                "tokens_per_sec": "logged_tgs",
+                "num_tokens": "rank_slots",
+            },
+            example="2026/11/20 15:28:43 - mmengine - INFO - Iter(train) [10/60]  lr: 1.0000e-03  "
+            "eta: 0:00:03  time: 0.0664  data_time: 0.0018  grad_norm: 2.6897  loss: 6.6737  "
+            "tflops: 0.0556  tokens_per_sec: 8313.8805",
+            printed_by=LOG_PROCESSOR,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor="Saving checkpoint at",
+            regex=r"Saving checkpoint at (?P<step>\d+) (?:iterations|epochs)",
+            kind="checkpoint",
+            example="2026/11/20 15:28:47 - mmengine - INFO - Saving checkpoint at 60 iterations",
+            printed_by="open-mmlab/mmengine/mmengine/hooks/checkpoint_hook.py@v0.10.7",
+            composed=True,
+        ),
+        EventLine(
+            anchor="EvaluateChatHook",
+            regex=r"after_train_iter in EvaluateChatHook",
+            kind="evaluation",
+            example="2026/11/20 15:28:47 - mmengine - INFO - after_train_iter in EvaluateChatHook.",
+            printed_by="InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0",
+            composed=True,
+        ),
+        EventLine(
+            anchor="(val)",
+            regex=r"(?:Iter|Epoch)\(val\)",
+            kind="evaluation",
+            example="2026/11/20 15:28:47 - mmengine - INFO - Iter(val) [10/10]  time: 0.1",
+            printed_by=LOG_PROCESSOR,
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor="Exp name: ",
+            regex=r"Exp name: \S+_(?P<year>20\d\d)\d{4}_\d{6}\b",
+            read=_year,
+            example="2026/11/20 15:28:47 - mmengine - INFO - Exp name: cfg_20261120_152842",
+            printed_by="open-mmlab/mmengine/mmengine/hooks/logger_hook.py@v0.10.7",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Num train samples",
+            regex=r"Num train samples (?P<total_samples>\d+)",
+            example="2026/11/20 15:28:43 - mmengine - INFO - Num train samples 120",
+            printed_by="InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0",
+            composed=True,
+        ),
+    ),
+    blocks=(
+        Block(
+            start=r"^System environment:",
+            end=r"^-{20,}$",
+            read=_environment,
+            example=(
+                "System environment:",
+                "    sys.platform: linux",
+                "    GPU 0,1: NVIDIA A100-SXM4-80GB",
+                "    GPU number: 2",
+                "-" * 60,
+            ),
+            printed_by=CONFIG,
+        ),
+        Block(
+            start=r"mmengine - INFO - Config:\s*$",
+            end=r" - mmengine - (?:\S*)(?:INFO|WARNING|ERROR)",
+            read=_config,
+            example=(
+                "2026/11/20 15:28:42 - mmengine - INFO - Config:",
+                "max_length = 256",
+                "model = dict(use_activation_checkpointing=False, use_varlen_attn=False)",
+                "2026/11/20 15:28:42 - mmengine - WARNING - Failed to search registry",
+            ),
+            printed_by=CONFIG,
+        ),
+    ),
+)
+

@@ -1,0 +1,238 @@
+"""From paths to the rows of all tables: finds the files, reads each once, collects its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from ingest import facts as given
+from ingest.errors import FairmfuError, UnreadableSourceError
+from ingest.facts import Fact
+from ingest.log_format import LogFormat
+from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
+from ingest.reader import STDIN, Source, content_hash
+from ingest.registry import FORMATS, detect
+from ingest.schema import frame_schema
+from ingest.store import Store, Tables
+
+GENERIC_NAMES: Final = frozenset({"run", "log", "train", "stdout", "stderr", "out", "console"})
+NOT_LOGS: Final = frozenset(
+    {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
+    | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
+)
+"""Endings that a folder's walk passes over; a file named on the command line is always read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one path: read, known already, or failed with the reason."""
+
+    path: Path
+    status: str
+    message: str
+    log_format: str = ""
+    step_lines: int = 0
+    unread_lines: int = 0
+    other_lines: int = 0
+
+
+def find_logs(paths: Iterable[Path]) -> Iterator[Path]:
+    """The files of `paths`; folders are walked, hidden files and other kinds passed over.
+
+    Raises UnreadableSourceError for a path that is not there, or a folder without a log.
+    """
+    for path in paths:
+        if path == STDIN or path.is_file():
+            yield path
+        elif path.is_dir():
+            found = [p for p in sorted(path.rglob("*")) if p.is_file() and _may_be_log(p, path)]
+            if not found:
+                raise UnreadableSourceError(f"{path}: the folder holds no log file.")
+            yield from found
+        else:
+            raise UnreadableSourceError(f"{path}: no such file or folder.")
+
+
+def _may_be_log(path: Path, folder: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    hidden = any(part.startswith(".") for part in parts)
+    return not hidden and path.suffix.lower() not in NOT_LOGS and "tfevents" not in path.name
+
+
+def read_source(
+    path: Path, *, extra: Sequence[Fact] = (), formats: tuple[LogFormat, ...] = FORMATS
+) -> Tables:
+    """All rows of one log file, with its facts. Raises FairmfuError."""
+    lines: Iterable[Any]
+    if path == STDIN:
+        source = Source(path)
+        lines = list(source.lines())  # a pipe can't be read twice
+        primary, companions = detect(path, lines, formats)
+    else:
+        primary, companions = detect(path, Source(path).lines(), formats)
+        source = Source(path)
+        lines = source.lines()
+    parsed = Parser(primary, companions).parse(lines)
+    return _tables(source, primary, companions, parsed, [*_beside(path), *extra])
+
+
+def _tables(
+    source: Source,
+    primary: LogFormat,
+    companions: Sequence[LogFormat],
+    parsed: Parsed,
+    facts: Sequence[Fact],
+) -> Tables:
+    sha256 = source.sha256
+    launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.facts]
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "steps": [], "events": []}
+    ids: dict[str, int] = {}
+    for number, launch in enumerate(launches, start=1):
+        ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
+        again = ids[launch.run_id]
+        run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
+        _date(launch)
+        rows["runs"].append(_run(source, primary, launch, number, len(launches), run_id))
+        for table, items in (("steps", launch.rows), ("events", launch.events)):
+            rows[table] += [{"run_id": run_id, **item} for item in items]
+        every = [*launch.facts, *facts, *given.inferred(primary, launch)]
+        rows["facts"] += [
+            {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
+        ]
+    rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
+    rows["sources"] = [_source(source, primary, companions, parsed)]
+    return {table: _frame(table, items) for table, items in rows.items()}
+
+
+def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
+    schema = frame_schema(table)
+    columns = {name: [row.get(name) for row in rows] for name in schema}
+    return pl.DataFrame(columns, schema=schema, strict=True)
+
+
+def _source(
+    source: Source, primary: LogFormat, companions: Sequence[LogFormat], parsed: Parsed
+) -> dict[str, Any]:
+    return {
+        "sha256": source.sha256,
+        "path": str(source.path),
+        "bytes": source.bytes,
+        "log_format": primary.name,
+        "companions": [f.name for f in companions],
+        "lines": parsed.lines,
+        "step_lines": parsed.step_lines,
+        "known_lines": parsed.known_lines,
+        "companion_lines": parsed.companion_lines,
+        "other_lines": parsed.other_lines,
+        "unread_lines": parsed.unread_lines,
+        "other_kinds": parsed.other_kinds,
+    }
+
+
+def _run(  # noqa: PLR0913 - one row from its parts
+    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int, run_id: str
+) -> dict[str, Any]:
+    started = launch.started_at
+    return {
+        "run_id": run_id,
+        "sha256": source.sha256,
+        "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
+        "launch": number,
+        "framework": primary.framework,
+        "log_format": primary.name,
+        "first_line": launch.first_line,
+        "last_line": launch.last_line,
+        "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
+        "step_unit": primary.step_unit,
+        "elapsed_covers": primary.elapsed_covers,
+        "elapsed_excludes_data": primary.elapsed_excludes_data,
+        "rate_covers": primary.rate_covers,
+        "rate_excludes_data": primary.rate_excludes_data,
+        "evidence": list(primary.evidence),
+        "synthetic": launch.synthetic,
+    }
+
+
+def _name(path: Path) -> str:
+    """`run.log` says nothing: then the folders' names stand before it."""
+    if path == STDIN:
+        return "stdin"
+    stem = path.name.removesuffix(".gz").removesuffix(".zst")
+    stem = stem.rsplit(".", 1)[0] if "." in stem else stem
+    parents = [part for part in path.absolute().parent.parts if part != "/"]
+    if stem.lower() in GENERIC_NAMES and parents:
+        return "/".join([*parents[-2:]])
+    return stem
+
+
+def _date(launch: Launch) -> None:
+    """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
+    years = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
+    started = launch.started_at
+    if not years or started is None or started.year != YEAR_UNKNOWN:
+        return
+    for row in (*launch.rows, *launch.events):
+        if row["logged_at"] is not None:
+            row["logged_at"] = row["logged_at"].replace(year=years[-1])
+    launch.started_at = started.replace(year=years[-1])
+
+
+def ingest(
+    paths: Iterable[Path],
+    store: Store,
+    *,
+    extra: Sequence[Fact] = (),
+    strict: bool = False,
+    report: Callable[[Outcome], None] = lambda _: None,
+) -> list[Outcome]:
+    """Read each file of `paths` into `store`; one that fails leaves the others alone.
+
+    A source whose content is known is not read again; facts given with it are added. With
+    `strict` a source that has unread lines fails.
+    """
+    outcomes: list[Outcome] = []
+    batch: list[Tables] = []
+    given_again: dict[str, list[Fact]] = {}
+    known = store.known_sources()
+    for path in find_logs(paths):
+        try:
+            sha256 = "" if path == STDIN else content_hash(path)
+            if sha256 in known:
+                given_again[sha256] = [*_beside(path), *extra]
+                outcome = Outcome(path, "known", "known already")
+            else:
+                tables = read_source(path, extra=extra)
+                outcome = _outcome(path, tables, strict=strict)
+                if outcome.status == "read":
+                    batch.append(tables)
+                    known[tables["sources"]["sha256"][0]] = str(path)
+        except (FairmfuError, OSError) as error:
+            outcome = Outcome(path, "failed", str(error))
+        outcomes.append(outcome)
+        report(outcome)
+    store.add(batch)
+    if any(given_again.values()):
+        runs = store.table("runs").select("run_id", "sha256").iter_rows()
+        store.give({run: given_again.get(sha256, []) for run, sha256 in runs})
+    return outcomes
+
+
+def _beside(path: Path) -> list[Fact]:
+    return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
+
+
+def _outcome(path: Path, tables: Tables, *, strict: bool) -> Outcome:
+    row = tables["sources"].row(0, named=True)
+    counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
+    if strict and row["unread_lines"]:
+        first = tables["unread"].row(0, named=True)
+        message = (
+            f"{path}:{first['line']}: {first['reason']}: {first['text'][:120]!r}. "
+            f"{row['unread_lines']} such lines; without --strict the rest is read."
+        )
+        return Outcome(path, "failed", message, **counts)
+    return Outcome(path, "read", "", **counts)

@@ -1,0 +1,473 @@
+"""Lines and a format give launches: facts, steps, events; what is not understood is kept.
+
+Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step,
+as unread (it looks like a step and could not be read) or as other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from ingest.log_format import Block, FactLine, LogFormat, StepLine, Target
+from ingest.reader import NumberedLine
+from ingest.schema import FACT_NAMES, STEPS
+
+ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+LAUNCHER_RANK: Final = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:|(\d+): |\[XTuner\]\[RANK (\d+)\])")
+UNREAD_CHARACTERS: Final = 500
+OTHER_KINDS: Final = 20
+YEAR_UNKNOWN: Final = 2000
+"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
+
+_NUMBER_LIKE: Final = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
+_INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
+_FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
+_NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
+
+
+@dataclass(slots=True)
+class Launch:
+    """One start of a training process, as far as the log tells."""
+
+    first_line: int
+    last_line: int = 0
+    first_text: str = ""
+    first_step_text: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    started_at: datetime | None = None
+    synthetic: bool = False
+    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """The same when the file grows or moves: only its beginning counts."""
+        start = f"{self.first_text}\n{self.first_step_text}"
+        return hashlib.sha256(start.encode()).hexdigest()[:12]
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What a source says; the five counts add up to `lines`."""
+
+    launches: list[Launch]
+    unread: list[dict[str, Any]]
+    lines: int = 0
+    step_lines: int = 0
+    known_lines: int = 0
+    companion_lines: int = 0
+    other_lines: int = 0
+    unread_lines: int = 0
+    other_kinds: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
+    """A line that looks like a step and cannot be read, with the reason."""
+
+
+class Parser:
+    """Reads the lines of one source with a primary format and its companions."""
+
+    def __init__(self, primary: LogFormat, companions: Sequence[LogFormat] = ()) -> None:
+        """Compile what the formats say."""
+        self.primary, self.companions = primary, tuple(companions)
+        both = (primary, *companions)
+        self._noise = re.compile(primary.noise) if primary.noise else ANSI
+        self._clock = re.compile(primary.clock) if primary.clock else None
+        self._looks = re.compile(primary.looks_like_step)
+        self._launch = re.compile(primary.launch) if primary.launch else None
+        self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
+        self._pairs = {id(s): re.compile(s.pair) for s in primary.steps if s.pair}
+        self._companion_steps = [
+            (s.anchor, re.compile(s.regex)) for f in companions for s in f.steps
+        ]
+        self._facts = [(line, re.compile(line.regex)) for f in both for line in f.facts]
+        self._events = [(line, re.compile(line.regex)) for f in both for line in f.events]
+        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
+        anchors = {s.anchor for f in both for s in (*f.steps, *f.facts, *f.events)}
+        block_starts = [b.start for b, _, _ in self._blocks]
+        marks = [*map(re.escape, sorted(anchors)), *block_starts, primary.looks_like_step]
+        self._interesting = re.compile("|".join(f"(?:{mark})" for mark in marks))
+        self._open_block: _OpenBlock | None = None
+        self._pending: list[tuple[str, dict[str, Any]]] = []
+        self._marker: tuple[int, str] | None = None
+        self._held: _Held | None = None
+        self._kinds: dict[str, dict[str, Any]] = {}
+        self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
+
+    def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
+        """Read all of `lines`, each once."""
+        for number, raw, cut in lines:
+            self.out.lines += 1
+            self._line(number, self._noise.sub("", raw), cut=cut)
+        self._settle_held()
+        if self._open_block is not None:
+            self._close_block()
+        self._finish()
+        return self.out
+
+    # -- one line -------------------------------------------------------------------------
+
+    def _line(self, number: int, text: str, *, cut: bool) -> None:
+        if cut:
+            self._unread(number, text, "longer than 262,144 bytes: only its beginning was kept")
+            return
+        if self._open_block is not None and self._continue_block(number, text):
+            self.out.known_lines += 1
+            return
+        if self._held is not None and self._continue_held(text):
+            self.out.known_lines += 1
+            return
+        launch = self.out.launches[-1]
+        if not launch.first_text and text.strip():
+            launch.first_text, launch.first_line = text, number
+        if not text.strip():
+            self.out.known_lines += 1
+        elif self._interesting.search(text) is None:
+            self._other(number, text)
+        elif not (self._event(number, text) or self._step(number, text)):
+            self._header(number, text)
+
+    def _event(self, number: int, text: str) -> bool:
+        for line, regex in self._events:
+            if line.anchor in text and (match := regex.search(text)):
+                groups = match.groupdict()
+                event = {
+                    "line": number,
+                    "kind": line.kind,
+                    "step": _optional(int, groups.get("step")),
+                    "logged_at": self._stamp(text, match.start()),
+                    "seconds": _optional(float, groups.get("seconds")),
+                    "text": text[:UNREAD_CHARACTERS],
+                }
+                self._pending.append(("event", event))
+                self.out.known_lines += 1
+                return True
+        return False
+
+    def _step(self, number: int, text: str) -> bool:
+        try:
+            line, row = self._read_step(number, text)
+        except _Rejected as rejected:
+            self._unread(number, text, str(rejected))
+            return True
+        if row is not None and line is not None and not line.may_continue:
+            self._add_row(row, text)
+            return True
+        if row is not None or self._looks.search(text):
+            self._held = _Held(number, text, row)
+            return True
+        for anchor, regex in self._companion_steps:
+            if anchor in text and regex.search(text):
+                self.out.companion_lines += 1
+                return True
+        return False
+
+    def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:
+        for line, regex in self._steps:
+            if line.anchor in text and (match := regex.search(text)):
+                return line, self._row(number, text, line, match)
+        return None, None
+
+    def _continue_held(self, text: str) -> bool:
+        """Whether `text` is the rest of the held line; if not, the held line is settled."""
+        held = self._held
+        assert held is not None  # noqa: S101 - the caller asked
+        if not self._looks.search(text):
+            joined = f"{held.text.rstrip()} {text.strip()}"
+            try:
+                line, row = self._read_step(held.number, joined)
+            except _Rejected:
+                line, row = None, None
+            if row is not None and line is not None and not line.may_continue:
+                self._held = None
+                self._add_row(row, joined)
+                return True
+        self._settle_held()
+        return False
+
+    def _settle_held(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and held.row is not None:
+            self._add_row(held.row, held.text)
+        elif held is not None:
+            self._unread(held.number, held.text, self._how_far(held.text))
+
+    def _header(self, number: int, text: str) -> None:
+        known = False
+        if self._launch is not None and self._launch.search(text):
+            self._marker = self._marker or (number, text)
+            known = True
+        for block, start, end in self._blocks:
+            if start.search(text):
+                self._open_block = _OpenBlock(block, end, number, text)
+                known = True
+        for line, regex in self._facts:
+            if line.anchor in text and (match := regex.search(text)):
+                self._state(number, line, match)
+                known = True
+        if known:
+            self.out.known_lines += 1
+        else:
+            self._other(number, text)
+
+    # -- rows -----------------------------------------------------------------------------
+
+    def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
+        printed = {k: v for k, v in match.groupdict().items() if v is not None}
+        if (pair := self._pairs.get(id(line))) is not None:
+            printed.update(_cut_pairs(pair, printed.pop("pairs", "")))
+        row: dict[str, Any] = {"line": number, "rank": _rank(text)}
+        row["logged_at"] = self._stamp(text, match.start())
+        extra = {}
+        for key, value in printed.items():
+            target = line.columns.get(key)
+            if target is None:
+                extra[key] = value
+            else:
+                column, number_ = _convert(key, value, target)
+                row[column] = number_
+        if self.primary.complete is not None:
+            self.primary.complete(row, printed)
+        if row.get("step") is None:
+            raise _Rejected("no step number")
+        row["extra"] = json.dumps(extra) if extra else None
+        return row
+
+    def _add_row(self, row: dict[str, Any], text: str) -> None:
+        self.out.step_lines += 1
+        launch = self.out.launches[-1]
+        if launch.rows and (self._marker is not None or _starts_again(launch, row)):
+            launch = self._new_launch(row, text)
+        self._flush(launch)
+        self._marker = None
+        if not launch.rows:
+            launch.first_step_text = text
+        launch.rows.append(row)
+        launch.last_line = row["line"]
+        if row.get("loss") is not None:
+            launch.seen.setdefault((row["rank"], row["step"]), str(row["loss"]))
+        if launch.started_at is None:
+            launch.started_at = row["logged_at"]
+
+    def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
+        """A launch that begins at the pending marker, or at this step where there is none."""
+        number, first = self._marker or (row["line"], text)
+        before = [item for item in self._pending if item[1]["line"] < number]
+        self._pending, after = before, self._pending[len(before) :]
+        self._flush(self.out.launches[-1])
+        self._pending = after
+        launch = Launch(first_line=number, first_text=first)
+        self.out.launches.append(launch)
+        return launch
+
+    def _flush(self, launch: Launch) -> None:
+        for kind, item in self._pending:
+            (launch.events if kind == "event" else launch.facts).append(item)
+            launch.last_line = max(launch.last_line, item["line"])
+        self._pending = []
+
+    def _finish(self) -> None:
+        """What follows the last step belongs to it, unless it starts a launch that got no step."""
+        last = self.out.launches[-1]
+        if self._marker is not None and last.rows:
+            number, first = self._marker
+            before = [item for item in self._pending if item[1]["line"] < number]
+            self._pending, after = before, self._pending[len(before) :]
+            self._flush(last)
+            self._pending, last = after, Launch(first_line=number, first_text=first)
+            self.out.launches.append(last)
+        self._flush(last)
+        last.last_line = max(last.last_line, self.out.lines)
+        kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
+        self.out.other_kinds = kinds[:OTHER_KINDS]
+
+    # -- facts ----------------------------------------------------------------------------
+
+    def _state(self, number: int, line: FactLine, match: re.Match[str]) -> None:
+        groups = {k: v for k, v in match.groupdict().items() if v is not None}
+        facts = dict(line.read(groups)) if line.read else groups
+        facts.update(line.constants)
+        origin = f"log:{number}"
+        if line.inferred:
+            origin = f"inferred: {line.inferred} (log:{number})"
+        for name, value in facts.items():
+            if name in FACT_NAMES:
+                self._fact(number, name, _scaled(value, line.factors.get(name)), origin)
+
+    def _fact(self, number: int, name: str, value: str, origin: str) -> None:
+        text = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
+        fact = {"name": name, "value": text.strip(), "origin": origin, "line": number}
+        self._pending.append(("fact", fact))
+
+    def _continue_block(self, number: int, text: str) -> bool:
+        block = self._open_block
+        assert block is not None  # noqa: S101 - the caller asked
+        if block.spec.include_end and block.end.search(text):
+            block.lines.append(text)
+            self._close_block()
+            return True
+        if block.end.search(text) or len(block.lines) >= block.spec.most_lines:
+            self._close_block()
+            return False
+        block.lines.append(text)
+        return True
+
+    def _close_block(self) -> None:
+        block, self._open_block = self._open_block, None
+        assert block is not None  # noqa: S101 - the caller asked
+        first = 0 if block.spec.include_start else 1
+        for name, value in block.spec.read(block.lines[first:]).items():
+            self._fact(block.number, name, value, f"log:{block.number}")
+
+    # -- what is not understood -----------------------------------------------------------
+
+    def _unread(self, number: int, text: str, reason: str) -> None:
+        self.out.unread_lines += 1
+        self.out.unread.append({"line": number, "reason": reason, "text": text[:UNREAD_CHARACTERS]})
+
+    def _other(self, number: int, text: str) -> None:
+        self.out.other_lines += 1
+        kind = re.sub(r"[\d.:]+", "#", text[:160])[:60]
+        found = self._kinds.get(kind)
+        if found is None and len(self._kinds) < OTHER_KINDS * 50:
+            self._kinds[kind] = {"count": 1, "line": number, "example": text[:200]}
+        elif found is not None:
+            found["count"] += 1
+
+    def _how_far(self, text: str) -> str:
+        """Where the step pattern that gets furthest stops matching."""
+        best = max((_matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len)
+        known = f'understood up to "…{best[-40:]}"' if best else "not understood from the start"
+        return f"looks like a step of {self.primary.name}; {known}"
+
+    def _stamp(self, text: str, end: int) -> datetime | None:
+        """The last time stamp that stands before the record, or inside its own prefix."""
+        if self._clock is None:
+            return None
+        found = None
+        for found in self._clock.finditer(text, 0, max(end, 64)):  # noqa: B007 - the last one
+            pass
+        return parse_stamp(found["stamp"]) if found else None
+
+
+@dataclass(slots=True)
+class _Held:
+    """A line that looks like a step and may go on in the next one."""
+
+    number: int
+    text: str
+    row: dict[str, Any] | None
+
+
+@dataclass(slots=True)
+class _OpenBlock:
+    spec: Block
+    end: re.Pattern[str]
+    number: int
+    first: str
+    lines: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lines.append(self.first)
+
+
+def _starts_again(launch: Launch, row: Mapping[str, Any]) -> bool:
+    """Evidence of a restart that no header announces.
+
+    Copies of one step by several ranks print one loss, and may come late; the same step with
+    another loss was trained again.
+    """
+    before = launch.seen.get((row["rank"], row["step"]))
+    return before is not None and row.get("loss") is not None and before != str(row["loss"])
+
+
+def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
+    """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
+    out: dict[str, str] = {}
+    for match in pair.finditer(text):
+        key, times = match["key"].strip(), 2
+        while key in out:
+            key, times = f"{match['key'].strip()}#{times}", times + 1
+        out[key] = match["value"].strip()
+    return out
+
+
+def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
+    column, factor = (target, None) if isinstance(target, str) else target
+    if text in _NOT_APPLICABLE:
+        return column, None
+    bare = text.replace(",", "").rstrip("%")
+    try:
+        if column in _INTEGER:
+            return column, int(bare) if bare.lstrip("-").isdigit() else _whole(bare)
+        if column in _FLOAT:
+            value = float(bare)
+            return column, value if factor is None else value * factor
+    except (ValueError, OverflowError) as error:
+        raise _Rejected(f"{key} is {text!r}: not a number") from error
+    return column, text
+
+
+def _whole(text: str) -> int:
+    value = float(text)
+    if not math.isfinite(value) or value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+def _scaled(value: str, factor: float | None) -> str:
+    return value if factor is None else repr(float(value.replace(",", "")) * factor)
+
+
+def _optional(kind: type[int] | type[float], text: str | None) -> int | float | None:
+    return None if text is None else kind(text.replace(",", ""))
+
+
+def _rank(text: str) -> str | None:
+    match = LAUNCHER_RANK.match(text)
+    return next((group for group in match.groups() if group), None) if match else None
+
+
+def _matched_prefix(pattern: str, text: str) -> str:
+    """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
+    prefixes = _prefixes(pattern)
+    count = bisect_left(prefixes, x=True, key=lambda regex: regex.search(text) is None)
+    match = prefixes[count - 1].search(text) if count else None
+    return match[0] if match else ""
+
+
+@cache
+def _prefixes(pattern: str) -> list[re.Pattern[str]]:
+    """Every beginning of `pattern` that is a regex of its own, shortest first."""
+    out = []
+    for end in range(1, len(pattern) + 1):
+        with suppress(re.error, FutureWarning):
+            out.append(re.compile(pattern[:end]))
+    return out
+
+
+def parse_stamp(text: str) -> datetime | None:
+    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown)."""
+    digits = [int(part) for part in re.findall(r"\d+", text)]
+    if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
+        digits = [YEAR_UNKNOWN, *digits]
+    if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
+        fraction = re.findall(r"\d+", text)[6]
+        digits[6] = int(fraction[:6].ljust(6, "0"))
+    try:
+        return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
+    except (ValueError, TypeError):
+        return None
+

@@ -1,0 +1,150 @@
+"""Bytes to numbered lines: bounded memory, compressed files and pipes, nothing lost.
+
+A line ends at a newline only; carriage returns stay (progress bars put records behind them).
+Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), and
+no-break spaces of web copies become spaces.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final, NamedTuple
+
+import pyarrow as pa
+
+from ingest.errors import UnreadableSourceError
+
+BLOCK_BYTES: Final = 2 * 1024 * 1024
+LONGEST_LINE_BYTES: Final = 256 * 1024
+"""Longer lines are cut to this; the longest line seen in a real log has 123,793 characters."""
+
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+GZIP_MAGIC: Final = b"\x1f\x8b"
+STDIN: Final = Path("-")
+
+
+class NumberedLine(NamedTuple):
+    """One line of a source; `cut` where it was longer than `LONGEST_LINE_BYTES`."""
+
+    number: int
+    text: str
+    cut: bool
+
+
+class Source:
+    """One file read once: numbered lines, its size and content hash when the lines are spent."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` may be `-` for standard input."""
+        self.path = path
+        self.bytes = 0
+        self.sha256 = ""
+
+    def lines(self) -> Iterator[NumberedLine]:
+        """Each line of the file, from 1.
+
+        Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
+        """
+        number = 0
+        with self._open() as stream:
+            try:
+                for number, (raw, cut) in enumerate(_split_lines(stream), start=1):
+                    text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
+                    yield NumberedLine(number, text.rstrip("\r"), cut)
+            except (EOFError, gzip.BadGzipFile, pa.ArrowException, OSError) as error:
+                raise UnreadableSourceError(
+                    f"{self.path}: broken off or damaged after line {number:,} ({error}). "
+                    "Nothing of it was stored; copy the file again or decompress what is left."
+                ) from error
+        if number == 0:
+            raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
+
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        if self.path == STDIN:
+            yield self._hashing(sys.stdin.buffer)
+            return
+        try:
+            raw = self.path.open("rb")
+        except OSError as error:
+            raise UnreadableSourceError(f"{self.path}: {error.strerror or error}.") from error
+        with raw:
+            magic = raw.read(4)
+            raw.seek(0)
+            hashed = self._hashing(raw)
+            _refuse_binary(self.path, magic, raw)
+            if magic.startswith(GZIP_MAGIC):
+                yield gzip.open(hashed)  # type: ignore[arg-type]
+            elif magic == ZSTD_MAGIC:
+                yield pa.CompressedInputStream(pa.PythonFile(hashed, mode="r"), "zstd")
+            else:
+                yield hashed
+
+    def _hashing(self, raw: IO[bytes]) -> IO[bytes]:
+        return _HashingStream(raw, self)  # type: ignore[return-value]
+
+
+class _HashingStream:
+    """Passes bytes on and keeps the running hash and size in its source."""
+
+    closed = False
+
+    def __init__(self, raw: IO[bytes], source: Source) -> None:
+        self._raw, self._source, self._hash = raw, source, hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        block = self._raw.read(size)
+        self._hash.update(block)
+        self._source.bytes += len(block)
+        if not block:
+            self._source.sha256 = self._hash.hexdigest()
+        return block
+
+    def close(self) -> None:
+        """The opener closes the raw file."""
+
+
+def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
+    if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
+        return
+    head = raw.read(4096)
+    raw.seek(0)
+    odd = sum(byte < 9 or 13 < byte < 27 for byte in head)  # noqa: PLR2004 - control characters
+    if head and odd > len(head) // 4:
+        raise UnreadableSourceError(
+            f"{path}: binary data, not a log "
+            f"({odd} control characters in the first {len(head)} bytes). "
+            "Give the console log or the framework's own log file."
+        )
+
+
+def _split_lines(stream: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Whole lines with whether they were cut; holds one block and one cut line at most."""
+    rest, cut = b"", False
+    while block := stream.read(BLOCK_BYTES):
+        *whole, tail = (rest + block).split(b"\n") if not cut else _after_cut(rest, block)
+        for line in whole:
+            yield line[:LONGEST_LINE_BYTES], cut or len(line) > LONGEST_LINE_BYTES
+            cut = False
+        rest = tail
+        if len(rest) > LONGEST_LINE_BYTES:
+            rest, cut = rest[:LONGEST_LINE_BYTES], True
+    if rest or cut:
+        yield rest, cut
+
+
+def _after_cut(kept: bytes, block: bytes) -> list[bytes]:
+    """The line that was cut keeps its beginning; what follows its newline is new."""
+    _, newline, after = block.partition(b"\n")
+    return [kept, *after.split(b"\n")] if newline else [kept]
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 of the file as it is (not decompressed)."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,124 @@
+"""Which format a log has: told from its lines, never from its name.
+
+A format that `yields` (the DeepSpeed engine, which prints under other trainers too) is a
+companion wherever another format is primary. Two primaries, or none, is an error that says how
+far each candidate got.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from ingest.errors import UnknownFormatError
+from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
+from ingest.formats.torchtitan import TORCHTITAN
+from ingest.formats.xtuner import XTUNER
+from ingest.formats.xtuner_v1 import XTUNER_V1
+from ingest.log_format import LogFormat
+from ingest.parse import ANSI
+from ingest.reader import NumberedLine, Source
+
+FORMATS: Final[tuple[LogFormat, ...]] = (
+    TORCHTITAN,
+    XTUNER,
+    XTUNER_V1,
+    MEGATRON_DEEPSPEED,
+    DEEPSPEED,
+)
+
+SNIFFED_LINES: Final = 2_000
+"""Lines looked at beyond the first step of a primary format; companions stand near it."""
+
+
+def detect(
+    path: Path, lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...] = FORMATS
+) -> tuple[LogFormat, tuple[LogFormat, ...]]:
+    """The primary format of `lines` and its companions.
+
+    Reads until a primary shows, and `SNIFFED_LINES` beyond; where only formats that yield show,
+    to the end. Raises UnknownFormatError.
+    """
+    found = _signatures(lines, formats)
+    primaries = [f for f in formats if f.name in found and not f.yields]
+    companions = tuple(f for f in formats if f.name in found and f.yields)
+    if len(primaries) > 1:
+        raise UnknownFormatError(_two_formats(path, primaries, found))
+    if primaries:
+        return primaries[0], companions
+    if companions:
+        return companions[0], companions[1:]
+    raise UnknownFormatError(_no_format(path, formats))
+
+
+def _signatures(
+    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
+) -> dict[str, NumberedLine]:
+    """Each format whose signature matches, with the first line that it matches."""
+    noise = re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
+    signatures = [(f, re.compile(f.signature)) for f in formats]
+    either = re.compile("|".join(f"(?:{f.signature})" for f in formats))
+    found: dict[str, NumberedLine] = {}
+    last = math.inf
+    for line in lines:
+        if line.number > last:
+            break
+        text = noise.sub("", line.text)
+        if either.search(text) is None:
+            continue
+        for log_format, signature in signatures:
+            if log_format.name not in found and signature.search(text):
+                found[log_format.name] = line
+                if not log_format.yields:
+                    last = min(last, line.number + SNIFFED_LINES)
+    return found
+
+
+def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:
+    seen = "\n".join(
+        f"  {f.name}: line {found[f.name].number}: {found[f.name].text.strip()[:100]}"
+        for f in primaries
+    )
+    return (
+        f"{path}: lines of {len(primaries)} formats stand in one file, so it is not clear "
+        f"whose steps to count.\n{seen}\n"
+        "  Split the file, or name one with --log-format."
+    )
+
+
+def _no_format(path: Path, formats: tuple[LogFormat, ...]) -> str:
+    known = ", ".join(f.name for f in formats)
+    return (
+        f"{path}: no known format matches.\n{_nearest(path, formats)}"
+        f"  known: {known}\n"
+        "  Is this the log with the training steps (stdout or stderr, rank 0)? "
+        "CONTRIBUTING.md, 'Add a format', says how to add one."
+    )
+
+
+def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
+    """Formats of which some line was recognised although no step was, best first."""
+    if not path.is_file():
+        return ""
+    hits: dict[str, tuple[int, int, str]] = {}
+    tests = [(f.name, re.compile("|".join(_marks(f)))) for f in formats]
+    for line in islice(Source(path).lines(), 200_000):
+        for name, marks in tests:
+            if match := marks.search(line.text):
+                count, number, text = hits.get(name, (0, line.number, match[0]))
+                hits[name] = (count + 1, number, text)
+    ranked = sorted(hits.items(), key=lambda hit: -hit[1][0])
+    return "".join(
+        f"  nearest: {name}: {count} of its header lines stand here (first: line {number}, "
+        f'"{text[:60]}"), but no step line\n'
+        for name, (count, number, text) in ranked[:2]
+    )
+
+
+def _marks(log_format: LogFormat) -> list[str]:
+    return [log_format.looks_like_step, *(line.regex_without_groups for line in log_format.facts)]

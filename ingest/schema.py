@@ -1,0 +1,201 @@
+"""The tables of a store: each column with its dtype, unit and meaning. The contract.
+
+Seconds and FLOPs are Float64, token and line counts Int64, times naive as printed (the zone that
+a log lacks stays unknown). `logged_*` is what a framework claims of itself: it is kept, shown
+and never enters the formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import polars as pl
+
+SCHEMA_VERSION: Final = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table; `unit` is empty for names, texts and counts of themselves."""
+
+    dtype: pl.DataType
+    unit: str
+    meaning: str
+
+
+TEXT, INT, FLOAT, BOOL = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
+TIME = pl.Datetime("us")
+OTHER_KIND = pl.Struct({"count": pl.Int64, "line": pl.Int64, "example": pl.String})
+
+SOURCES: Final[dict[str, Column]] = {
+    "sha256": Column(TEXT, "", "content hash; the identity of a source"),
+    "path": Column(TEXT, "", "where the file stood when it was read"),
+    "bytes": Column(INT, "bytes", "size as read (compressed size of a compressed file)"),
+    "log_format": Column(TEXT, "", "the primary format"),
+    "companions": Column(pl.List(pl.String), "", "further formats whose lines stand in the file"),
+    "lines": Column(INT, "lines", "all lines; the sum of the five counts below"),
+    "step_lines": Column(INT, "lines", "read as steps, before ranks are folded"),
+    "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
+    "other_lines": Column(INT, "lines", "no pattern knows them"),
+    "unread_lines": Column(INT, "lines", "look like a step and could not be read"),
+    "companion_lines": Column(INT, "lines", "step lines of a companion format, not used for steps"),
+    "other_kinds": Column(pl.List(OTHER_KIND), "", "the commonest other lines, one example each"),
+}
+
+RUNS: Final[dict[str, Column]] = {
+    "run_id": Column(TEXT, "", "hash of the launch's first lines; stays when the file moves"),
+    "sha256": Column(TEXT, "", "the source"),
+    "name": Column(TEXT, "", "short name for people"),
+    "launch": Column(INT, "", "number of the launch within its source, from 1"),
+    "framework": Column(TEXT, "", "xtuner, torchtitan or deepspeed"),
+    "log_format": Column(TEXT, "", "the format that its steps were read with"),
+    "first_line": Column(INT, "line", "first line of the launch"),
+    "last_line": Column(INT, "line", "last line of the launch"),
+    "started_at": Column(TIME, "", "first time stamp as printed; null where the log has no year"),
+    "step_unit": Column(TEXT, "", "what one `step` counts: optimizer_step or micro_step"),
+    "elapsed_covers": Column(TEXT, "", "what elapsed_s averages: step, interval, last_10, or null"),
+    "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
+    "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
+    "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
+    "evidence": Column(pl.List(pl.String), "", "time evidence by preference: elapsed, rate, stamp"),
+    "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
+}
+
+FACTS: Final[dict[str, Column]] = {
+    "run_id": Column(TEXT, "", "the run"),
+    "name": Column(TEXT, "", "one of FACT_NAMES"),
+    "value": Column(TEXT, "", "as given, in the unit of FACT_NAMES"),
+    "origin": Column(TEXT, "", "flag, sidecar:…, log:LINE, companion:…, registry or inferred:…"),
+    "line": Column(INT, "line", "where it stands in the log, if it does"),
+    "sequence": Column(INT, "", "order within the run: of two of one kind of origin the later holds"),
+}
+
+STEPS: Final[dict[str, Column]] = {
+    "run_id": Column(TEXT, "", "the run"),
+    "line": Column(INT, "line", "in the source, from 1"),
+    "rank": Column(TEXT, "", "the launcher's or framework's rank tag as printed; null without"),
+    "step": Column(INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"),
+    "epoch": Column(INT, "epochs", "as printed"),
+    "logged_at": Column(TIME, "", "time stamp of the line as printed"),
+    "elapsed_s": Column(FLOAT, "s", "time per step as printed; see runs.elapsed_covers"),
+    "data_s": Column(FLOAT, "s", "data loading per step as printed"),
+    "samples": Column(INT, "sequences", "of one optimizer step over all ranks (global batch size)"),
+    "sequence_length": Column(INT, "tokens", "of one sample in this step"),
+    "rank_tokens": Column(FLOAT, "tokens", "non-padding tokens of this step on this rank"),
+    "rank_slots": Column(FLOAT, "tokens", "the same with padding"),
+    "step_tokens": Column(FLOAT, "tokens", "non-padding tokens of this step over all ranks"),
+    "consumed_samples": Column(INT, "sequences", "since the start of training, over all ranks"),
+    "consumed_tokens": Column(FLOAT, "tokens", "since the start of training, over all ranks"),
+    "attention_ratio": Column(FLOAT, "", "sum of n_i^2 over documents / sum of pack^2"),
+    "loss": Column(FLOAT, "", "as printed"),
+    "grad_norm": Column(FLOAT, "", "as printed"),
+    "learning_rate": Column(FLOAT, "", "of the first parameter group"),
+    "loss_scale": Column(FLOAT, "", "fp16 loss scale"),
+    "skipped_steps": Column(INT, "steps", "optimizer steps skipped for overflow, as printed"),
+    "peak_memory_bytes": Column(FLOAT, "bytes", "peak of the device allocator, as printed"),
+    "logged_tgs": Column(FLOAT, "tokens/s/GPU", "the framework's claim"),
+    "logged_samples_per_second": Column(FLOAT, "sequences/s", "the claim, over all ranks"),
+    "logged_tflops": Column(FLOAT, "TFLOP/s/GPU", "the claim, by the framework's own formula"),
+    "logged_mfu": Column(FLOAT, "", "the claim as a fraction, by its own formula and peak"),
+    "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
+}
+
+EVENTS: Final[dict[str, Column]] = {
+    "run_id": Column(TEXT, "", "the run"),
+    "line": Column(INT, "line", "in the source, from 1"),
+    "kind": Column(TEXT, "", "checkpoint, evaluation, profiler, gc, overflow, end …"),
+    "step": Column(INT, "steps", "as printed; null where the line does not say"),
+    "logged_at": Column(TIME, "", "time stamp of the line as printed"),
+    "seconds": Column(FLOAT, "s", "duration as printed"),
+    "text": Column(TEXT, "", "the line"),
+}
+
+UNREAD: Final[dict[str, Column]] = {
+    "sha256": Column(TEXT, "", "the source"),
+    "line": Column(INT, "line", "in the source, from 1"),
+    "reason": Column(TEXT, "", "why it could not be read, and how far the pattern got"),
+    "text": Column(TEXT, "", "its first 500 characters"),
+}
+
+TABLES: Final[dict[str, dict[str, Column]]] = {
+    "sources": SOURCES,
+    "runs": RUNS,
+    "facts": FACTS,
+    "steps": STEPS,
+    "events": EVENTS,
+    "unread": UNREAD,
+}
+
+
+def frame_schema(table: str) -> pl.Schema:
+    """Polars schema of a table of `TABLES`."""
+    return pl.Schema({name: column.dtype for name, column in TABLES[table].items()})
+
+
+FactKind = Literal["int", "float", "bool", "text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class FactName:
+    """One input that a run may have; `choices` where only a few words are allowed."""
+
+    kind: FactKind
+    unit: str
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+
+# Inputs of the formula and what is needed to check them. `--set NAME=VALUE` takes these names.
+FACT_NAMES: Final[dict[str, FactName]] = {
+    "gpus": FactName("int", "accelerators", "devices as the framework sees them (world size)"),
+    "accelerator": FactName("text", "", "device name as the framework prints it"),
+    "peak_flops": FactName("float", "FLOP/s", "dense peak of one device for the run's precision"),
+    "model": FactName("text", "", "a known model or the framework's flavour"),
+    "model_config": FactName("json", "", "a Hugging Face config.json (a path with --set)"),
+    "megatron_arguments": FactName("json", "", "the arguments header of Megatron-DeepSpeed"),
+    "torchtitan_arguments": FactName("json", "", "ModelArgs as Torchtitan prints them"),
+    "vocab_size": FactName("int", "tokens", "unpadded vocabulary"),
+    "params_total": FactName("int", "parameters", "as the log prints it; checks the model"),
+    "seq_len": FactName("int", "tokens", "length of one training sequence (of the whole pack)"),
+    "document_mask": FactName("bool", "", "attention stops at document borders inside a pack"),
+    "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
+    "packed": FactName("bool", "", "samples are filled to the full length: no padding"),
+    "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),
+    "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
+    "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
+    "data_parallel": FactName("int", "ranks", "replicas times shards"),
+    "tensor_parallel": FactName("int", "ranks", "share the same tokens"),
+    "pipeline_parallel": FactName("int", "ranks", "share the same tokens"),
+    "context_parallel": FactName("int", "ranks", "share one sequence (also sequence parallel)"),
+    "expert_parallel": FactName("int", "ranks", "experts' shards; overlap the data-parallel ranks"),
+    "precision": FactName(
+        "text",
+        "",
+        "dtype of the matmuls",
+        ("bf16", "fp16", "tf32", "fp32", "fp8", "mxfp8", "nvfp4"),
+    ),
+    "recompute": FactName(
+        "text",
+        "",
+        "activation recomputation; selective_attention: only core attention (Megatron)",
+        ("none", "full", "selective_attention", "selective"),
+    ),
+    "trainable": FactName("text", "", "what is trained", ("full", "lora", "frozen")),
+    "lora_rank": FactName("int", "", "rank r of the adapters"),
+    "lora_targets": FactName("text", "", "all-linear, or projection names with commas"),
+    "zero_stage": FactName("int", "", "ZeRO stage"),
+    "log_interval": FactName("int", "steps", "steps between two step lines"),
+    "average_window": FactName("int", "steps", "steps that a printed time averages over"),
+    "framework_version": FactName("text", "", "as printed"),
+    "started_year": FactName("int", "", "year of a log whose stamps have none"),
+    "logged_peak_flops": FactName("float", "FLOP/s", "the peak that the framework divides by"),
+    "total_steps": FactName("int", "steps", "planned"),
+    "total_samples": FactName("int", "sequences", "of the data set"),
+    "attention": FactName("text", "", "attention implementation as printed"),
+    "quantization": FactName("text", "", "quantisation line as printed"),
+    "optimizer": FactName("text", "", "as printed"),
+    "compile": FactName("bool", "", "torch.compile"),
+    "cuda": FactName("text", "", "CUDA or device runtime as printed"),
+    "torch": FactName("text", "", "PyTorch version as printed"),
+}

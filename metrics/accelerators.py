@@ -1,0 +1,644 @@
+"""Dense peaks of accelerators, by the exact name that a framework prints.
+
+A peak is FLOP/s without sparsity, of one device as the framework sees it: one GCD of an MI250X,
+one NeuronCore of a Trainium. With FP32 accumulation, which training uses: half the marketing rate
+on GeForce cards. `fp32` is the rate without tensor cores, so a run in FP32 needs the fact whether
+TF32 was on.
+
+Names match whole, after `normalised`; never a part of a name: "A100" is in no way "A1000", nor
+"L4" "L40S", nor "H20" "H200". An unknown name is an error, never a fallback.
+
+Sources, as short names in the table:
+
+    stas      stas00/ml-engineering@744d01e1 compute/accelerator/README.md, table of TFLOPS
+    lightning Lightning-AI/pytorch-lightning fabric/utilities/throughput.py, data sheets cited there
+    titan     pytorch/torchtitan torchtitan/tools/utils.py, get_peak_flops
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from metrics.flops import Dtype
+
+__all__ = ["Accelerator", "UnknownAcceleratorError", "find", "normalised", "table"]
+
+Confidence = Literal["high", "medium", "low"]
+"""high: data sheet or clock times units; medium: one source; low: sources differ or no source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One kind of device.
+
+    unit: what one device is: GPU, GCD, chip, core, …
+    peaks: dense FLOP/s of one unit by number format; a format that is absent has no known peak
+    source, confidence: where the numbers are from, and how sure they are
+    note: what else has to be known about them
+    names: names that `find` takes for it, as printed or typed
+    """
+
+    name: str
+    unit: str
+    peaks: Mapping[Dtype, float]
+    source: str
+    confidence: Confidence
+    note: str = ""
+    names: tuple[str, ...] = ()
+
+
+class UnknownAcceleratorError(LookupError):
+    """No accelerator has this name.
+
+    name: as it was given
+    nearest: known names that look like it, nearest first; none of them was taken
+    """
+
+    def __init__(self, name: str, nearest: list[str]) -> None:
+        self.name = name
+        self.nearest = nearest
+        hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
+        super().__init__(
+            f"No peak is known for the accelerator {name!r}, and none is guessed.{hint}"
+            " Give its dense FLOP/s: --set peak_flops=… (e.g. 989.4e12), or the name of a known"
+            " one, as `fairmfu accelerators` lists them: --set accelerator=…"
+        )
+
+
+def find(name: str) -> Accelerator:
+    """The accelerator that a framework prints, or a person types, as `name`.
+
+    Raises UnknownAcceleratorError.
+    """
+    wanted = normalised(name)
+    if wanted not in _BY_NAME:
+        near = difflib.get_close_matches(wanted, _BY_NAME, n=3)
+        raise UnknownAcceleratorError(name, list(dict.fromkeys(_BY_NAME[n].name for n in near)))
+    return _BY_NAME[wanted]
+
+
+def table() -> tuple[Accelerator, ...]:
+    """Every accelerator, in the order of the support table."""
+    return _TABLE
+
+
+_VENDORS = re.compile(r"\b(?:nvidia|amd|intel|huawei|google|aws)\b")
+
+
+def normalised(name: str) -> str:
+    """Lower case, without vendor, (R), (TM) and blanks; nothing more is folded."""
+    bare = re.sub(r"\((?:r|tm)\)|[®™]", " ", name.lower())
+    return re.sub(r"\s+", "", _VENDORS.sub(" ", bare))
+
+
+_DTYPES: tuple[Dtype, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+
+
+def _peaks(**teraflops: float) -> dict[Dtype, float]:
+    """FLOP/s by number format, from TFLOP/s as the data sheets give them."""
+    return {d: float(round(teraflops[d] * 1e12)) for d in _DTYPES if d in teraflops}
+
+
+def _sixteen(rate: float, **others: float) -> dict[Dtype, float]:
+    """Peaks of a device whose FP16 and BF16 rates are equal."""
+    return _peaks(fp16=rate, bf16=rate, **others)
+
+
+_H100 = _sixteen(989.4, fp32=67, tf32=494.5, fp8=1978.9)
+_A100 = _sixteen(312, fp32=19.5, tf32=156)
+
+_TABLE: tuple[Accelerator, ...] = (
+    Accelerator(
+        name="NVIDIA A100",
+        unit="GPU",
+        peaks=_A100,
+        source="stas, note 4",
+        confidence="high",
+        note="SXM and PCIe, 40 and 80 GB; 624 on the data sheet is sparse. PG509-210: its board.",
+        names=(
+            "A100", "A100-SXM4-40GB", "A100-SXM4-80GB", "A100-SXM-80GB", "A100-PCIE-40GB",
+            "A100-PCIE-80GB", "A100 80GB PCIe", "A100-SXM", "A100-PCIe", "A100-80GB", "A100-40GB",
+            "PG509-210",
+        ),
+    ),
+    Accelerator(
+        name="NVIDIA A800",
+        unit="GPU",
+        peaks=_A100,
+        source="A100's: the same compute, NVLink cut; verl, MindSpeed, LLaMA-Factory",
+        confidence="medium",
+        names=("A800", "A800-SXM4-40GB", "A800-SXM4-80GB", "A800 80GB PCIe", "A800-80GB"),
+    ),
+    Accelerator(
+        name="NVIDIA H100 SXM",
+        unit="GPU",
+        peaks=_H100,
+        source="stas: 132 SM x 4 tensor cores x 512 FMA x 2 x 1.83 GHz = 989.43",
+        confidence="high",
+        note="1979 bf16 and 3958 fp8 are sparse. Meta's HBM2e board (95 GiB) is this one too.",
+        names=(
+            "H100", "H100 80GB HBM3", "H100 SXM", "H100 SXM5", "H100-SXM5-80GB", "H100-SXM",
+            "H100 SXM5 80GB", "H100-80GB",
+        ),
+    ),
+    Accelerator(
+        name="NVIDIA H100 PCIe",
+        unit="GPU",
+        peaks=_sixteen(756.5, fp32=51.2, tf32=378, fp8=1513),
+        source="stas",
+        confidence="high",
+        note="1513 bf16 is sparse.",
+        names=("H100 PCIe", "H100-PCIe", "H100-PCIE-80GB"),
+    ),
+    Accelerator(
+        name="NVIDIA H100 NVL",
+        unit="GPU",
+        peaks=_sixteen(835.5, fp32=60, tf32=417.5, fp8=1671),
+        source="lightning; OLMo-core",
+        confidence="medium",
+        note="Older sheets give the pair; 1671 bf16 is sparse.",
+        names=("H100 NVL", "H100-NVL"),
+    ),
+    Accelerator(
+        name="NVIDIA H800 SXM",
+        unit="GPU",
+        peaks=_H100,
+        source="DeepSeek, arXiv:2505.09343 table 4 (432 TFLOP/s = 43.7 %); verl, LLaMA-Factory",
+        confidence="medium",
+        names=("H800", "H800 SXM", "H800 SXM5", "H800-SXM"),
+    ),
+    Accelerator(
+        name="NVIDIA H20",
+        unit="GPU",
+        peaks=_sixteen(148, fp32=44, tf32=74, fp8=296),
+        source="titan, verl; 78 SM",
+        confidence="medium",
+        note="296 fp8 is dense.",
+        names=("H20",),
+    ),
+    Accelerator(
+        name="NVIDIA H200 SXM",
+        unit="GPU",
+        peaks=_H100,
+        source="stas, note 16",
+        confidence="high",
+        names=("H200", "H200 SXM", "H200-SXM"),
+    ),
+    Accelerator(
+        name="NVIDIA H200 NVL",
+        unit="GPU",
+        peaks=_sixteen(835.5, fp32=60, tf32=418, fp8=1671),
+        source="lightning has 840, nanochat 836",
+        confidence="low",
+        names=("H200 NVL", "H200-NVL"),
+    ),
+    Accelerator(
+        name="NVIDIA GH200",
+        unit="GPU",
+        peaks=_H100,
+        source="stas, note 14",
+        confidence="high",
+        note="Per H100 GPU.",
+        names=("GH200", "GH200 480GB", "GH200 120GB", "GH200 144G HBM3e"),
+    ),
+    Accelerator(
+        name="NVIDIA B200",
+        unit="GPU",
+        peaks=_sixteen(2250, fp32=80, tf32=1125, fp8=4500, fp4=9000),
+        source="stas, note 20",
+        confidence="high",
+        note="4500 bf16, 9000 fp8, 18000 fp4 are sparse.",
+        names=("B200", "B200 SXM"),
+    ),
+    Accelerator(
+        name="NVIDIA GB200",
+        unit="GPU",
+        peaks=_sixteen(2500, fp32=80, tf32=1250, fp8=5000, fp4=10000),
+        source="stas, note 23",
+        confidence="medium",
+        note="Per B200 GPU; code bases use five values, 2250 to 2565. 5000 bf16 is sparse.",
+        names=("GB200",),
+    ),
+    Accelerator(
+        name="NVIDIA B300",
+        unit="GPU",
+        peaks=_sixteen(2250, fp32=80, tf32=1125, fp8=4500),
+        source="stas, note 21",
+        confidence="medium",
+        note="FP4: 13500 to 15000 are in use, so none is given.",
+        names=("B300", "B300 SXM6 AC", "B300 SXM"),
+    ),
+    Accelerator(
+        name="NVIDIA GB300",
+        unit="GPU",
+        peaks=_sixteen(2500, fp32=80, tf32=1250, fp8=5000, fp4=15000),
+        source="stas, note 24",
+        confidence="medium",
+        note="Per B300 GPU.",
+        names=("GB300",),
+    ),
+    Accelerator(
+        name="NVIDIA L40S",
+        unit="GPU",
+        peaks=_sixteen(362, fp32=91.6, tf32=183, fp8=733),
+        source="stas, note 6",
+        confidence="high",
+        note="733 fp16 on the sheet is sparse.",
+        names=("L40S",),
+    ),
+    Accelerator(
+        name="NVIDIA L40",
+        unit="GPU",
+        peaks=_sixteen(181, fp32=90.5, tf32=90.5, fp8=362),
+        source="lightning, verl",
+        confidence="high",
+        names=("L40",),
+    ),
+    Accelerator(
+        name="NVIDIA L4",
+        unit="GPU",
+        peaks=_sixteen(121, fp32=30.3, tf32=60, fp8=242),
+        source="lightning",
+        confidence="high",
+        note="242 bf16, 485 fp8 on the sheet are sparse.",
+        names=("L4",),
+    ),
+    Accelerator(
+        name="NVIDIA A10",
+        unit="GPU",
+        peaks=_sixteen(125, fp32=31.2, tf32=62.5),
+        source="data sheet, by composer and levanter",
+        confidence="high",
+        note="250 is sparse.",
+        names=("A10",),
+    ),
+    Accelerator(
+        name="NVIDIA A10G",
+        unit="GPU",
+        peaks=_sixteen(70, fp32=31.5, tf32=35),
+        source="baseten.co/blog/nvidia-a10-vs-a10g-for-ml-model-inference: not the chip of the A10",
+        confidence="low",
+        note="AWS g5. 140 is sparse.",
+        names=("A10G",),
+    ),
+    Accelerator(
+        name="NVIDIA V100 SXM",
+        unit="GPU",
+        peaks=_peaks(fp32=15.7, fp16=125),
+        source="data sheet, by composer and lightning",
+        confidence="high",
+        note="No BF16 tensor cores: a bf16 run emulates.",
+        names=(
+            "V100", "V100 SXM2", "Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB",
+            "V100-SXM2-16GB", "V100-SXM2-32GB",
+        ),
+    ),
+    Accelerator(
+        name="NVIDIA V100 PCIe",
+        unit="GPU",
+        peaks=_peaks(fp32=14, fp16=112),
+        source="V100 data sheet",
+        confidence="high",
+        note="No BF16 tensor cores.",
+        names=("V100 PCIe", "Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+    ),
+    Accelerator(
+        name="NVIDIA V100S PCIe",
+        unit="GPU",
+        peaks=_peaks(fp32=16.4, fp16=130),
+        source="V100 data sheet",
+        confidence="high",
+        note="No BF16 tensor cores.",
+        names=("V100S", "Tesla V100S-PCIE-32GB"),
+    ),
+    Accelerator(
+        name="NVIDIA T4",
+        unit="GPU",
+        peaks=_peaks(fp32=8.1, fp16=65),
+        source="T4 data sheet",
+        confidence="high",
+        note="No BF16 tensor cores.",
+        names=("T4", "Tesla T4"),
+    ),
+    Accelerator(
+        name="NVIDIA A40",
+        unit="GPU",
+        peaks=_sixteen(149.7, fp32=37.4, tf32=74.8),
+        source="lightning, levanter, verl",
+        confidence="high",
+        note="299.4 is sparse.",
+        names=("A40",),
+    ),
+    Accelerator(
+        name="NVIDIA RTX A6000",
+        unit="GPU",
+        peaks=_sixteen(154.85, fp32=38.7, tf32=77.4),
+        source="titan, PR 2884",
+        confidence="high",
+        note="Ampere; another chip than RTX 6000 Ada. 309.7 fp16 is sparse.",
+        names=("RTX A6000",),
+    ),
+    Accelerator(
+        name="NVIDIA RTX 6000 Ada",
+        unit="GPU",
+        peaks=_sixteen(364.2, fp32=91.1, tf32=182.1, fp8=728.5),
+        source="RTX 6000 Ada data sheet, unverified",
+        confidence="low",
+        note="1457 AI TOPS is sparse fp8.",
+        names=("RTX 6000 Ada Generation", "RTX 6000 Ada"),
+    ),
+    Accelerator(
+        name="NVIDIA RTX 3090",
+        unit="GPU",
+        peaks=_sixteen(71.2, fp32=35.6, tf32=35.6),
+        source="nanochat",
+        confidence="medium",
+        note="FP32 accumulation; 142 with FP16 accumulation, 285 with sparsity.",
+        names=("GeForce RTX 3090", "RTX 3090"),
+    ),
+    Accelerator(
+        name="NVIDIA RTX 4090",
+        unit="GPU",
+        peaks=_sixteen(165.2, fp32=82.6, tf32=82.6, fp8=330.3),
+        source="nanochat; waredb.com, hmc-tech.com",
+        confidence="high",
+        note="FP32 accumulation; 330.3 bf16 is sparse.",
+        names=("GeForce RTX 4090", "RTX 4090"),
+    ),
+    Accelerator(
+        name="NVIDIA RTX 5090",
+        unit="GPU",
+        peaks=_sixteen(209.5, fp32=104.8, tf32=104.8, fp8=419, fp4=1676),
+        source="pytorch/ao roofline_utils.py, citing the RTX Blackwell white paper",
+        confidence="high",
+        note="FP32 accumulation; 838 fp16 and 3352 AI TOPS are sparse.",
+        names=("GeForce RTX 5090", "RTX 5090"),
+    ),
+    Accelerator(
+        name="AMD MI250X GCD",
+        unit="GCD",
+        peaks=_sixteen(191.5, fp32=23.95),
+        source="titan; half of the OAM module",
+        confidence="high",
+        note="Frameworks see each of the two GCDs as a device.",
+        names=("Instinct MI250X", "MI250X", "Instinct MI250X/MI250", "MI250X GCD"),
+    ),
+    Accelerator(
+        name="AMD MI250X OAM",
+        unit="OAM module, 2 GCDs",
+        peaks=_sixteen(383, fp32=47.9),
+        source="stas, note 7: 1.7 GHz x 128 x 2 x 880",
+        confidence="high",
+        note="Only where a whole module is meant: gpus counts modules then.",
+        names=("MI250X OAM",),
+    ),
+    Accelerator(
+        name="AMD MI300X",
+        unit="GPU",
+        peaks=_sixteen(1307.4, fp32=163.4, tf32=653.7, fp8=2614.9),
+        source="stas: 2.1 GHz x 256 x 2 x 1216",
+        confidence="high",
+        note="2614.9 bf16, 5229.8 fp8 are sparse; verl's 1336 matches no derivation.",
+        names=("Instinct MI300X", "MI300X", "Instinct MI300X OAM"),
+    ),
+    Accelerator(
+        name="AMD MI325X",
+        unit="GPU",
+        peaks=_sixteen(1307.4, fp32=163.4, tf32=653.7, fp8=2614.9),
+        source="stas, note 18",
+        confidence="high",
+        names=("Instinct MI325X", "MI325X"),
+    ),
+    Accelerator(
+        name="AMD MI350X",
+        unit="GPU",
+        peaks=_sixteen(2300, fp32=144.2, fp8=4600, fp4=9200),
+        source="AMD-AGI/Primus peak_flops_patches.py; titan, PR 4779",
+        confidence="medium",
+        names=("Instinct MI350X", "MI350X"),
+    ),
+    Accelerator(
+        name="AMD MI355X",
+        unit="GPU",
+        peaks=_sixteen(2500, fp32=157.3, fp8=5033, fp4=10066),
+        source="stas, note 22",
+        confidence="high",
+        note="AMD prints 2.5 PF; 2.4 GHz x 512 x 2 x 1024 = 2516.6. 5 PF fp16 is sparse.",
+        names=("Instinct MI355X", "MI355X"),
+    ),
+    Accelerator(
+        name="Intel Gaudi 2",
+        unit="card",
+        peaks=_sixteen(432, fp8=865),
+        source="stas: 1650 MHz x 65536 x 2 x 2",
+        confidence="high",
+        names=("Gaudi2", "Gaudi 2"),
+    ),
+    Accelerator(
+        name="Intel Gaudi 3",
+        unit="card",
+        peaks=_peaks(fp32=229, tf32=459, fp16=459, bf16=1835, fp8=1835),
+        source="stas, note 19; Intel's white paper at 1750 MHz",
+        confidence="medium",
+        note="1677 at the 1600 MHz that ship: say which by --set peak_flops=….",
+        names=("Gaudi3", "Gaudi 3"),
+    ),
+    Accelerator(
+        name="Intel Data Center GPU Max 1550",
+        unit="stack",
+        peaks=_sixteen(340.8),
+        source="titan: 512 x 512 compute units x 1.3 GHz",
+        confidence="low",
+        note="298.2 with the 448 units of some systems; the card's sheet says 839 for two stacks.",
+        names=("Data Center GPU Max 1550",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910A",
+        unit="NPU",
+        peaks=_peaks(fp16=256),
+        source="32 x 4096 x 2 x 1 GHz",
+        confidence="high",
+        note="No BF16.",
+        names=("Ascend910A",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910B1",
+        unit="NPU",
+        peaks=_sixteen(376),
+        source="none verified; 376 to 400 are in use",
+        confidence="low",
+        names=("Ascend910B1",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910B2",
+        unit="NPU",
+        peaks=_sixteen(353.9),
+        source="24 cores x 8192 x 1.8 GHz; verl, VeOmni, MindSpeed have 354",
+        confidence="medium",
+        names=("Ascend910B2",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910B3",
+        unit="NPU",
+        peaks=_sixteen(313),
+        source="FlagOpen/FlagPerf training/ascend, flops_16bit",
+        confidence="medium",
+        names=("Ascend910B3",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910B4",
+        unit="NPU",
+        peaks=_sixteen(280),
+        source="ai.gitee.com/docs/compute/clusters_gpu/ascend_gpu",
+        confidence="medium",
+        names=("Ascend910B4",),
+    ),
+    Accelerator(
+        name="Huawei Ascend 910C die",
+        unit="die",
+        peaks=_sixteen(376),
+        source="none verified; 752 to 800 per package of two dies are in use",
+        confidence="low",
+        note="torch_npu shows each die as a device.",
+        names=("Ascend910_9392", "Ascend910_9391", "Ascend910_9382", "Ascend910_9381"),
+    ),
+    Accelerator(
+        name="Huawei Ascend 950DT",
+        unit="NPU",
+        peaks=_sixteen(486, fp8=919, fp4=1783),
+        source="stas, note 28",
+        confidence="medium",
+        note="fp8 is HiF8, which is not OCP's.",
+        names=("Ascend950DT",),
+    ),
+    Accelerator(
+        name="Google TPU v3 core",
+        unit="core",
+        peaks=_peaks(bf16=61.5),
+        source="levanter; PaLM, arXiv:2204.02311, table 3 uses 123 per chip",
+        confidence="high",
+        note="JAX shows each of a chip's two cores as a device.",
+        names=("TPU v3",),
+    ),
+    Accelerator(
+        name="Google TPU v3 chip",
+        unit="chip, 2 cores",
+        peaks=_peaks(bf16=123),
+        source="PaLM, arXiv:2204.02311, table 3",
+        confidence="high",
+        note="Only where whole chips are counted.",
+    ),
+    Accelerator(
+        name="Google TPU v4",
+        unit="chip",
+        peaks=_peaks(bf16=275),
+        source="stas, note 2; PaLM, arXiv:2204.02311",
+        confidence="high",
+        names=("TPU v4",),
+    ),
+    Accelerator(
+        name="Google TPU v5e",
+        unit="chip",
+        peaks=_peaks(bf16=197),
+        source="stas, note 1",
+        confidence="high",
+        names=("TPU v5e", "TPU v5 lite"),
+    ),
+    Accelerator(
+        name="Google TPU v5p",
+        unit="chip",
+        peaks=_peaks(bf16=459),
+        source="stas, note 10",
+        confidence="high",
+        names=("TPU v5p", "TPU v5"),
+    ),
+    Accelerator(
+        name="Google TPU v6e",
+        unit="chip",
+        peaks=_peaks(bf16=918, fp8=918),
+        source="stas, note 13",
+        confidence="high",
+        note="Trillium; fp8 at the rate of bf16.",
+        names=("TPU v6e", "TPU v6 lite"),
+    ),
+    Accelerator(
+        name="Google TPU7x core",
+        unit="TensorCore",
+        peaks=_sixteen(1153.5, fp8=2307),
+        source="titan; half of the chip",
+        confidence="high",
+        note="Ironwood; frameworks see each of a chip's two TensorCores as a device.",
+        names=("TPU7x",),
+    ),
+    Accelerator(
+        name="Google TPU7x chip",
+        unit="chip, 2 TensorCores",
+        peaks=_sixteen(2307, fp8=4614),
+        source="stas, note 25",
+        confidence="high",
+        note="Only where whole chips are counted.",
+    ),
+    Accelerator(
+        name="AWS Trainium1 core",
+        unit="NeuronCore-v2",
+        peaks=_sixteen(95, fp32=47.5 / 2, tf32=95, fp8=95),
+        source="AWS Neuron documentation, trainium.html: half of the chip; torchtitan has 90",
+        confidence="high",
+        note="Frameworks see each of a chip's two cores as a device.",
+    ),
+    Accelerator(
+        name="AWS Trainium1 chip",
+        unit="chip, 2 NeuronCores",
+        peaks=_sixteen(190, fp32=47.5, tf32=190, fp8=190),
+        source="AWS Neuron documentation, trainium.html",
+        confidence="high",
+        note="Only where whole chips are counted.",
+    ),
+    Accelerator(
+        name="AWS Trainium2 logical core",
+        unit="2 of 8 NeuronCore-v3",
+        peaks=_sixteen(667 / 4, fp32=181 / 4, tf32=667 / 4, fp8=1299 / 4),
+        source="AWS Neuron documentation, trainium2.rst: a quarter of the chip; torchtitan has 158",
+        confidence="high",
+        note="LNC=2, the default: four devices per chip. 2563 per chip is sparse.",
+    ),
+    Accelerator(
+        name="AWS Trainium2 chip",
+        unit="chip, 8 NeuronCores",
+        peaks=_sixteen(667, fp32=181, tf32=667, fp8=1299),
+        source="AWS Neuron documentation, trainium2.rst",
+        confidence="high",
+        note="Only where whole chips are counted.",
+    ),
+    Accelerator(
+        name="AWS Trainium3 logical core",
+        unit="2 of 8 NeuronCore-v4",
+        peaks=_sixteen(671 / 4, fp32=183 / 4, tf32=671 / 4, fp8=2517 / 4, fp4=2517 / 4),
+        source="AWS Neuron documentation, trainium3.rst: a quarter of the chip",
+        confidence="high",
+        note="LNC=2, the default: four devices per chip.",
+    ),
+    Accelerator(
+        name="AWS Trainium3 chip",
+        unit="chip, 8 NeuronCores",
+        peaks=_sixteen(671, fp32=183, tf32=671, fp8=2517, fp4=2517),
+        source="AWS Neuron documentation, trainium3.rst",
+        confidence="high",
+        note="Only where whole chips are counted. 2517 bf16 is sparse.",
+    ),
+)  # fmt: skip
+
+
+def _named() -> Iterator[tuple[str, Accelerator]]:
+    for accelerator in _TABLE:
+        for name in (accelerator.name, *accelerator.names):
+            yield normalised(name), accelerator
+
+
+_BY_NAME: Mapping[str, Accelerator] = dict(_named())

@@ -1,0 +1,64 @@
+"""Run XTuner's own tools/train.py main() on a CPU.
+
+The shims below touch no logging code. The wall clock seconds of each iteration, taken outside the
+framework, go to truth.json. One Iter of XTuner is one micro-step: gradient accumulation does not
+change what it counts.
+"""
+
+import itertools
+import json
+import time
+from pathlib import Path
+
+import datasets
+import mmengine.runner.loops as loops
+import torch
+
+# XTuner asks its device module for these.
+torch.cpu.is_bf16_supported = lambda *_: True
+torch.cpu.empty_cache = lambda: None
+torch.cpu.reset_peak_memory_stats = lambda *_: None
+
+
+def in_this_process(method):
+    """XTuner asks datasets for 32 worker processes."""
+    return lambda self, *args, num_proc=None, **kwargs: method(self, *args, **kwargs)
+
+
+for name in ("map", "filter", "flatten_indices"):
+    setattr(datasets.Dataset, name, in_this_process(getattr(datasets.Dataset, name)))
+
+moments: list[float] = []  # the start of the first iteration, then the end of each
+shapes: set[tuple[int, ...]] = set()
+real_run_iter = loops.IterBasedTrainLoop.run_iter
+
+
+def timed_run_iter(self: loops.IterBasedTrainLoop, batch: dict) -> None:
+    if not moments:
+        moments.append(time.perf_counter())
+    shapes.add(tuple(batch["data"]["input_ids"].shape))
+    real_run_iter(self, batch)
+    moments.append(time.perf_counter())
+    if len(moments) > self.max_iters:
+        write_truth(self.runner.cfg.accumulative_counts)
+
+
+def write_truth(accumulation: int) -> None:
+    ((micro_batch, seq_len),) = shapes  # one shape only, for the samples are packed
+    truth = {
+        "steps": len(moments) - 1,
+        "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
+        "tokens_per_step": micro_batch * seq_len,
+        "gpus": 1,
+        "seq_len": seq_len,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+    }
+    Path("truth.json").write_text(json.dumps(truth, indent=1))
+
+
+loops.IterBasedTrainLoop.run_iter = timed_run_iter
+
+from xtuner.tools import train  # noqa: E402
+
+train.main()

@@ -1,0 +1,3 @@
+class InterpolationMode:
+    BICUBIC = "bicubic"
+    BILINEAR = "bilinear"
