@@ -173,7 +173,7 @@ XTUNER: Final = LogFormat(
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
     launch=r"System environment:",
-    evidence=("elapsed", "stamp"),
+    evidence=("elapsed", "stamp", "rate"),
     step_unit="micro_step",
     elapsed_covers="last_10",
     rate_covers="step",

@@ -1,0 +1,128 @@
+"""Which runs may stand side by side, and what differs between those that do.
+
+Runs are like for like when they do the same work per token on the same device: model, sequence
+length, what is trained, number format, accelerator, and how their tokens are counted. Everything
+else (GPUs, recompute, batch, framework) is what one compares, and is named.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+SAME_WORK: Final = ("model", "seq_len", "trainable", "precision", "accelerator", "token_group")
+"""Two runs with one value missing here, or different, are never ranked against each other."""
+
+MAY_DIFFER: Final = ("gpus", "recompute", "framework", "framework_version", "time_basis")
+
+LABELS: Final = {
+    "seq_len": "sequence length",
+    "token_group": "token basis",
+    "framework_version": "version",
+    "time_basis": "time evidence",
+}
+
+COMPARISON: Final = pl.Schema(
+    {
+        "group": pl.String,
+        "rank": pl.Int64,
+        "run_id": pl.String,
+        "name": pl.String,
+        "framework": pl.String,
+        "tgs": pl.Float64,
+        "tgs_low": pl.Float64,
+        "tgs_high": pl.Float64,
+        "relative_tgs": pl.Float64,
+        "tied_with_best": pl.Boolean,
+        "mfu": pl.Float64,
+        "mfu_full_attention": pl.Float64,
+        "logged_tgs": pl.Float64,
+        "logged_tflops": pl.Float64,
+        "logged_mfu": pl.Float64,
+        "tflops": pl.Float64,
+        "differs": pl.List(pl.String),
+        "not_ranked": pl.List(pl.String),
+        "synthetic": pl.Boolean,
+    }
+)
+
+
+def compare(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Groups of like-for-like runs, best TGS first; runs that can't be ranked come last.
+
+    metrics: as `metrics.utilization.run_metrics`. Columns of COMPARISON: `relative_tgs` is TGS over
+    the group's best; `tied_with_best` where the 95 % intervals overlap; `differs` names what is
+    not the same within the group; `not_ranked` says why a run has no rank. `tflops` is ours: TGS x
+    FLOPs per token, per GPU.
+    """
+    keyed = metrics.with_columns(
+        token_group=pl.col("token_basis").replace({"non_padding": "packed"}),
+        tflops=pl.col("tgs") * pl.col("flops_per_token") / 1e12,
+    )
+    rows = [row | {"not_ranked": _obstacles(row)} for row in keyed.iter_rows(named=True)]
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        label = "" if row["not_ranked"] else _label(row)
+        groups.setdefault(label, []).append(row)
+    ranked = [_ranked(label, group) for label, group in sorted(groups.items()) if label]
+    apart = sorted(groups.get("", []), key=lambda row: str(row["name"]))
+    out = [row for group in ranked for row in group]
+    out += [row | {"group": None, "differs": []} for row in apart]
+    return pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
+
+
+def _obstacles(row: dict[str, Any]) -> list[str]:
+    """Why a run can't stand in any ranking."""
+    reasons = []
+    if row["tgs"] is None:
+        needs = ", ".join(row["missing"]) or "; ".join(row["warnings"][:1])
+        return [f"no TGS: {needs}"]
+    unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
+    if unknown:
+        reasons.append(f"unknown: {', '.join(unknown)}")
+    reasons += [warning for warning in row["warnings"] if warning.endswith("not ranked")]
+    if row["implied"] is not None:
+        reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
+    return reasons
+
+
+def _label(row: dict[str, Any]) -> str:
+    trained = "" if row["trainable"] == "full" else f", {row['trainable']}"
+    return (
+        f"{row['model']}, {row['seq_len']:,} tokens, {row['precision']}{trained}, "
+        f"{row['accelerator']}, {row['token_group']} tokens"
+    )
+
+
+def _ranked(label: str, group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    order = sorted(group, key=lambda row: -row["tgs"])
+    best = order[0]
+    differs = [_difference(name, group) for name in MAY_DIFFER if _varies(name, group)]
+    return [
+        row
+        | {
+            "group": label,
+            "rank": place,
+            "relative_tgs": row["tgs"] / best["tgs"],
+            "tied_with_best": _tied(row, best),
+            "differs": differs,
+        }
+        for place, row in enumerate(order, start=1)
+    ]
+
+
+def _tied(row: dict[str, Any], best: dict[str, Any]) -> bool:
+    """Whether the intervals overlap; without an interval only equal figures tie."""
+    high = row["tgs"] if row["tgs_high"] is None else row["tgs_high"]
+    low = best["tgs"] if best["tgs_low"] is None else best["tgs_low"]
+    return bool(high >= low)
+
+
+def _varies(name: str, group: list[dict[str, Any]]) -> bool:
+    return len({row[name] for row in group}) > 1
+
+
+def _difference(name: str, group: list[dict[str, Any]]) -> str:
+    values = sorted({"unknown" if row[name] is None else str(row[name]) for row in group})
+    return f"{LABELS.get(name, name)}: {' / '.join(values)}"

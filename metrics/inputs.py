@@ -1,0 +1,77 @@
+"""The facts that hold: one value for each run and name, and where sources disagree.
+
+    flag > sidecar > log > companion file > registry > inferred
+
+Of two facts of one kind of origin the later holds. What loses is kept and shown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from ingest.schema import FACT_NAMES
+
+PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
+
+_COMPARABLE: Final = [
+    name
+    for name, known in FACT_NAMES.items()
+    if known.kind in ("int", "float", "bool") or known.choices or name == "accelerator"
+]
+_DTYPES: Final = {"int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
+
+
+def holding(facts: pl.DataFrame) -> pl.DataFrame:
+    """One row per run and name: run_id, name, value, origin, line; sorted by run and name."""
+    kind = pl.col("origin").str.extract(r"^(\w+)")
+    rank = kind.replace_strict({k: i for i, k in enumerate(PRECEDENCE)}, return_dtype=pl.Int64)
+    return (
+        facts.with_columns(rank=rank)
+        .sort("run_id", "name", "rank", pl.col("sequence").neg())
+        .unique(["run_id", "name"], keep="first", maintain_order=True)
+        .select("run_id", "name", "value", "origin", "line")
+    )
+
+
+def typed(held: pl.DataFrame) -> pl.DataFrame:
+    """One row per run, one column per name of FACT_NAMES, null where nothing says.
+
+    Numbers and booleans have their dtype; a text that is no number is null, as if unsaid.
+    """
+    runs = held.select(pl.col("run_id").unique().sort())
+    named = held.filter(pl.col("name").is_in(list(FACT_NAMES)))
+    wide = named.pivot("name", index="run_id", values="value") if named.height else runs
+    missing = [name for name in FACT_NAMES if name not in wide.columns]
+    wide = wide.with_columns(pl.lit(None, pl.String).alias(name) for name in missing)
+    return wide.select("run_id", *(_cast(name) for name in FACT_NAMES)).sort("run_id")
+
+
+def _cast(name: str) -> pl.Expr:
+    kind = FACT_NAMES[name].kind
+    column = pl.col(name)
+    if kind == "bool":
+        return column.str.to_lowercase().replace_strict(
+            {"true": True, "false": False}, default=None, return_dtype=pl.Boolean
+        )
+    if kind in _DTYPES:
+        number = column.cast(pl.Float64, strict=False)
+        return number.cast(_DTYPES[kind], strict=False).alias(name)
+    return column
+
+
+def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
+    """run_id, warning: names for which the log, companions or people say different values."""
+    said = facts.filter(
+        ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
+    )
+    return (
+        said.with_columns(pl.col("value").str.to_lowercase().alias("folded"))
+        .sort("run_id", "name", "sequence")
+        .unique(["run_id", "name", "folded"], keep="last", maintain_order=True)
+        .group_by("run_id", "name", maintain_order=True)
+        .agg(pl.format("{} ({})", "value", "origin").alias("said"), n=pl.len())
+        .filter(pl.col("n") > 1)
+        .select("run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against ")))
+    )

@@ -1,0 +1,404 @@
+"""Steps to tokens per second per GPU (TGS): windows, which evidence, steady and end to end.
+
+A window is the span that one logged line speaks of. Every rate is a ratio of sums over windows,
+never a mean of rates. Time evidence, in the order that the run's format prefers:
+
+    elapsed   the logged step time, with data loading added back where it leaves it out
+    rate      a logged rate over a known window: its time is tokens / rate
+    stamp     the difference of two time stamps
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import polars as pl
+
+from metrics.statistics import ratio_interval
+
+DISAGREEMENT: Final = 0.01
+"""A gap between two kinds of time evidence above this has to have a cause."""
+
+DEFAULT_AVERAGE_WINDOW: Final = 10
+"""mmengine's log_processor.window_size, where the config does not say."""
+
+SPOILERS: Final[dict[str, tuple[str, ...]]] = {
+    "elapsed": ("checkpoint", "evaluation", "profiler"),
+    "rate": ("checkpoint", "profiler"),
+    "stamp": ("checkpoint", "evaluation", "profiler"),
+}
+"""Events whose time falls into the window behind them. A logged rate starts anew after evaluation."""
+
+SUMMARY: Final = pl.Schema(
+    {
+        "run_id": pl.String,
+        "steps": pl.Int64,
+        "first_step": pl.Int64,
+        "last_step": pl.Int64,
+        "tgs": pl.Float64,
+        "tgs_low": pl.Float64,
+        "tgs_high": pl.Float64,
+        "tgs_slots": pl.Float64,
+        "tgs_end_to_end": pl.Float64,
+        "tokens_per_second": pl.Float64,
+        "tokens_per_gpu_step": pl.Float64,
+        "token_basis": pl.String,
+        "time_basis": pl.String,
+        "end_to_end_basis": pl.String,
+        "excluded_share": pl.Float64,
+        "excluded_causes": pl.List(pl.String),
+        "windows": pl.Int64,
+        "evidence_gap": pl.Float64,
+        "logged_tgs": pl.Float64,
+        "logged_tflops": pl.Float64,
+        "logged_mfu": pl.Float64,
+        "attention_ratio": pl.Float64,
+        "throughput_missing": pl.List(pl.String),
+        "throughput_warnings": pl.List(pl.String),
+    }
+)
+
+
+def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per run and step, whichever ranks and lines speak of it, sorted by both.
+
+    `rank_tokens` and `rank_slots` become the mean over the ranks that print them, `wall_s` is the
+    slowest rank's time with data loading, claims are the median over the ranks.
+    """
+    wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
+    return (
+        steps.sort("run_id", "step", "line")
+        .group_by("run_id", "step", maintain_order=True)
+        .agg(
+            pl.col("line", "logged_at").min(),
+            pl.col("elapsed_s").max(),
+            wall.max().alias("wall_s"),
+            pl.col("rank_tokens", "rank_slots").mean(),
+            pl.col("samples", "sequence_length", "step_tokens").max(),
+            pl.col("consumed_samples", "consumed_tokens").max(),
+            pl.col("attention_ratio", "loss", "grad_norm", "learning_rate").drop_nulls().first(),
+            pl.col("peak_memory_bytes", "skipped_steps").max(),
+            pl.col("logged_tgs", "logged_samples_per_second").median(),
+            pl.col("logged_tflops", "logged_mfu").median(),
+        )
+    )
+
+
+def windows(
+    steps: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame, events: pl.DataFrame
+) -> pl.DataFrame:
+    """One row per logged step: its tokens, and its span and time by each kind of evidence.
+
+    steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
+    tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
+    [steps] and `*_time` [s; null where absent], and `spoilers`: what fell into the window.
+    """
+    inputs = facts.select("run_id", *_INPUTS)
+    about = runs.select(
+        "run_id", "step_unit", "elapsed_covers", "elapsed_excludes_data", "rate_covers"
+    )
+    return (
+        fold_ranks(steps)
+        .join(about, on="run_id", validate="m:1", maintain_order="left")
+        .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .with_columns(
+            pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
+            first=pl.int_range(pl.len()).over("run_id") == 0,
+        )
+        .with_columns(_tokens_per_gpu(), slots_per_gpu=pl.coalesce("rank_slots", _batch()))
+        .with_columns(_spans())
+        .with_columns(_times())
+        .pipe(_with_spoilers, events)
+    )
+
+
+_INPUTS: Final = (
+    "gpus",
+    "seq_len",
+    "packed",
+    "micro_batch_size",
+    "global_batch_size",
+    "gradient_accumulation",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "log_interval",
+    "average_window",
+)
+_DIFFERENCES: Final = ("step", "logged_at", "consumed_samples", "consumed_tokens")
+
+
+def _tokens_per_gpu() -> pl.Expr:
+    """Tokens of one step on one GPU, by the best that is known.
+
+    Tokens of the step over all ranks > of the ranks that print them > consumed tokens or samples
+    since the last line > samples of this step > batch sizes.
+    """
+    length = pl.coalesce("sequence_length", "seq_len")
+    consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
+    return pl.coalesce(
+        pl.col("step_tokens") / pl.col("gpus"),
+        "rank_tokens",
+        pl.when(consumed > 0).then(consumed / pl.col("new_step") / pl.col("gpus")),
+        pl.col("samples") * length / pl.col("gpus"),
+        _batch(),
+    ).alias("tokens_per_gpu")
+
+
+def _batch() -> pl.Expr:
+    """Token slots of one step on one GPU from batch sizes; null where samples vary in length.
+
+    A local batch is that of a data-parallel rank; the ranks of its model-parallel group share it.
+    """
+    micro_step = pl.col("step_unit") == "micro_step"
+    sharing = pl.lit(1)
+    for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
+        sharing *= pl.coalesce(name, 1)
+    local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
+    local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", 1))
+    whole = pl.col("global_batch_size") * pl.col("seq_len") / pl.col("gpus")
+    filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))  # noqa: FBT003
+    return pl.when(filled).then(pl.when(micro_step).then(local).otherwise(pl.coalesce(whole, local)))
+
+
+def _spans() -> list[pl.Expr]:
+    """Steps that each kind of evidence speaks of; null where that is not known."""
+    since = pl.coalesce("new_step", pl.when(pl.col("step") == 1).then(1))
+    mean = pl.min_horizontal(since, pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
+    kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
+    elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
+    for kind, span in kinds.items():
+        elapsed = pl.when(pl.col("elapsed_covers") == kind).then(span).otherwise(elapsed)
+        rate = pl.when(pl.col("rate_covers") == kind).then(span).otherwise(rate)
+    return [
+        elapsed.alias("elapsed_span"),
+        rate.alias("rate_span"),
+        pl.col("new_step").alias("stamp_span"),
+    ]
+
+
+def _times() -> list[pl.Expr]:
+    """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
+    step_time = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
+    length = pl.coalesce("sequence_length", "seq_len")
+    samples_rate = pl.col("logged_samples_per_second") * length / pl.col("gpus")
+    rate = pl.coalesce("logged_tgs", samples_rate)
+    tokens = pl.coalesce("tokens_per_gpu", 1.0)
+    stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
+    return [
+        _positive(pl.col("elapsed_span") * step_time).alias("elapsed_time"),
+        _positive(pl.col("rate_span") * tokens / rate).alias("rate_time"),
+        pl.when(stamped >= 0).then(stamped).alias("stamp_time"),
+    ]
+
+
+def _positive(seconds: pl.Expr) -> pl.Expr:
+    return pl.when(seconds.is_finite() & (seconds > 0)).then(seconds)
+
+
+def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """`spoilers`: kinds of the events between the line before and this one."""
+    places = steps.select("run_id", "line", at=pl.col("line")).sort("line")
+    kinds = (
+        events.select("run_id", "line", "kind")
+        .sort("line")
+        .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
+        .group_by("run_id", "at", maintain_order=True)
+        .agg(spoilers=pl.col("kind").unique(maintain_order=True))
+    )
+    joined = steps.join(
+        kinds,
+        left_on=["run_id", "line"],
+        right_on=["run_id", "at"],
+        how="left",
+        maintain_order="left",
+    )
+    return joined.with_columns(pl.col("spoilers").fill_null([])).sort("run_id", "step")
+
+
+def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+    """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
+
+    Rates are tokens per second per GPU; `tokens_per_second` is over all GPUs.
+    """
+    by_run = {
+        run_id: frame for (run_id,), frame in all_windows.group_by("run_id", maintain_order=True)
+    }
+    known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
+    rows = [
+        _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
+        for run in runs.sort("run_id").iter_rows(named=True)
+    ]
+    return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
+
+
+def _summary(
+    run: dict[str, Any], frame: pl.DataFrame | None, facts: dict[str, Any]
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "run_id": run["run_id"],
+        "steps": 0,
+        "throughput_missing": [],
+        "throughput_warnings": [],
+    }
+    if frame is None:
+        row["throughput_warnings"] = ["no training step in this launch"]
+        return row
+    row |= {
+        "steps": frame.height,
+        "first_step": frame["step"].min(),
+        "last_step": frame["step"].max(),
+        "token_basis": _token_basis(frame, facts),
+        "attention_ratio": _weighted(frame, "attention_ratio"),
+    }
+    evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)
+    if evidence is None:
+        row |= _no_rate(frame, run, facts)
+        return row
+    steady = clean(frame, evidence)
+    row |= _rates(frame, steady, evidence, facts)
+    row |= _claims(steady)
+    row["throughput_warnings"] = _warnings(frame, run, evidence, row)
+    return row
+
+
+def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
+    """The windows of one run that count as steady, with `tokens` and `seconds` on one GPU.
+
+    Without the first, which holds start-up and compilation, and without those that an event of
+    SPOILERS fell into. What is unexplained stays in.
+    """
+    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[evidence])).list.any()
+    tokens = pl.col("tokens_per_gpu")
+    if evidence == "rate":
+        tokens = pl.coalesce("tokens_per_gpu", 1.0)
+    return frame.with_columns(
+        tokens=pl.col(f"{evidence}_span") * tokens, seconds=pl.col(f"{evidence}_time")
+    ).filter(
+        ~pl.col("first"), ~spoiled, pl.col("tokens").is_not_null(), pl.col("seconds").is_not_null()
+    )
+
+
+def _rates(
+    frame: pl.DataFrame, steady: pl.DataFrame, evidence: str, facts: dict[str, Any]
+) -> dict[str, Any]:
+    tokens, seconds = steady["tokens"], steady["seconds"]
+    tgs = tokens.sum() / seconds.sum()
+    low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
+    every = frame.filter(~pl.col("first"))[f"{evidence}_time"].sum()
+    excluded = frame.filter(~pl.col("first"), ~pl.col("line").is_in(steady["line"].implode()))
+    causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
+    per_step = steady["tokens_per_gpu"].mean()
+    slots = (steady[f"{evidence}_span"] * steady["slots_per_gpu"]).sum() / seconds.sum()
+    end_to_end, basis = _end_to_end(frame, evidence)
+    return {
+        "tgs": tgs,
+        "tgs_low": low,
+        "tgs_high": high,
+        "tgs_slots": slots if steady["slots_per_gpu"].null_count() == 0 else None,
+        "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
+        "tgs_end_to_end": end_to_end,
+        "end_to_end_basis": basis,
+        "tokens_per_gpu_step": per_step,
+        "time_basis": evidence,
+        "windows": steady.height,
+        "excluded_share": max(0.0, 1.0 - seconds.sum() / every) if every else None,
+        "excluded_causes": ["start-up", *[c for c in causes if c in SPOILERS[evidence]]],
+    }
+
+
+def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:
+    """Tokens of the steps behind the first stamped line over the time to the last one."""
+    stamped = frame.filter(pl.col("logged_at").is_not_null())
+    later = stamped.filter(pl.col("stamp_time").is_not_null() & ~pl.col("first"))
+    if later["stamp_time"].sum() > 0 and later["tokens_per_gpu"].null_count() == 0:
+        tokens = (later["stamp_span"] * later["tokens_per_gpu"]).sum()
+        return tokens / later["stamp_time"].sum(), "stamp"
+    rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
+    one = rest["tokens_per_gpu"].fill_null(1.0) if evidence == "rate" else rest["tokens_per_gpu"]
+    if rest.height and one.null_count() == 0 and (rest[f"{evidence}_span"] == rest["new_step"]).all():
+        return (rest[f"{evidence}_span"] * one).sum() / rest[f"{evidence}_time"].sum(), evidence
+    return None, None
+
+
+def _claims(steady: pl.DataFrame) -> dict[str, Any]:
+    """The framework's own figures: medians over the steady windows."""
+    return {name: steady[name].median() for name in ("logged_tgs", "logged_tflops", "logged_mfu")}
+
+
+def _token_basis(frame: pl.DataFrame, facts: dict[str, Any]) -> str:
+    """non_padding where ranks count them, packed where samples have no padding, else slots."""
+    if frame["rank_tokens"].null_count() < frame.height or (
+        frame["step_tokens"].null_count() < frame.height
+    ):
+        return "non_padding"
+    return "packed" if facts.get("packed") else "slots"
+
+
+def _weighted(frame: pl.DataFrame, name: str) -> float | None:
+    """Mean over the steps, weighted by tokens where they are known."""
+    known = frame.filter(pl.col(name).is_not_null(), ~pl.col("first"))
+    weights = known["tokens_per_gpu"].fill_null(1.0)
+    return (known[name] * weights).sum() / weights.sum() if known.height else None
+
+
+def _warnings(
+    frame: pl.DataFrame, run: dict[str, Any], evidence: str, row: dict[str, Any]
+) -> list[str]:
+    warnings = []
+    row["evidence_gap"] = gap = _gap_to_stamps(frame, evidence)
+    if gap is not None and abs(gap) > _tolerance(frame) and not _explained(run, evidence):
+        warnings.append(
+            f"time stamps give {gap:+.1%} TGS against the logged {evidence}, without a known cause: "
+            "not ranked"
+        )
+    if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
+        warnings.append(
+            "TGS is from single micro-steps as logged; tokens per step are not known: "
+            "--set seq_len, micro_batch_size and packed for the mean over all of them"
+        )
+    return warnings
+
+
+def _explained(run: dict[str, Any], evidence: str) -> bool:
+    return evidence == "rate" and (run["rate_excludes_data"] or run["rate_covers"] == "step")
+
+
+def _gap_to_stamps(frame: pl.DataFrame, evidence: str) -> float | None:
+    """TGS by stamps over TGS by `evidence`, less 1, over the windows clean under both."""
+    if evidence == "stamp":
+        return None
+    mine, stamps = clean(frame, evidence), clean(frame, "stamp")
+    both = mine.join(stamps.select("line", t="tokens", s="seconds"), on="line")
+    both = both.filter(pl.col(f"{evidence}_span") == pl.col("stamp_span"))
+    if not both["s"].sum() or both["tokens_per_gpu"].null_count():
+        return None
+    rate = both["tokens"].sum() / both["seconds"].sum()
+    return float(both["t"].sum() / both["s"].sum() / rate - 1)
+
+
+def _tolerance(frame: pl.DataFrame) -> float:
+    """The allowed gap, widened by a stamp's resolution of one second where it has no fraction."""
+    stamps = frame["logged_at"].drop_nulls()
+    whole = bool((stamps.dt.microsecond() == 0).all())
+    seconds = frame["stamp_time"].sum() or 1.0
+    return DISAGREEMENT + (2.0 / seconds if whole else 0.0)
+
+
+def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+    """Why there is no rate: what is missing, or that no clean window is left."""
+    timed = any(frame[f"{e}_time"].null_count() < frame.height for e in ("elapsed", "stamp"))
+    needed: tuple[str, ...] = ("seq_len", "gpus", "global_batch_size")
+    if run["step_unit"] == "micro_step":
+        needed = ("seq_len", "micro_batch_size", "packed")
+    missing = [name for name in needed if facts.get(name) is None]
+    if timed and frame["tokens_per_gpu"].null_count() == frame.height and missing:
+        return {"throughput_missing": missing}
+    reason = (
+        "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
+        if frame.height > 1
+        else "a single logged step, which holds start-up"
+    )
+    return {"throughput_warnings": [reason if timed or frame.height <= 1 else "no times in the log"]}

@@ -1,0 +1,417 @@
+"""Throughput x FLOPs / peaks: MFU and HFU of each run, or the name of what is missing.
+
+    MFU = ideal time per token / actual time per token
+        = TGS x sum over operators of F_o / P(dtype_o)
+
+What a framework says of itself never enters. Frames in, frames out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import polars as pl
+
+from metrics import accelerators, flops, inputs, throughput
+from metrics.flops import FORMULA, Dtype, Operator, Pass, Recompute, Trainable
+from metrics.model_shapes import (
+    ModelShape,
+    ShapeError,
+    from_hugging_face,
+    from_megatron,
+    from_torchtitan,
+    known,
+    with_params_total,
+)
+
+BELOW_16_BITS: Final[dict[str, Dtype]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Recipes that run the linears below 16 bits; core attention, router and lm_head stay in BF16."""
+
+LOW_PRECISION_OPERATORS: Final = frozenset(
+    {
+        "query/key/value/output projections",
+        "ffn",
+        "routed experts",
+        "shared experts",
+    }
+)
+IMPOSSIBLE: Final = 1.0
+"""A utilisation above this is shown as `implied`, never published."""
+
+SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
+
+
+@dataclass(slots=True)
+class Score:
+    """What is known of one run's utilisation; figures are fractions, FLOPs are per token."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The formula's inputs of one run, all known."""
+
+    shape: ModelShape
+    seq_len: int
+    trainable: Trainable
+    attended: float | None
+    documents_known: bool
+
+    def operators(self, convention: flops.Convention = "exact") -> tuple[Operator, ...]:
+        """The run's operators under one attention convention."""
+        return flops.operators(
+            self.shape,
+            self.seq_len,
+            attention=convention,
+            trainable=self.trainable,
+            attended=self.attended,
+        )
+
+
+def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """One row per run: what `fairmfu runs` shows, sorted by name.
+
+    tables: `runs`, `facts`, `steps`, `events`, `sources` as in ingest.schema. Rates are tokens per
+    second (per GPU for tgs), utilisations fractions, FLOPs per token.
+    """
+    held = inputs.holding(tables["facts"])
+    facts = inputs.typed(held)
+    runs = tables["runs"]
+    windows = throughput.windows(tables["steps"], runs, facts, tables["events"])
+    rates = throughput.summarise(windows, runs, facts)
+    differ = inputs.disagreements(tables["facts"])
+    rows = []
+    for run in runs.iter_rows(named=True):
+        about = held.filter(pl.col("run_id") == run["run_id"])
+        rows.append(
+            _row(
+                run,
+                rates.row(by_predicate=pl.col("run_id") == run["run_id"], named=True),
+                {row["name"]: row for row in about.iter_rows(named=True)},
+                differ.filter(pl.col("run_id") == run["run_id"])["warning"].to_list(),
+                tables["sources"],
+            )
+        )
+    return pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
+
+
+METRICS: Final = pl.Schema(
+    {
+        "run_id": pl.String,
+        "name": pl.String,
+        "framework": pl.String,
+        "log_format": pl.String,
+        "framework_version": pl.String,
+        "synthetic": pl.Boolean,
+        "model": pl.String,
+        "accelerator": pl.String,
+        "gpus": pl.Int64,
+        "seq_len": pl.Int64,
+        "precision": pl.String,
+        "recompute": pl.String,
+        "trainable": pl.String,
+        "steps": pl.Int64,
+        "tokens_per_second": pl.Float64,
+        "tgs": pl.Float64,
+        "tgs_low": pl.Float64,
+        "tgs_high": pl.Float64,
+        "tgs_slots": pl.Float64,
+        "tgs_end_to_end": pl.Float64,
+        "mfu": pl.Float64,
+        "mfu_full_attention": pl.Float64,
+        "mfu_conservative": pl.Float64,
+        "mfu_bf16": pl.Float64,
+        "hfu_low": pl.Float64,
+        "hfu_high": pl.Float64,
+        "implied": pl.Float64,
+        "flops_per_token": pl.Float64,
+        "flops_per_token_full_attention": pl.Float64,
+        "peak_flops": pl.Float64,
+        "token_basis": pl.String,
+        "time_basis": pl.String,
+        "end_to_end_basis": pl.String,
+        "excluded_share": pl.Float64,
+        "excluded_causes": pl.List(pl.String),
+        "windows": pl.Int64,
+        "evidence_gap": pl.Float64,
+        "tokens_per_gpu_step": pl.Float64,
+        "formula": pl.String,
+        "logged_tgs": pl.Float64,
+        "logged_tflops": pl.Float64,
+        "logged_mfu": pl.Float64,
+        "logged_reproduced": pl.Boolean,
+        "proven": pl.List(pl.String),
+        "missing": pl.List(pl.String),
+        "warnings": pl.List(pl.String),
+        "sources": pl.List(pl.String),
+    }
+)
+
+
+def _row(
+    run: dict[str, Any],
+    rates: dict[str, Any],
+    facts: dict[str, dict[str, Any]],
+    differ: list[str],
+    sources: pl.DataFrame,
+) -> dict[str, Any]:
+    source = sources.row(by_predicate=pl.col("sha256") == run["sha256"], named=True)
+    scored = score(facts, rates)
+    warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
+    if source["unread_lines"]:
+        warnings.append(f"{source['unread_lines']} lines look like steps and could not be read")
+    plain = ("framework_version", "accelerator", "precision", "recompute", "trainable")
+    values = {name: _value(facts, name) for name in plain}
+    values |= {name: _integer(facts, name) for name in ("gpus", "seq_len")}
+    values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
+    values |= {name: run[name] for name in ("run_id", "name", "framework", "log_format", "synthetic")}
+    missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
+    return values | {
+        "model": _value(facts, "model"),
+        "formula": FORMULA,
+        "logged_reproduced": None,
+        "proven": [],
+        "missing": missing,
+        "warnings": warnings,
+        "sources": [source["path"]],
+    } | {name: value for name, value in scored.values.items() if value is not None}
+
+
+def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> Score:
+    """MFU and its kin of one run from its held facts (by name) and its rates."""
+    out = Score()
+    run = formula_inputs(facts, rates, out)
+    if run is None:
+        return out
+    exact, full = run.operators(), run.operators("full")
+    out.values |= {
+        "model": run.shape.name,
+        "flops_per_token": flops.flops_per_token(exact),
+        "flops_per_token_full_attention": flops.flops_per_token(full),
+    }
+    dtypes = _dtypes(facts, out)
+    peaks = _peaks(facts, dtypes, out)
+    if dtypes is None or peaks is None or rates["tgs"] is None:
+        return out
+    try:
+        _utilisations(run, exact, full, dtypes, peaks, facts, rates["tgs"], out)
+    except ValueError as error:
+        out.missing.append("peak_flops")
+        out.warnings.append(str(error))
+    return out
+
+
+DtypeOf = Callable[[Operator, Pass], Dtype]
+
+
+def _utilisations(  # noqa: PLR0913 - the formula's inputs
+    run: Inputs,
+    exact: tuple[Operator, ...],
+    full: tuple[Operator, ...],
+    dtypes: tuple[DtypeOf, Dtype],
+    peaks: Mapping[Dtype, float],
+    facts: Mapping[str, Mapping[str, Any]],
+    tgs: float,
+    out: Score,
+) -> None:
+    dtype_of, fastest = dtypes
+
+    def mfu(ops: tuple[Operator, ...], of: DtypeOf = dtype_of) -> float:
+        return tgs * flops.ideal_seconds_per_token(ops, of, peaks)
+
+    values: dict[str, float | None] = {"mfu": mfu(exact), "mfu_full_attention": mfu(full)}
+    if fastest in ("fp8", "fp4"):
+        values["mfu_conservative"] = mfu(exact, lambda *_: fastest)
+        values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
+    policy = _hfu_policy(_value(facts, "recompute"))
+    if policy is not None:
+        low, high = flops.hardware_operators(
+            run.shape, run.seq_len, policy, trainable=run.trainable, attended=run.attended
+        )
+        values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
+    out.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
+    if not run.documents_known:
+        out.warnings.append(
+            f"attention stops at document borders and their lengths are not logged: MFU is at most "
+            f"{values['mfu']:.1%} (one document per pack)"
+        )
+        out.missing.append("attended_pairs")
+        values = {"mfu_full_attention": values["mfu_full_attention"]}
+    out.values |= _possible(values, out)
+
+
+def _possible(values: dict[str, float | None], out: Score) -> dict[str, float | None]:
+    """Above 100 % nothing is published: the figure becomes `implied`."""
+    mfu = values.get("mfu")
+    if mfu is None or mfu <= IMPOSSIBLE:
+        return values
+    out.warnings.append(
+        f"MFU would be {mfu:.0%}, which is impossible: wrong gpus, accelerator, seq_len, model or "
+        "unit of the log (world size, 1000, accumulation, sparse peak)"
+    )
+    return {"implied": mfu}
+
+
+def _hfu_policy(recompute: str | None) -> Recompute | None:
+    named = {"none": "none", "full": "full", "selective_attention": "selective"}
+    return cast("Recompute | None", named.get(recompute or ""))
+
+
+# --- the formula's inputs -------------------------------------------------------------------
+
+
+def formula_inputs(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], out: Score
+) -> Inputs | None:
+    """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
+    shape = _shape(facts, out)
+    seq_len = _integer(facts, "seq_len")
+    trainable = _trainable(facts, out)
+    if seq_len is None:
+        out.missing.append("seq_len")
+    if shape is None or seq_len is None or trainable is None:
+        return None
+    attended, documents_known = _attended(facts, rates, seq_len)
+    return Inputs(shape, seq_len, trainable, attended, documents_known)
+
+
+def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
+    """The shape by the fact of the best origin; checked against the logged parameter count."""
+    given = [name for name in SHAPE_FACTS if name in facts]
+    if not given:
+        out.missing.append("model")
+        return None
+    best = min(given, key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
+    try:
+        return _checked(_build(best, facts), facts, out)
+    except ShapeError as error:
+        out.missing.append("model_config")
+        out.warnings.append(str(error))
+        return None
+
+
+def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
+    value = str(facts[name]["value"])
+    if name == "model_config":
+        return from_hugging_face(json.loads(value))
+    if name == "megatron_arguments":
+        return from_megatron(json.loads(value), _integer(facts, "vocab_size"))
+    if name == "torchtitan_arguments":
+        return from_torchtitan(_value(facts, "model") or "torchtitan", json.loads(value))
+    return known(value)
+
+
+def _checked(
+    shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score
+) -> ModelShape:
+    """The shape whose parameters are those that the log counts, where it counts them."""
+    logged = _integer(facts, "params_total")
+    if logged is None or logged in (
+        shape.params_total,
+        shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
+    ):
+        return shape
+    fitted = with_params_total(shape, logged)
+    out.warnings.append(
+        f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
+        f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
+    )
+    return fitted
+
+
+def _rank(fact: Mapping[str, Any]) -> int:
+    kind = str(fact["origin"]).split(":")[0]
+    return inputs.PRECEDENCE.index(kind)
+
+
+def _trainable(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Trainable | None:
+    kind = _value(facts, "trainable")
+    if kind is None:
+        out.missing.append("trainable")
+        return None
+    if kind != "lora":
+        return Trainable(kind="frozen" if kind == "frozen" else "full")
+    rank, targets = _integer(facts, "lora_rank"), _value(facts, "lora_targets")
+    if rank is None or targets is None:
+        out.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
+        return None
+    names = tuple(name.strip() for name in targets.split(","))
+    return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
+
+
+def _attended(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
+) -> tuple[float | None, bool]:
+    """Attended pairs per token where documents are masked, and whether they are known.
+
+    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, so A = (ratio P + 1) / 2.
+    """
+    if (pairs := _value(facts, "attended_pairs")) is not None:
+        return float(pairs), True
+    if rates.get("attention_ratio") is not None:
+        return (rates["attention_ratio"] * seq_len + 1) / 2, True
+    masked = (_value(facts, "document_mask") or "").lower() == "true"
+    return None, not masked
+
+
+def _dtypes(
+    facts: Mapping[str, Mapping[str, Any]], out: Score
+) -> tuple[DtypeOf, Dtype] | None:
+    """The number format of each operator, and the fastest of them."""
+    fact = facts.get("precision")
+    if fact is None:
+        out.missing.append("precision")
+        return None
+    precision = str(fact["value"])
+    if "quantization" in facts and str(fact["origin"]).startswith("inferred"):
+        out.missing.append("precision")
+        out.warnings.append(
+            f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
+            "converted: --set precision=fp8, or bf16 where it converted none"
+        )
+        return None
+    if precision == "fp32" and not str(fact["origin"]).startswith(("flag", "sidecar")):
+        out.missing.append("precision")
+        out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
+        return None
+    low = BELOW_16_BITS.get(precision)
+    if low is not None:
+        return (lambda op, _: low if op.name in LOW_PRECISION_OPERATORS else "bf16"), low
+    one = cast("Dtype", precision)
+    return (lambda *_: one), one
+
+
+def _peaks(
+    facts: Mapping[str, Mapping[str, Any]], dtypes: tuple[DtypeOf, Dtype] | None, out: Score
+) -> Mapping[Dtype, float] | None:
+    """Dense peaks of the device by number format: given by hand, or from the table."""
+    if (given := facts.get("peak_flops")) is not None and dtypes is not None:
+        return {dtypes[1]: float(given["value"])}
+    name = _value(facts, "accelerator")
+    if name is None:
+        out.missing.append("accelerator")
+        return None
+    try:
+        return accelerators.find(name).peaks
+    except accelerators.UnknownAcceleratorError as error:
+        out.missing.append("peak_flops")
+        out.warnings.append(str(error))
+        return None
+
+
+def _value(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
+    return str(facts[name]["value"]) if name in facts else None
+
+
+def _integer(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
+    value = _value(facts, name)
+    try:
+        return None if value is None else int(float(value))
+    except ValueError:
+        return None

@@ -1,0 +1,136 @@
+"""Peaks by exact name: what other code bases get wrong is a case here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from metrics.accelerators import UnknownAcceleratorError, find, normalised, table
+
+# As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
+# wrong peak, none, or one that only luck makes right in at least one of eight code bases that
+# match parts of names or fall back to an A100.
+PRINTED = [
+    ("NVIDIA A100-SXM4-80GB", 312),
+    ("NVIDIA A100-PCIE-40GB", 312),
+    ("NVIDIA A800-SXM4-80GB", 312),
+    ("NVIDIA H100 80GB HBM3", 989.4),
+    ("NVIDIA H100", 989.4),
+    ("NVIDIA H100 PCIe", 756.5),
+    ("NVIDIA H100 NVL", 835.5),
+    ("NVIDIA H800", 989.4),
+    ("NVIDIA H20", 148),
+    ("NVIDIA H200", 989.4),
+    ("NVIDIA H200 NVL", 835.5),
+    ("NVIDIA GH200 480GB", 989.4),
+    ("NVIDIA B200", 2250),
+    ("NVIDIA GB200", 2500),
+    ("NVIDIA B300 SXM6 AC", 2250),
+    ("NVIDIA GB300", 2500),
+    ("NVIDIA L40S", 362),
+    ("NVIDIA L40", 181),
+    ("NVIDIA L4", 121),
+    ("NVIDIA A10", 125),
+    ("NVIDIA A10G", 70),
+    ("Tesla V100-SXM2-32GB", 125),
+    ("Tesla V100-PCIE-32GB", 112),
+    ("Tesla T4", 65),
+    ("NVIDIA A40", 149.7),
+    ("NVIDIA RTX A6000", 154.85),
+    ("NVIDIA RTX 6000 Ada Generation", 364.2),
+    ("NVIDIA GeForce RTX 3090", 71.2),
+    ("NVIDIA GeForce RTX 4090", 165.2),
+    ("NVIDIA GeForce RTX 5090", 209.5),
+    ("AMD Instinct MI250X", 191.5),
+    ("AMD Instinct MI300X", 1307.4),
+    ("AMD Instinct MI325X", 1307.4),
+    ("AMD Instinct MI350X", 2300),
+    ("AMD Instinct MI355X", 2500),
+    ("Intel(R) Data Center GPU Max 1550", 340.8),
+    ("Ascend910A", 256),
+    ("Ascend910B2", 353.9),
+    ("Ascend910B4", 280),
+    ("Ascend910_9392", 376),
+]
+
+
+@pytest.mark.parametrize(("name", "teraflops"), PRINTED)
+def test_dense_peak_of_a_printed_name(name: str, teraflops: float) -> None:
+    assert find(name).peaks["fp16"] == teraflops * 1e12
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("h100", "NVIDIA H100 SXM"),
+        ("a100", "NVIDIA A100"),
+        ("h800", "NVIDIA H800 SXM"),
+        ("h200", "NVIDIA H200 SXM"),
+        ("mi300x", "AMD MI300X"),
+        ("H100  PCIe", "NVIDIA H100 PCIe"),
+        ("nvidia h100 80gb hbm3", "NVIDIA H100 SXM"),
+        ("Intel® Data Center GPU Max 1550", "Intel Data Center GPU Max 1550"),
+        ("Ascend 910B2", "Huawei Ascend 910B2"),
+        ("NVIDIA PG509-210", "NVIDIA A100"),
+    ],
+)
+def test_a_name_that_a_person_types(typed: str, name: str) -> None:
+    assert find(typed).name == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NVIDIA RTX A1000",
+        "NVIDIA H20Z",
+        "NVIDIA L40G",
+        "NVIDIA A100X",
+        "NVIDIA H800 PCIe",
+        "Ascend910B",
+        "Ascend910",
+        "AMD Instinct MI300A",
+        "Intel(R) Xeon(R) Processor",
+        "",
+    ],
+)
+def test_a_name_that_is_not_known_is_never_another_device(name: str) -> None:
+    with pytest.raises(UnknownAcceleratorError, match=r"--set peak_flops=…") as error:
+        find(name)
+    assert error.value.name == name
+
+
+def test_the_error_names_what_is_near() -> None:
+    with pytest.raises(UnknownAcceleratorError) as error:
+        find("NVIDIA H20Z")
+    assert error.value.nearest[0] == "NVIDIA H20"
+    assert "Nearest known: NVIDIA H20" in str(error.value)
+
+
+def test_no_name_means_two_devices() -> None:
+    names = Counter(
+        name for row in table() for name in {normalised(n) for n in (row.name, *row.names)}
+    )
+    assert [name for name, rows in names.items() if rows > 1] == []
+    assert len({row.name for row in table()}) == len(table())
+
+
+def test_old_hardware_has_no_bf16() -> None:
+    for name in ("V100", "Tesla T4", "Ascend910A"):
+        assert "bf16" not in find(name).peaks
+
+
+@pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
+def test_rows_are_plausible(row: object) -> None:
+    peaks = find(row.name).peaks  # type: ignore[attr-defined]
+    assert all(1e12 < peak < 2e16 for peak in peaks.values())
+    order = [peaks[dtype] for dtype in ("fp32", "tf32", "bf16", "fp8", "fp4") if dtype in peaks]
+    assert order == sorted(order)
+    assert find(row.name).source  # type: ignore[attr-defined]
+
+
+def test_devices_are_what_a_framework_sees() -> None:
+    assert find("AMD Instinct MI250X").unit == "GCD"
+    assert 2 * find("MI250X").peaks["bf16"] == find("MI250X OAM").peaks["bf16"]
+    assert 2 * find("TPU v3").peaks["bf16"] == find("TPU v3 chip").peaks["bf16"]
+    assert 4 * find("Trainium2 logical core").peaks["bf16"] == find("Trainium2 chip").peaks["bf16"]
