@@ -99,7 +99,7 @@ def _tables(
         rows["runs"].append(_run(source, primary, launch, number, len(launches), run_id))
         for table, items in (("steps", launch.rows), ("events", launch.events)):
             rows[table] += [{"run_id": run_id, **item} for item in items]
-        every = [*launch.facts, *facts, *given.inferred(primary, launch)]
+        every = [*launch.stated, *facts, *given.inferred(primary, launch)]
         rows["facts"] += [
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
         ]

@@ -45,10 +45,20 @@ class Launch:
     first_step_text: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
+    companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
     synthetic: bool = False
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
+
+    @property
+    def stated(self) -> list[dict[str, Any]]:
+        """Facts of the primary format; those of a companion only where it says nothing.
+
+        DeepSpeed's dump under Megatron holds the batch size of the start of a ramp-up.
+        """
+        said = {fact["name"] for fact in self.facts}
+        return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
     @property
     def run_id(self) -> str:
@@ -93,6 +103,7 @@ class Parser:
             (s.anchor, re.compile(s.regex)) for f in companions for s in f.steps
         ]
         self._facts = [(line, re.compile(line.regex)) for f in both for line in f.facts]
+        self._primary_facts = {id(line) for line in primary.facts}
         self._events = [(line, re.compile(line.regex)) for f in both for line in f.events]
         self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
         anchors = {s.anchor for f in both for s in (*f.steps, *f.facts, *f.events)}
@@ -273,8 +284,9 @@ class Parser:
         return launch
 
     def _flush(self, launch: Launch) -> None:
+        places = {"event": launch.events, "fact": launch.facts, "companion": launch.companion_facts}
         for kind, item in self._pending:
-            (launch.events if kind == "event" else launch.facts).append(item)
+            places[kind].append(item)
             launch.last_line = max(launch.last_line, item["line"])
         self._pending = []
 
@@ -302,14 +314,15 @@ class Parser:
         origin = f"log:{number}"
         if line.inferred:
             origin = f"inferred: {line.inferred} (log:{number})"
+        kind = "fact" if id(line) in self._primary_facts else "companion"
         for name, value in facts.items():
             if name in FACT_NAMES:
-                self._fact(number, name, _scaled(value, line.factors.get(name)), origin)
+                self._fact(number, name, _scaled(value, line.factors.get(name)), origin, kind)
 
-    def _fact(self, number: int, name: str, value: str, origin: str) -> None:
+    def _fact(self, number: int, name: str, value: str, origin: str, kind: str = "fact") -> None:
         text = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
         fact = {"name": name, "value": text.strip(), "origin": origin, "line": number}
-        self._pending.append(("fact", fact))
+        self._pending.append((kind, fact))
 
     def _continue_block(self, number: int, text: str) -> bool:
         block = self._open_block

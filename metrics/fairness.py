@@ -11,14 +11,25 @@ from typing import Any, Final
 
 import polars as pl
 
-SAME_WORK: Final = ("model", "seq_len", "trainable", "precision", "accelerator", "token_group")
-"""Two runs with one value missing here, or different, are never ranked against each other."""
+SAME_WORK: Final = (
+    "flops_per_token",
+    "params_total",
+    "seq_len",
+    "trainable",
+    "precision",
+    "accelerator",
+    "token_group",
+)
+"""Runs with one of these missing, or different, are never ranked against each other. The first two
+stand for the model: one framework's name for it need not be another's."""
 
 MAY_DIFFER: Final = ("gpus", "recompute", "framework", "framework_version", "time_basis")
 
 LABELS: Final = {
     "seq_len": "sequence length",
     "token_group": "token basis",
+    "flops_per_token": "FLOPs per token",
+    "params_total": "model",
     "framework_version": "version",
     "time_basis": "time evidence",
 }
@@ -61,12 +72,12 @@ def compare(metrics: pl.DataFrame) -> pl.DataFrame:
         tflops=pl.col("tgs") * pl.col("flops_per_token") / 1e12,
     )
     rows = [row | {"not_ranked": _obstacles(row)} for row in keyed.iter_rows(named=True)]
-    groups: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        label = "" if row["not_ranked"] else _label(row)
-        groups.setdefault(label, []).append(row)
-    ranked = [_ranked(label, group) for label, group in sorted(groups.items()) if label]
-    apart = sorted(groups.get("", []), key=lambda row: str(row["name"]))
+        key = () if row["not_ranked"] else tuple(row[name] for name in SAME_WORK)
+        groups.setdefault(key, []).append(row)
+    apart = sorted(groups.pop((), []), key=lambda row: str(row["name"]))
+    ranked = sorted((_ranked(group) for group in groups.values()), key=lambda g: str(g[0]["group"]))
     out = [row for group in ranked for row in group]
     out += [row | {"group": None, "differs": []} for row in apart]
     return pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
@@ -95,9 +106,9 @@ def _label(row: dict[str, Any]) -> str:
     )
 
 
-def _ranked(label: str, group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ranked(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
     order = sorted(group, key=lambda row: -row["tgs"])
-    best = order[0]
+    best, label = order[0], _label(order[0])
     differs = [_difference(name, group) for name in MAY_DIFFER if _varies(name, group)]
     return [
         row

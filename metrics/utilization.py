@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 import polars as pl
@@ -24,6 +24,7 @@ from metrics.model_shapes import (
     from_megatron,
     from_torchtitan,
     known,
+    known_models,
     with_params_total,
 )
 
@@ -130,6 +131,7 @@ METRICS: Final = pl.Schema(
         "hfu_low": pl.Float64,
         "hfu_high": pl.Float64,
         "implied": pl.Float64,
+        "params_total": pl.Int64,
         "flops_per_token": pl.Float64,
         "flops_per_token_full_attention": pl.Float64,
         "peak_flops": pl.Float64,
@@ -191,7 +193,8 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
         return out
     exact, full = run.operators(), run.operators("full")
     out.values |= {
-        "model": run.shape.name,
+        "model": canonical_name(run.shape),
+        "params_total": run.shape.params_total,
         "flops_per_token": flops.flops_per_token(exact),
         "flops_per_token_full_attention": flops.flops_per_token(full),
     }
@@ -205,6 +208,50 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
         out.missing.append("peak_flops")
         out.warnings.append(str(error))
     return out
+
+
+OPERATORS: Final = pl.Schema(
+    {
+        "operator": pl.String,
+        "layers": pl.Int64,
+        "dtype": pl.String,
+        "forward_flops_per_token": pl.Float64,
+        "flops_per_token": pl.Float64,
+        "flops_per_token_full_attention": pl.Float64,
+        "share": pl.Float64,
+    }
+)
+
+
+def operator_table(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
+) -> pl.DataFrame:
+    """The formula of one run, a row per operator; empty where an input is missing.
+
+    facts: held facts by name (rows of metrics.inputs.holding); rates: a row of
+    metrics.throughput.summarise or of `run_metrics`. Columns of OPERATORS; `flops_per_token` is
+    forward and backward under exact attention, `share` is of their sum.
+    """
+    out = Score()
+    run = formula_inputs(facts, rates, out)
+    if run is None:
+        return OPERATORS.to_frame()
+    dtypes = _dtypes(facts, out)
+    exact, full = run.operators(), run.operators("full")
+    total = flops.flops_per_token(exact)
+    rows = [
+        {
+            "operator": op.name,
+            "layers": op.layers,
+            "dtype": dtypes[0](op, "forward") if dtypes else None,
+            "forward_flops_per_token": op.forward,
+            "flops_per_token": op.training,
+            "flops_per_token_full_attention": whole.training,
+            "share": op.training / total,
+        }
+        for op, whole in zip(exact, full, strict=True)
+    ]
+    return pl.DataFrame(rows, schema=OPERATORS)
 
 
 DtypeOf = Callable[[Operator, Pass], Dtype]
@@ -294,6 +341,14 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
         out.missing.append("model_config")
         out.warnings.append(str(error))
         return None
+
+
+def canonical_name(shape: ModelShape) -> str:
+    """The known name of a shape that some framework named otherwise; else its own."""
+    for model in known_models():
+        if replace(model, name=shape.name) == shape:
+            return model.name
+    return shape.name
 
 
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from metrics.accelerators import UnknownAcceleratorError, find, normalised, table
+from metrics.accelerators import Accelerator, UnknownAcceleratorError, find, normalised, table
 
 # As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
 # wrong peak, none, or one that only luck makes right in at least one of eight code bases that
@@ -121,12 +121,12 @@ def test_old_hardware_has_no_bf16() -> None:
 
 
 @pytest.mark.parametrize("row", table(), ids=lambda row: row.name)
-def test_rows_are_plausible(row: object) -> None:
-    peaks = find(row.name).peaks  # type: ignore[attr-defined]
-    assert all(1e12 < peak < 2e16 for peak in peaks.values())
-    order = [peaks[dtype] for dtype in ("fp32", "tf32", "bf16", "fp8", "fp4") if dtype in peaks]
+def test_rows_are_plausible(row: Accelerator) -> None:
+    assert find(row.name) is row
+    assert row.source
+    assert all(1e12 < peak < 2e16 for peak in row.peaks.values())
+    order = [row.peaks[d] for d in ("fp32", "tf32", "bf16", "fp8", "fp4") if d in row.peaks]
     assert order == sorted(order)
-    assert find(row.name).source  # type: ignore[attr-defined]
 
 
 def test_devices_are_what_a_framework_sees() -> None:

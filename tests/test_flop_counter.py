@@ -123,9 +123,7 @@ def without_input_gradients(case: dict[str, Any], shape: ModelShape) -> int:
 
 @pytest.mark.parametrize("case", LORA, ids=label)
 def test_lora(case: dict[str, Any]) -> None:
-    trainable = Trainable(
-        kind="lora", lora_rank=case["rank"], lora_targets=tuple(case["targets"])
-    )
+    trainable = Trainable(kind="lora", lora_rank=case["rank"], lora_targets=tuple(case["targets"]))
     shape = known(case["model"])
     forward, backward = counted(case["model"], trainable)
     if not case["input_gradients"]:

@@ -122,10 +122,7 @@ def brute_force(
             key <= query
             and owner[key] == owner[query]
             and (window is None or query - key < window)
-            and (
-                chunk is None
-                or (query - start[query]) // chunk == (key - start[query]) // chunk
-            )
+            and (chunk is None or (query - start[query]) // chunk == (key - start[query]) // chunk)
         )
 
     pairs = sum(allowed(q, k) for q in range(len(owner)) for k in range(len(owner)))

@@ -65,6 +65,7 @@ SAME: Final[dict[str, str]] = {
     "ds_sequence_parallel_size": "context_parallel",
     "moe_expert_parallel_size": "expert_parallel",
     "seq_length": "seq_len",
+    "batch_size": "micro_batch_size",  # until 2021
     "micro_batch_size": "micro_batch_size",
     "global_batch_size": "global_batch_size",
     "log_interval": "log_interval",
