@@ -15,7 +15,15 @@ class FairmfuError(Exception):
 
 
 class UnknownFormatError(FairmfuError):
-    """No format, or more than one, fits a file."""
+    """No format, or more than one, fits a file.
+
+    recognised: whether any line of it is one that some format knows; where none is, a file that a
+    folder's walk came upon is no log of these frameworks.
+    """
+
+    def __init__(self, message: str, *, recognised: bool) -> None:
+        super().__init__(message)
+        self.recognised = recognised
 
 
 class UnreadableSourceError(FairmfuError):

@@ -10,7 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest import facts as given
-from ingest.errors import FairmfuError, UnreadableSourceError
+from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import LogFormat
 from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
@@ -29,7 +29,11 @@ NOT_LOGS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one path: read, known already, or failed with the reason."""
+    """What became of one path.
+
+    status: read, known (nothing new), failed (message says why), or passed: a file that a folder's
+    walk came upon and that has no line of these frameworks.
+    """
 
     path: Path
     status: str
@@ -96,7 +100,8 @@ def _tables(
         again = ids[launch.run_id]
         run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
         _date(launch)
-        rows["runs"].append(_run(source, primary, launch, number, len(launches), run_id))
+        run = _run(source, primary, launch, number, len(launches))
+        rows["runs"].append(run | {"run_id": run_id, "synthetic": parsed.synthetic})
         for table, items in (("steps", launch.rows), ("events", launch.events)):
             rows[table] += [{"run_id": run_id, **item} for item in items]
         every = [*launch.stated, *facts, *given.inferred(primary, launch)]
@@ -133,12 +138,11 @@ def _source(
     }
 
 
-def _run(  # noqa: PLR0913 - one row from its parts
-    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int, run_id: str
+def _run(
+    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
 ) -> dict[str, Any]:
     started = launch.started_at
     return {
-        "run_id": run_id,
         "sha256": source.sha256,
         "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
         "launch": number,
@@ -153,7 +157,6 @@ def _run(  # noqa: PLR0913 - one row from its parts
         "rate_covers": primary.rate_covers,
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),
-        "synthetic": launch.synthetic,
     }
 
 
@@ -198,7 +201,8 @@ def ingest(
     batch: list[Tables] = []
     given_again: dict[str, list[Fact]] = {}
     known = store.known_sources()
-    for path in find_logs(paths):
+    named = list(paths)
+    for path in find_logs(named):
         try:
             sha256 = "" if path == STDIN else content_hash(path)
             if sha256 in known:
@@ -210,6 +214,9 @@ def ingest(
                 if outcome.status == "read":
                     batch.append(tables)
                     known[tables["sources"]["sha256"][0]] = str(path)
+        except UnknownFormatError as error:
+            strange = path not in named and not error.recognised
+            outcome = Outcome(path, "passed" if strange else "failed", str(error))
         except (FairmfuError, OSError) as error:
             outcome = Outcome(path, "failed", str(error))
         outcomes.append(outcome)

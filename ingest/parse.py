@@ -26,6 +26,9 @@ ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:|(\d+): |\[XTuner\]\[RANK (\d+)\])")
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
+SYNTHETIC_MARK: Final = "# synthetic log"
+"""A first line that says that a log was composed; its runs carry the label everywhere."""
+
 YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
@@ -48,7 +51,6 @@ class Launch:
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
-    synthetic: bool = False
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
 
     @property
@@ -80,6 +82,7 @@ class Parsed:
     other_lines: int = 0
     unread_lines: int = 0
     other_kinds: list[dict[str, Any]] = field(default_factory=list)
+    synthetic: bool = False
 
 
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
@@ -108,7 +111,8 @@ class Parser:
         self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
         anchors = {s.anchor for f in both for s in (*f.steps, *f.facts, *f.events)}
         block_starts = [b.start for b, _, _ in self._blocks]
-        marks = [*map(re.escape, sorted(anchors)), *block_starts, primary.looks_like_step]
+        patterns = [*block_starts, primary.looks_like_step, primary.launch or "(?!)"]
+        marks = [*map(re.escape, sorted(anchors)), *patterns]
         self._interesting = re.compile("|".join(f"(?:{mark})" for mark in marks))
         self._open_block: _OpenBlock | None = None
         self._pending: list[tuple[str, dict[str, Any]]] = []
@@ -138,6 +142,10 @@ class Parser:
             self.out.known_lines += 1
             return
         if self._held is not None and self._continue_held(text):
+            self.out.known_lines += 1
+            return
+        if text.startswith(SYNTHETIC_MARK):
+            self.out.synthetic = True
             self.out.known_lines += 1
             return
         launch = self.out.launches[-1]

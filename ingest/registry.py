@@ -48,12 +48,13 @@ def detect(
     primaries = [f for f in formats if f.name in found and not f.yields]
     companions = tuple(f for f in formats if f.name in found and f.yields)
     if len(primaries) > 1:
-        raise UnknownFormatError(_two_formats(path, primaries, found))
+        raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
         return primaries[0], companions
     if companions:
         return companions[0], companions[1:]
-    raise UnknownFormatError(_no_format(path, formats))
+    nearest = _nearest(path, formats)
+    raise UnknownFormatError(_no_format(path, nearest, formats), recognised=bool(nearest))
 
 
 def _signatures(
@@ -91,10 +92,10 @@ def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, Number
     )
 
 
-def _no_format(path: Path, formats: tuple[LogFormat, ...]) -> str:
+def _no_format(path: Path, nearest: str, formats: tuple[LogFormat, ...]) -> str:
     known = ", ".join(f.name for f in formats)
     return (
-        f"{path}: no known format matches.\n{_nearest(path, formats)}"
+        f"{path}: no known format matches.\n{nearest}"
         f"  known: {known}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)? "
         "CONTRIBUTING.md, 'Add a format', says how to add one."

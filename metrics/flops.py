@@ -69,6 +69,7 @@ class Trainable:
     lora_rank: rank of the adapters; required with `lora`
     lora_targets: ("all-linear",), every projection of attention and FFN, but not router, gates
         and lm_head; or names of projections as the model's code has them: q_proj, w1, wqkv, …
+        Routed experts are adapted where their names are meant, as many as a token passes.
 
     Raises ValueError where the three contradict each other.
     """

@@ -165,7 +165,8 @@ def _batch() -> pl.Expr:
 
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
-    since = pl.coalesce("new_step", pl.when(pl.col("step") == 1).then(1))
+    from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
+    since = pl.when(from_start).then("step").otherwise("new_step")
     mean = pl.min_horizontal(since, pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
@@ -287,7 +288,7 @@ def _rates(
     tokens, seconds = steady["tokens"], steady["seconds"]
     tgs = tokens.sum() / seconds.sum()
     low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
-    every = frame.filter(~pl.col("first"))[f"{evidence}_time"].sum()
+    every = frame[f"{evidence}_time"].sum()
     excluded = frame.filter(~pl.col("first"), ~pl.col("line").is_in(steady["line"].implode()))
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
     per_step = steady["tokens_per_gpu"].mean()

@@ -345,10 +345,21 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
 
 def canonical_name(shape: ModelShape) -> str:
     """The known name of a shape that some framework named otherwise; else its own."""
-    for model in known_models():
-        if replace(model, name=shape.name) == shape:
-            return model.name
-    return shape.name
+    wanted = _same_work(shape)
+    return next((m.name for m in known_models() if _same_work(m) == wanted), shape.name)
+
+
+def _same_work(shape: ModelShape) -> ModelShape:
+    """The shape without its name and without how an implementation fuses its matmuls."""
+    layers = tuple(
+        replace(
+            group,
+            attention=replace(group.attention, fused=False),
+            ffn=None if group.ffn is None else replace(group.ffn, fused=False),
+        )
+        for group in shape.layers
+    )
+    return replace(shape, name="", layers=layers)
 
 
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:

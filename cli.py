@@ -1,0 +1,334 @@
+"""The command line: arguments to one call to one echo. No arithmetic, no SQL.
+
+Results go to stdout, progress to stderr. Libraries are imported by the command that needs them,
+so that help comes at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import polars as pl
+
+    from ingest.intake import Outcome
+    from ingest.store import Store
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
+UNREAD_SOURCES = 4
+"""Exit code: done, but some sources could not be read."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def store_option(command: Command) -> Command:
+    """The store of most commands."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("fairmfu-store"),
+        envvar="FAIRMFU_STORE",
+        show_envvar=True,
+        help="Folder that holds the Parquet parts and their catalogue.",
+    )(command)
+
+
+def format_option(command: Command) -> Command:
+    """The output of table commands."""
+    return click.option(
+        "--format",
+        "output",
+        type=click.Choice(["table", "json", "csv", "markdown"]),
+        default="table",
+        help="JSON and CSV carry every column; tables the most wanted.",
+    )(command)
+
+
+class _Group(click.Group):
+    """Turns errors that a user can mend into one clear message and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        from ingest.errors import FairmfuError  # noqa: PLC0415
+
+        try:
+            return super().invoke(ctx)
+        except FairmfuError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group, context_settings=CONTEXT)
+@click.version_option(package_name="fairmfu", prog_name="fairmfu")
+def main() -> None:
+    """Whose training run is really faster, by how much, and why do the logs disagree?
+
+    Reads the logs of XTuner, Torchtitan and DeepSpeed runs and recomputes tokens/s, TGS and MFU
+    from one formula, the same for all.
+    """
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@store_option
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A fact of all runs read here, e.g. gpus=8.")
+@click.option("--facts", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of facts of all runs read here.")
+@click.option("--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error.")
+def ingest(paths: tuple[Path, ...], store: Path, assignments: tuple[str, ...], facts: Path | None, *, strict: bool) -> None:
+    r"""Read log files or folders into the store; known content is not read again.
+
+    PATHS may be files, folders or - for standard input. Facts that a log lacks come from --set,
+    from LOG.facts.toml or facts.toml beside the log, or from config.json beside it.
+
+    \b
+    Example:
+      fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
+    """
+    from ingest.facts import from_flags, from_toml  # noqa: PLC0415
+    from ingest.intake import ingest as read  # noqa: PLC0415
+    from ingest.store import Store  # noqa: PLC0415
+
+    given = [*(from_toml(facts) if facts else []), *from_flags(assignments)]
+    outcomes = read(paths, Store(store), extra=given, strict=strict, report=_echo_outcome)
+    failed = [o for o in outcomes if o.status == "failed"]
+    done = [o for o in outcomes if o.status in ("read", "known")]
+    click.echo(_counted(outcomes), err=True)
+    if not done:
+        raise click.ClickException("none of the sources could be read.")
+    if failed:
+        sys.exit(UNREAD_SOURCES)
+
+
+def _echo_outcome(outcome: Outcome) -> None:
+    from reports.tables import printable  # noqa: PLC0415
+
+    if outcome.status == "failed":
+        click.echo(f"Error: {printable(outcome.message)}", err=True)
+    elif outcome.status == "read":
+        unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
+        click.echo(
+            f"{outcome.path}: {outcome.log_format}, {outcome.step_lines:,} step lines{unread}, "
+            f"{outcome.other_lines:,} other lines",
+            err=True,
+        )
+    elif outcome.status == "passed":
+        click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
+    else:
+        click.echo(f"{outcome.path}: {outcome.message}", err=True)
+
+
+def _counted(outcomes: list[Outcome]) -> str:
+    counts: dict[str, int] = {}
+    for outcome in outcomes:
+        counts[outcome.status] = counts.get(outcome.status, 0) + 1
+    words = {"read": "read", "known": "known already", "failed": "not read", "passed": "passed over"}
+    return ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
+
+
+@main.command()
+@store_option
+@format_option
+def runs(store: Path, output: str) -> None:
+    """One row per run: rates, MFU, logged figures, what is missing."""
+    from reports.summary import RUN_COLUMNS  # noqa: PLC0415
+    from reports.tables import render  # noqa: PLC0415
+
+    metrics = _metrics(_open(store))
+    click.echo(render(metrics, output, RUN_COLUMNS))
+    if output == "table":
+        _echo_missing(metrics)
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@store_option
+@format_option
+def compare(names: tuple[str, ...], store: Path, output: str) -> None:
+    """Groups of like-for-like runs, ranked, with what differs; logged beside recomputed.
+
+    RUN is a run id or a run's name; without one, all runs are compared.
+    """
+    from metrics.fairness import compare as rank  # noqa: PLC0415
+    from reports.summary import sentences, show_comparison  # noqa: PLC0415
+    from reports.tables import render  # noqa: PLC0415
+
+    comparison = rank(_chosen(_metrics(_open(store)), names))
+    if output in ("json", "csv"):
+        click.echo(render(comparison, output))
+        return
+    for sentence in sentences(comparison):
+        click.echo(sentence)
+    click.echo(show_comparison(comparison, output))
+
+
+@main.command()
+@click.argument("run")
+@store_option
+@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", help="Text or JSON.")
+def explain(run: str, store: Path, output: str) -> None:
+    """The formula with this run's numbers, per operator, and where each input comes from."""
+    from reports.summary import explain as describe  # noqa: PLC0415
+
+    opened = _open(store)
+    tables = _tables(opened)
+    row = _chosen(_metrics(opened, tables), (run,)).row(0, named=True)
+    click.echo(describe(row, tables, output))
+
+
+@main.command()
+@store_option
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The page to write.")
+@click.option("--title", default="Training runs", help="Heading of the page.")
+def report(store: Path, out: Path, title: str) -> None:
+    """One offline HTML page with tables and charts of all runs."""
+    from reports.page import page_of_store  # noqa: PLC0415
+
+    html = page_of_store(_tables(_open(store)), title=title, version=version("fairmfu"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.with_name(f"{out.name}.writing")
+    aside.write_text(html, encoding="utf-8")
+    aside.replace(out)
+    click.echo(f"{out}: {len(html.encode()) / 1e6:.2f} MB, no network needed", err=True)
+
+
+@main.command()
+@click.argument("sql")
+@store_option
+@format_option
+def query(sql: str, store: Path, output: str) -> None:
+    r"""Read-only SQL over the views runs, facts, steps, events, unread, sources and metrics.
+
+    \b
+    Example:
+      fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
+    """
+    from reports.tables import render  # noqa: PLC0415
+
+    opened = _open(store)
+    click.echo(render(opened.query(sql, {"metrics": _metrics(opened)}), output))
+
+
+@main.command(name="set")
+@click.argument("arguments", nargs=-1, required=True, metavar="RUN... NAME=VALUE...")
+@store_option
+def set_facts(arguments: tuple[str, ...], store: Path) -> None:
+    r"""Give or correct facts of stored runs.
+
+    \b
+    Example:
+      fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
+    """
+    from ingest.facts import from_flags  # noqa: PLC0415
+
+    names = tuple(a for a in arguments if "=" not in a)
+    facts = from_flags([a for a in arguments if "=" in a])
+    if not names or not facts:
+        raise click.UsageError("Give at least one run and one NAME=VALUE.")
+    opened = _open(store)
+    chosen = _chosen(_metrics(opened), names)
+    new = opened.give({run_id: facts for run_id in chosen["run_id"]})
+    click.echo(f"{new} facts given to {chosen.height} runs", err=True)
+
+
+@main.command()
+@store_option
+def rebuild(store: Path) -> None:
+    """Make the catalogue anew from the Parquet parts alone."""
+    from ingest.store import Store  # noqa: PLC0415
+
+    click.echo(f"{Store(store).rebuild():,} parts registered", err=True)
+
+
+@main.command()
+@format_option
+def formats(output: str) -> None:
+    """Log formats that can be read, and the versions that print them."""
+    from reports.summary import format_table  # noqa: PLC0415
+    from reports.tables import render  # noqa: PLC0415
+
+    click.echo(render(format_table(_format_rows()), output))
+
+
+def _format_rows() -> list[dict[str, str]]:
+    from ingest.registry import FORMATS  # noqa: PLC0415
+
+    return [
+        {"format": f.name, "framework": f.framework, "versions": f.versions} for f in FORMATS
+    ]
+
+
+@main.command()
+@format_option
+def models(output: str) -> None:
+    """Models known by name, with their parameters."""
+    from reports.summary import model_table  # noqa: PLC0415
+    from reports.tables import render  # noqa: PLC0415
+
+    click.echo(render(model_table(), output))
+
+
+@main.command()
+@format_option
+def accelerators(output: str) -> None:
+    """Dense peaks by device and number format, each with its source."""
+    from reports.summary import accelerator_table  # noqa: PLC0415
+    from reports.tables import render  # noqa: PLC0415
+
+    click.echo(render(accelerator_table(), output))
+
+
+# -- what several commands do ------------------------------------------------------------------
+
+
+def _open(path: Path) -> Store:
+    from ingest.store import Store  # noqa: PLC0415
+
+    return Store(path)
+
+
+def _tables(store: Store) -> Mapping[str, pl.DataFrame]:
+    from ingest.schema import TABLES  # noqa: PLC0415
+
+    return {name: store.table(name) for name in TABLES}
+
+
+def _metrics(store: Store, tables: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
+    from metrics.utilization import run_metrics  # noqa: PLC0415
+
+    return run_metrics(tables or _tables(store))
+
+
+def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
+    """Runs by id, a beginning of an id, or name; all without any."""
+    from difflib import get_close_matches  # noqa: PLC0415
+
+    if not names:
+        return metrics
+    ids, known = metrics["run_id"].to_list(), metrics["name"].to_list()
+    keep: list[int] = []
+    for name in names:
+        found = [i for i, (a, b) in enumerate(zip(ids, known, strict=True)) if name in (a, b)]
+        found = found or [i for i, run_id in enumerate(ids) if run_id.startswith(name)]
+        if not found:
+            near = get_close_matches(name, known, n=3, cutoff=0.4)
+            hint = f" Nearest: {', '.join(near)}." if near else ""
+            raise click.ClickException(f"No run is called {name!r}.{hint} See: fairmfu runs")
+        keep += found
+    return metrics[list(dict.fromkeys(keep))]
+
+
+def _echo_missing(metrics: pl.DataFrame) -> None:
+    """What would complete the rows, on stderr so that the table stays a table."""
+    for row in metrics.select("name", "missing").iter_rows(named=True):
+        if row["missing"]:
+            click.echo(f"{row['name']}: missing {', '.join(row['missing'])}", err=True)
+
+
+if __name__ == "__main__":
+    main()

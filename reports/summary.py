@@ -1,0 +1,248 @@
+"""What the terminal shows: runs, comparisons and one run explained, as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from metrics import accelerators, inputs
+from metrics.model_shapes import known_models
+from metrics.utilization import METRICS, operator_table
+from reports.tables import (
+    Formatter,
+    count,
+    decimal,
+    joined,
+    percent,
+    printable,
+    ratio,
+    records,
+    render,
+)
+from reports.verdict import verdicts
+
+Columns = dict[str, tuple[str, Formatter]]
+
+RUN_COLUMNS: Final[Columns] = {
+    "name": ("run", str),
+    "log_format": ("format", str),
+    "model": ("model", str),
+    "gpus": ("GPUs", str),
+    "seq_len": ("length", str),
+    "precision": ("dtype", str),
+    "steps": ("steps", str),
+    "tgs": ("TGS", count),
+    "tgs_end_to_end": ("TGS end to end", count),
+    "mfu": ("MFU exact attention", percent),
+    "mfu_full_attention": ("MFU full attention", percent),
+    "logged_tflops": ("logged TFLOP/s", decimal),
+    "logged_mfu": ("logged MFU", percent),
+}
+
+COMPARISON_COLUMNS: Final[Columns] = {
+    "rank": ("#", str),
+    "name": ("run", str),
+    "tgs": ("TGS", count),
+    "interval": ("95 % interval", str),
+    "relative_tgs": ("of best", percent),
+    "mfu": ("MFU exact attention", percent),
+    "mfu_full_attention": ("MFU full attention", percent),
+    "tflops": ("TFLOP/s", decimal),
+    "logged_tflops": ("logged TFLOP/s", decimal),
+    "logged_mfu": ("logged MFU", percent),
+    "overstated": ("logged / ours", ratio),
+}
+
+
+def show_comparison(comparison: pl.DataFrame, output: str) -> str:
+    """One table per group, then the runs that cannot be ranked, with why."""
+    blocks = []
+    for (group,), rows in comparison.group_by("group", maintain_order=True):
+        if group is None:
+            blocks.append(_apart(rows, output))
+            continue
+        heading = printable(str(group)) + _labels(rows)
+        blocks.append(f"\n{heading}\n" + render(_with_ratios(rows), output, COMPARISON_COLUMNS))
+        if differs := rows["differs"][0].to_list():
+            blocks.append(f"What differs: {printable(joined(differs))}")
+    return "\n".join(blocks).strip("\n")
+
+
+def _labels(rows: pl.DataFrame) -> str:
+    return " [synthetic]" if rows["synthetic"].any() else ""
+
+
+def _with_ratios(rows: pl.DataFrame) -> pl.DataFrame:
+    """`interval` as text; `overstated`: the logged TFLOP/s over ours, where one was logged."""
+    low, high = (
+        pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
+    )
+    return rows.with_columns(
+        interval=pl.format("{} to {}", low, high),
+        overstated=pl.col("logged_tflops") / pl.col("tflops"),
+    )
+
+
+def _apart(rows: pl.DataFrame, output: str) -> str:
+    shown = rows.with_columns(why=pl.col("not_ranked").list.join("; "))
+    columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("why not", str)}
+    return "\nNot ranked\n" + render(shown, output, columns)
+
+
+def sentences(comparison: pl.DataFrame) -> Sequence[str]:
+    """The verdict of each group, fit for a terminal."""
+    return [printable(verdict) for verdict in verdicts(comparison)]
+
+
+# -- one run explained -------------------------------------------------------------------------
+
+OPERATOR_COLUMNS: Final[Columns] = {
+    "operator": ("operator", str),
+    "layers": ("layers", str),
+    "dtype": ("dtype", str),
+    "forward_flops_per_token": ("forward FLOPs/token", count),
+    "flops_per_token": ("training FLOPs/token", count),
+    "share": ("share", percent),
+}
+
+FACT_COLUMNS: Final[Columns] = {
+    "name": ("fact", str),
+    "value": ("value", str),
+    "origin": ("origin", str),
+}
+
+LONGEST_VALUE: Final = 60
+
+
+def explain(row: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], output: str) -> str:
+    """Formula, operators, facts with origin and warnings of one run of `run_metrics`."""
+    mine = pl.col("run_id") == row["run_id"]
+    held = inputs.holding(tables["facts"].filter(mine))
+    facts = {fact["name"]: fact for fact in held.iter_rows(named=True)}
+    operators = operator_table(facts, row | {"attention_ratio": row.get("attention_ratio")})
+    if output == "json":
+        plain = {key: row[key] for key in METRICS}
+        whole = {"run": plain, "operators": records(operators), "facts": records(held)}
+        return json.dumps(whole, indent=2, allow_nan=False, default=str)
+    short = held.with_columns(pl.col("value").str.head(LONGEST_VALUE))
+    parts = [
+        f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
+        + (" [synthetic]" if row["synthetic"] else ""),
+        _formula(row),
+        render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
+        _claims(row),
+        "Facts\n" + render(short, "table", FACT_COLUMNS),
+        *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
+        *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
+        f"Source: {printable(joined(row['sources']))}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _formula(row: Mapping[str, Any]) -> str:
+    """MFU = TGS x F / P with this run's numbers, and what each is."""
+    if row["tgs"] is None:
+        return "TGS: not known, so nothing follows."
+    lines = [
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {row['windows']} windows, "
+        f"from {row['time_basis']}; {row['token_basis']} tokens" + _interval(row),
+        f"       {_or_unknown(row['tgs_end_to_end'])} end to end; "
+        f"{_share(row['excluded_share'])} of the time left out of steady "
+        f"({joined(row['excluded_causes'] or [])})",
+    ]
+    if row["flops_per_token"] is not None:
+        lines.append(
+            f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
+            f"{row['flops_per_token_full_attention']:,.0f} with full attention"
+        )
+    if row["peak_flops"] is not None:
+        lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {row['accelerator']}")
+    if row["mfu"] is not None:
+        lines.append(
+            f"MFU  = TGS x F / P = {row['tgs']:,.1f} x {row['flops_per_token']:,.0f} / "
+            f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
+            f"{percent(row['mfu_full_attention'])} (full attention)"
+        )
+    if row["hfu_low"] is not None:
+        bounds = f"{percent(row['hfu_low'])} to {percent(row['hfu_high'])}"
+        lines.append(f"HFU    {bounds}, recompute {row['recompute']}")
+    return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    if row["tgs_low"] is None:
+        return ""
+    return f", 95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}"
+
+
+def _or_unknown(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "an unknown share" if value is None else percent(value)
+
+
+def _claims(row: Mapping[str, Any]) -> str:
+    """What the log says of itself, beside ours; never part of the formula."""
+    lines = []
+    for name, ours, form, convention in (
+        ("logged_tgs", row["tgs"], count, ""),
+        ("logged_tflops", _tflops(row), decimal, " (exact attention)"),
+        ("logged_mfu", row["mfu_full_attention"], percent, " (full attention)"),
+    ):
+        if row[name] is not None:
+            told = (
+                f"; ours {form(ours)}{convention}, logged / ours {ratio(row[name] / ours)}"
+                if ours
+                else ""
+            )
+            lines.append(f"  {name} {form(row[name])}{told}")
+    head = "The log's own figures (medians over the same windows; they never enter the formula)"
+    return "\n".join([head, *lines]) if lines else ""
+
+
+def _tflops(row: Mapping[str, Any]) -> float | None:
+    if row["tgs"] is None or row["flops_per_token"] is None:
+        return None
+    return float(row["tgs"] * row["flops_per_token"] / 1e12)
+
+
+# -- the support tables ------------------------------------------------------------------------
+
+
+def format_table(rows: Sequence[Mapping[str, str]]) -> pl.DataFrame:
+    """Formats and the versions that print them."""
+    return pl.DataFrame(list(rows))
+
+
+def model_table() -> pl.DataFrame:
+    """Known models with their parameters."""
+    return pl.DataFrame(
+        [
+            {
+                "model": shape.name,
+                "layers": shape.layer_count,
+                "hidden_size": shape.hidden_size,
+                "params_total": shape.params_total,
+                "params_active": shape.params_active,
+            }
+            for shape in known_models()
+        ]
+    )
+
+
+def accelerator_table() -> pl.DataFrame:
+    """Dense peaks [TFLOP/s] by number format, with source and confidence."""
+    dtypes = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+    return pl.DataFrame(
+        [
+            {"accelerator": a.name, "unit": a.unit}
+            | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in dtypes}  # type: ignore[index]
+            | {"confidence": a.confidence, "source": a.source}
+            for a in accelerators.table()
+        ]
+    )

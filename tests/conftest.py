@@ -1,0 +1,82 @@
+"""What several tests share: the parser on bare lines, logs on disk, a store, the goldens' switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from ingest import intake
+from ingest.log_format import LogFormat
+from ingest.parse import Parsed, Parser
+from ingest.reader import NumberedLine
+from ingest.registry import FORMATS
+from ingest.store import Store
+
+ROOT = Path(__file__).resolve().parent.parent
+GENUINE = ROOT / "sample_logs" / "genuine"
+
+hypothesis.settings.register_profile("fairmfu", deadline=None)
+hypothesis.settings.load_profile("fairmfu")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture(scope="session")
+def parse() -> Callable[..., Parsed]:
+    """Read lines, or a text of lines, with the format of that name and its companions."""
+    formats = {f.name: f for f in FORMATS}
+
+    def read(name: str, lines: Iterable[str] | str, companions: Sequence[str] = ()) -> Parsed:
+        rows = lines.strip("\n").split("\n") if isinstance(lines, str) else lines
+        numbered = (NumberedLine(number, text, cut=False) for number, text in enumerate(rows, 1))
+        return Parser(formats[name], [formats[c] for c in companions]).parse(numbered)
+
+    return read
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """An empty folder for logs."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def titan() -> Callable[..., str]:
+    """The text of a Torchtitan log of a few steps."""
+
+    def text(steps: int = 3, loss: float = 5.0, tps: int = 1000) -> str:
+        return "".join(
+            f"[titan] 2026-01-02 03:04:{step:02},000 - root - INFO - step: {step:2}  "
+            f"loss: {loss - step / 100:8.5f}  grad_norm:  1.2000  memory:  1.50GiB(3.00%)  "
+            f"tps: {tps:,}  tflops: 1.25  mfu: 0.40%\n"
+            for step in range(1, steps + 1)
+        )
+
+    return text
+
+
+@pytest.fixture
+def ingest(store: Store) -> Callable[..., list[intake.Outcome]]:
+    """Ingest paths into `store`, as the command does."""
+
+    def read(*paths: Path, **options: object) -> list[intake.Outcome]:
+        return intake.ingest(paths, store, **options)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def by_name() -> dict[str, LogFormat]:
+    return {f.name: f for f in FORMATS}

@@ -1,0 +1,149 @@
+"""Every format stands by its own examples, and no format takes another's steps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.log_format import Block, EventLine, FactLine, LogFormat, StepLine
+from ingest.parse import Parsed
+from ingest.reader import NumberedLine
+from ingest.registry import FORMATS, detect
+from ingest.schema import FACT_NAMES, STEPS
+
+
+def cases(attribute: str) -> list[object]:
+    return [
+        pytest.param(f, line, id=f"{f.name}-{attribute}{number}")
+        for f in FORMATS
+        for number, line in enumerate(getattr(f, attribute))
+    ]
+
+
+STEP_LINES, FACT_LINES = cases("steps"), cases("facts")
+EVENT_LINES, BLOCKS = cases("events"), cases("blocks")
+ALL_LINES = [*STEP_LINES, *FACT_LINES, *EVENT_LINES]
+each_format = pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
+
+
+@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+def test_a_step_example_is_read_with_every_printed_column(
+    log_format: LogFormat, line: StepLine, parse: Callable[..., Parsed]
+) -> None:
+    parsed = parse(log_format.name, [line.example])
+    (row,) = parsed.launches[0].rows
+    match = re.search(line.regex, line.example)
+    printed = {key for key, value in match.groupdict().items() if value is not None} - {"pairs"}
+    if line.pair:
+        printed |= {m["key"].strip() for m in re.finditer(line.pair, match["pairs"])}
+    targets = (line.columns[key] for key in printed if key in line.columns)
+    columns = {target if isinstance(target, str) else target[0] for target in targets}
+    assert parsed.step_lines == 1
+    assert {name for name in columns if row.get(name) is None} == set()
+    assert row["step"] > 0
+
+
+@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+def test_a_step_example_prints_a_number_behind_every_named_group(
+    log_format: LogFormat, line: StepLine
+) -> None:
+    groups = re.search(line.regex, line.example).groupdict()
+    optional = {"epoch", "rank"}
+    assert {name for name, value in groups.items() if value is None} <= optional, log_format.name
+
+
+@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+def test_every_step_target_is_a_column(log_format: LogFormat, line: StepLine) -> None:
+    targets = {t if isinstance(t, str) else t[0] for t in line.columns.values()}
+    assert targets <= set(STEPS), log_format.name
+
+
+@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+def test_every_step_example_looks_like_a_step(log_format: LogFormat, line: StepLine) -> None:
+    assert re.search(log_format.looks_like_step, line.example)
+
+
+@pytest.mark.parametrize(("log_format", "line"), FACT_LINES)
+def test_a_fact_example_states_known_facts(
+    log_format: LogFormat, line: FactLine, parse: Callable[..., Parsed]
+) -> None:
+    groups = re.search(line.regex, line.example).groupdict()
+    said = line.read({k: v for k, v in groups.items() if v}) if line.read else groups
+    assert {*said, *line.constants} <= set(FACT_NAMES)
+    stated = {fact["name"] for fact in parse(log_format.name, [line.example]).launches[0].facts}
+    assert {*said, *line.constants} <= stated
+
+
+@pytest.mark.parametrize(("log_format", "line"), EVENT_LINES)
+def test_an_event_example_is_that_event(
+    log_format: LogFormat, line: EventLine, parse: Callable[..., Parsed]
+) -> None:
+    (event,) = parse(log_format.name, [line.example]).launches[0].events
+    groups = re.search(line.regex, line.example).groupdict()
+    assert event["kind"] == line.kind
+    assert (event["step"] is None) == ("step" not in groups)
+    assert (event["seconds"] is None) == ("seconds" not in groups)
+
+
+@pytest.mark.parametrize(("log_format", "block"), BLOCKS)
+def test_a_block_example_is_read_whole_and_states_known_facts(
+    log_format: LogFormat, block: Block, parse: Callable[..., Parsed]
+) -> None:
+    parsed = parse(log_format.name, [*block.example, "behind it"])
+    stated = {fact["name"] for fact in parsed.launches[0].facts}
+    assert stated
+    assert stated <= set(FACT_NAMES)
+    assert parsed.lines - parsed.known_lines <= (1 if block.include_end else 2)
+    assert re.search(block.end, block.example[-1])
+
+
+@pytest.mark.parametrize(("log_format", "line"), ALL_LINES)
+def test_an_anchor_stands_in_its_example(
+    log_format: LogFormat, line: StepLine | FactLine | EventLine
+) -> None:
+    assert line.anchor in line.example, log_format.name
+
+
+@pytest.mark.parametrize(("log_format", "line"), [*ALL_LINES, *BLOCKS])
+def test_every_line_names_the_statement_that_prints_it(
+    log_format: LogFormat, line: StepLine | FactLine | EventLine | Block
+) -> None:
+    assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.py(@[\w.]+)?\b", line.printed_by), log_format.name
+
+
+@each_format
+def test_a_signature_matches_its_own_steps_and_no_other_formats(log_format: LogFormat) -> None:
+    signature = re.compile(log_format.signature)
+    taken = {f.name for f in FORMATS if any(signature.search(s.example) for s in f.steps)}
+    assert taken == {log_format.name}
+
+
+@pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
+def test_detect_tells_the_format_from_one_step(log_format: LogFormat, line: StepLine) -> None:
+    lines = [NumberedLine(1, line.example, cut=False)]
+    assert detect(Path("run.log"), lines) == (log_format, ())
+
+
+@each_format
+def test_implied_facts_have_known_names(log_format: LogFormat) -> None:
+    assert set(log_format.implies) <= set(FACT_NAMES)
+
+
+@each_format
+def test_evidence_names_what_metrics_can_use(log_format: LogFormat) -> None:
+    assert set(log_format.evidence) <= {"elapsed", "rate", "stamp"}
+
+
+def test_names_are_unique() -> None:
+    assert len({f.name for f in FORMATS}) == len(FORMATS)
+
+
+@each_format
+def test_a_format_that_yields_is_a_companion_of_every_other(log_format: LogFormat) -> None:
+    for companion in (f for f in FORMATS if f.yields and f is not log_format):
+        texts = [companion.steps[0].example, log_format.steps[0].example]
+        lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
+        assert detect(Path("run.log"), lines) == (log_format, (companion,))
