@@ -56,7 +56,7 @@ class _Group(click.Group):
     """Turns errors that a user can mend into one clear message and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        from ingest.errors import FairmfuError  # noqa: PLC0415
+        from ingest.errors import FairmfuError
 
         try:
             return super().invoke(ctx)
@@ -67,7 +67,7 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings=CONTEXT)
 @click.version_option(package_name="fairmfu", prog_name="fairmfu")
 def main() -> None:
-    """Whose training run is really faster, by how much, and why do the logs disagree?
+    """Whose training run is really faster, by how much, and why do the logs disagree.
 
     Reads the logs of XTuner, Torchtitan and DeepSpeed runs and recomputes tokens/s, TGS and MFU
     from one formula, the same for all.
@@ -77,10 +77,29 @@ def main() -> None:
 @main.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
 @store_option
-@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE", help="A fact of all runs read here, e.g. gpus=8.")
-@click.option("--facts", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of facts of all runs read here.")
-@click.option("--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error.")
-def ingest(paths: tuple[Path, ...], store: Path, assignments: tuple[str, ...], facts: Path | None, *, strict: bool) -> None:
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A fact of all runs read here, e.g. gpus=8.",
+)
+@click.option(
+    "--facts",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of facts of all runs read here.",
+)
+@click.option(
+    "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
+)
+def ingest(
+    paths: tuple[Path, ...],
+    store: Path,
+    assignments: tuple[str, ...],
+    facts: Path | None,
+    *,
+    strict: bool,
+) -> None:
     r"""Read log files or folders into the store; known content is not read again.
 
     PATHS may be files, folders or - for standard input. Facts that a log lacks come from --set,
@@ -90,9 +109,9 @@ def ingest(paths: tuple[Path, ...], store: Path, assignments: tuple[str, ...], f
     Example:
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
     """
-    from ingest.facts import from_flags, from_toml  # noqa: PLC0415
-    from ingest.intake import ingest as read  # noqa: PLC0415
-    from ingest.store import Store  # noqa: PLC0415
+    from ingest.facts import from_flags, from_toml
+    from ingest.intake import ingest as read
+    from ingest.store import Store
 
     given = [*(from_toml(facts) if facts else []), *from_flags(assignments)]
     outcomes = read(paths, Store(store), extra=given, strict=strict, report=_echo_outcome)
@@ -106,7 +125,7 @@ def ingest(paths: tuple[Path, ...], store: Path, assignments: tuple[str, ...], f
 
 
 def _echo_outcome(outcome: Outcome) -> None:
-    from reports.tables import printable  # noqa: PLC0415
+    from reports.tables import printable
 
     if outcome.status == "failed":
         click.echo(f"Error: {printable(outcome.message)}", err=True)
@@ -127,7 +146,12 @@ def _counted(outcomes: list[Outcome]) -> str:
     counts: dict[str, int] = {}
     for outcome in outcomes:
         counts[outcome.status] = counts.get(outcome.status, 0) + 1
-    words = {"read": "read", "known": "known already", "failed": "not read", "passed": "passed over"}
+    words = {
+        "read": "read",
+        "known": "known already",
+        "failed": "not read",
+        "passed": "passed over",
+    }
     return ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
 
 
@@ -136,8 +160,8 @@ def _counted(outcomes: list[Outcome]) -> str:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU, logged figures, what is missing."""
-    from reports.summary import RUN_COLUMNS  # noqa: PLC0415
-    from reports.tables import render  # noqa: PLC0415
+    from reports.summary import RUN_COLUMNS
+    from reports.tables import render
 
     metrics = _metrics(_open(store))
     click.echo(render(metrics, output, RUN_COLUMNS))
@@ -154,9 +178,9 @@ def compare(names: tuple[str, ...], store: Path, output: str) -> None:
 
     RUN is a run id or a run's name; without one, all runs are compared.
     """
-    from metrics.fairness import compare as rank  # noqa: PLC0415
-    from reports.summary import sentences, show_comparison  # noqa: PLC0415
-    from reports.tables import render  # noqa: PLC0415
+    from metrics.fairness import compare as rank
+    from reports.summary import sentences, show_comparison
+    from reports.tables import render
 
     comparison = rank(_chosen(_metrics(_open(store)), names))
     if output in ("json", "csv"):
@@ -170,10 +194,16 @@ def compare(names: tuple[str, ...], store: Path, output: str) -> None:
 @main.command()
 @click.argument("run")
 @store_option
-@click.option("--format", "output", type=click.Choice(["table", "json"]), default="table", help="Text or JSON.")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Text or JSON.",
+)
 def explain(run: str, store: Path, output: str) -> None:
     """The formula with this run's numbers, per operator, and where each input comes from."""
-    from reports.summary import explain as describe  # noqa: PLC0415
+    from reports.summary import explain as describe
 
     opened = _open(store)
     tables = _tables(opened)
@@ -183,11 +213,16 @@ def explain(run: str, store: Path, output: str) -> None:
 
 @main.command()
 @store_option
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), help="The page to write.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    help="The page to write.",
+)
 @click.option("--title", default="Training runs", help="Heading of the page.")
 def report(store: Path, out: Path, title: str) -> None:
     """One offline HTML page with tables and charts of all runs."""
-    from reports.page import page_of_store  # noqa: PLC0415
+    from reports.page import page_of_store
 
     html = page_of_store(_tables(_open(store)), title=title, version=version("fairmfu"))
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +243,7 @@ def query(sql: str, store: Path, output: str) -> None:
     Example:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
-    from reports.tables import render  # noqa: PLC0415
+    from reports.tables import render
 
     opened = _open(store)
     click.echo(render(opened.query(sql, {"metrics": _metrics(opened)}), output))
@@ -224,7 +259,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     Example:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
     """
-    from ingest.facts import from_flags  # noqa: PLC0415
+    from ingest.facts import from_flags
 
     names = tuple(a for a in arguments if "=" not in a)
     facts = from_flags([a for a in arguments if "=" in a])
@@ -232,7 +267,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
     chosen = _chosen(_metrics(opened), names)
-    new = opened.give({run_id: facts for run_id in chosen["run_id"]})
+    new = opened.give(dict.fromkeys(chosen["run_id"], facts))
     click.echo(f"{new} facts given to {chosen.height} runs", err=True)
 
 
@@ -240,7 +275,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @store_option
 def rebuild(store: Path) -> None:
     """Make the catalogue anew from the Parquet parts alone."""
-    from ingest.store import Store  # noqa: PLC0415
+    from ingest.store import Store
 
     click.echo(f"{Store(store).rebuild():,} parts registered", err=True)
 
@@ -249,26 +284,24 @@ def rebuild(store: Path) -> None:
 @format_option
 def formats(output: str) -> None:
     """Log formats that can be read, and the versions that print them."""
-    from reports.summary import format_table  # noqa: PLC0415
-    from reports.tables import render  # noqa: PLC0415
+    from reports.summary import format_table
+    from reports.tables import render
 
     click.echo(render(format_table(_format_rows()), output))
 
 
 def _format_rows() -> list[dict[str, str]]:
-    from ingest.registry import FORMATS  # noqa: PLC0415
+    from ingest.registry import FORMATS
 
-    return [
-        {"format": f.name, "framework": f.framework, "versions": f.versions} for f in FORMATS
-    ]
+    return [{"format": f.name, "framework": f.framework, "versions": f.versions} for f in FORMATS]
 
 
 @main.command()
 @format_option
 def models(output: str) -> None:
     """Models known by name, with their parameters."""
-    from reports.summary import model_table  # noqa: PLC0415
-    from reports.tables import render  # noqa: PLC0415
+    from reports.summary import model_table
+    from reports.tables import render
 
     click.echo(render(model_table(), output))
 
@@ -277,8 +310,8 @@ def models(output: str) -> None:
 @format_option
 def accelerators(output: str) -> None:
     """Dense peaks by device and number format, each with its source."""
-    from reports.summary import accelerator_table  # noqa: PLC0415
-    from reports.tables import render  # noqa: PLC0415
+    from reports.summary import accelerator_table
+    from reports.tables import render
 
     click.echo(render(accelerator_table(), output))
 
@@ -287,26 +320,26 @@ def accelerators(output: str) -> None:
 
 
 def _open(path: Path) -> Store:
-    from ingest.store import Store  # noqa: PLC0415
+    from ingest.store import Store
 
     return Store(path)
 
 
 def _tables(store: Store) -> Mapping[str, pl.DataFrame]:
-    from ingest.schema import TABLES  # noqa: PLC0415
+    from ingest.schema import TABLES
 
     return {name: store.table(name) for name in TABLES}
 
 
 def _metrics(store: Store, tables: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
-    from metrics.utilization import run_metrics  # noqa: PLC0415
+    from metrics.utilization import run_metrics
 
     return run_metrics(tables or _tables(store))
 
 
 def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
     """Runs by id, a beginning of an id, or name; all without any."""
-    from difflib import get_close_matches  # noqa: PLC0415
+    from difflib import get_close_matches
 
     if not names:
         return metrics

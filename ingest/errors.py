@@ -1,10 +1,10 @@
 """What can go wrong with input, each with what, where, why and what to do.
 
-    FairmfuError
-    |-- UnknownFormatError      no format, or more than one, fits a file
-    |-- UnreadableSourceError   the file cannot be read at all
-    |-- FactError               a fact is misnamed or has an impossible value
-    +-- StoreError              the store is missing, locked or damaged
+FairmfuError
+|-- UnknownFormatError      no format, or more than one, fits a file
+|-- UnreadableSourceError   the file cannot be read at all
+|-- FactError               a fact is misnamed or has an impossible value
++-- StoreError              the store is missing, locked or damaged
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _source(
 ) -> dict[str, Any]:
     return {
         "sha256": source.sha256,
-        "path": str(source.path),
+        "path": _identity(source.path),
         "bytes": source.bytes,
         "log_format": primary.name,
         "companions": [f.name for f in companions],
@@ -202,6 +202,7 @@ def ingest(
     given_again: dict[str, list[Fact]] = {}
     known = store.known_sources()
     named = list(paths)
+    owners = store.owners()
     for path in find_logs(named):
         try:
             sha256 = "" if path == STDIN else content_hash(path)
@@ -212,6 +213,7 @@ def ingest(
                 tables = read_source(path, extra=extra)
                 outcome = _outcome(path, tables, strict=strict)
                 if outcome.status == "read":
+                    tables = _with_own_ids(tables, owners)
                     batch.append(tables)
                     known[tables["sources"]["sha256"][0]] = str(path)
         except UnknownFormatError as error:
@@ -228,8 +230,28 @@ def ingest(
     return outcomes
 
 
+def _identity(path: Path) -> str:
+    """A path that names one file from wherever it is given."""
+    return str(path if path == STDIN else path.absolute())
+
+
 def _beside(path: Path) -> list[Fact]:
     return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
+
+
+def _with_own_ids(tables: Tables, owners: dict[str, str]) -> Tables:
+    """Two files that begin alike (a copy that was cut) are two sources, so their runs get two ids.
+
+    owners: path of the source of each run id; the new ids are added.
+    """
+    path, sha256 = tables["sources"].select("path", "sha256").row(0)
+    ids = tables["runs"]["run_id"].to_list()
+    new = {i: i if owners.get(i, path) == path else f"{i}-{sha256[:4]}" for i in ids}
+    owners.update(dict.fromkeys(new.values(), path))
+    if all(old == fresh for old, fresh in new.items()):
+        return tables
+    own = pl.col("run_id").replace(new)
+    return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
 
 
 def _outcome(path: Path, tables: Tables, *, strict: bool) -> Outcome:

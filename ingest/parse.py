@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,7 +22,9 @@ from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-LAUNCHER_RANK: Final = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:|(\d+): |\[XTuner\]\[RANK (\d+)\])")
+LAUNCHER_RANK: Final = re.compile(
+    r"^\s*(?:\[(?:rank|default)(\d+)\]:|(\d+): |\[XTuner\]\[RANK (\d+)\])"
+)
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
@@ -109,7 +110,8 @@ class Parser:
         self._primary_facts = {id(line) for line in primary.facts}
         self._events = [(line, re.compile(line.regex)) for f in both for line in f.events]
         self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
-        anchors = {s.anchor for f in both for s in (*f.steps, *f.facts, *f.events)}
+        anchors = {s.anchor for f in both for s in f.steps}
+        anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
         block_starts = [b.start for b, _, _ in self._blocks]
         patterns = [*block_starts, primary.looks_like_step, primary.launch or "(?!)"]
         marks = [*map(re.escape, sorted(anchors)), *patterns]
@@ -138,7 +140,7 @@ class Parser:
         if cut:
             self._unread(number, text, "longer than 262,144 bytes: only its beginning was kept")
             return
-        if self._open_block is not None and self._continue_block(number, text):
+        if self._open_block is not None and self._continue_block(text):
             self.out.known_lines += 1
             return
         if self._held is not None and self._continue_held(text):
@@ -165,7 +167,7 @@ class Parser:
                 event = {
                     "line": number,
                     "kind": line.kind,
-                    "step": _optional(int, groups.get("step")),
+                    "step": _optional(_whole, groups.get("step")),
                     "logged_at": self._stamp(text, match.start()),
                     "seconds": _optional(float, groups.get("seconds")),
                     "text": text[:UNREAD_CHARACTERS],
@@ -257,12 +259,21 @@ class Parser:
             else:
                 column, number_ = _convert(key, value, target)
                 row[column] = number_
-        if self.primary.complete is not None:
-            self.primary.complete(row, printed)
+        self._complete(row, printed)
         if row.get("step") is None:
             raise _Rejected("no step number")
         row["extra"] = json.dumps(extra) if extra else None
         return row
+
+    def _complete(self, row: dict[str, Any], printed: Mapping[str, str]) -> None:
+        if self.primary.complete is None:
+            return
+        try:
+            self.primary.complete(row, printed)
+        except ValueError as error:
+            raise _Rejected(f"a value is not a number ({error})") from error
+        if row["step"] >= 2**63:
+            raise _Rejected(f"step {row['step']} is beyond 64 bits")
 
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += 1
@@ -332,14 +343,15 @@ class Parser:
         fact = {"name": name, "value": text.strip(), "origin": origin, "line": number}
         self._pending.append((kind, fact))
 
-    def _continue_block(self, number: int, text: str) -> bool:
+    def _continue_block(self, text: str) -> bool:
         block = self._open_block
         assert block is not None  # noqa: S101 - the caller asked
         if block.spec.include_end and block.end.search(text):
             block.lines.append(text)
             self._close_block()
             return True
-        if block.end.search(text) or len(block.lines) >= block.spec.most_lines:
+        over = block.end.search(text) or self._looks.search(text)
+        if over or len(block.lines) >= block.spec.most_lines:
             self._close_block()
             return False
         block.lines.append(text)
@@ -432,7 +444,7 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
     bare = text.replace(",", "").rstrip("%")
     try:
         if column in _INTEGER:
-            return column, int(bare) if bare.lstrip("-").isdigit() else _whole(bare)
+            return column, _whole(bare)
         if column in _FLOAT:
             value = float(bare)
             return column, value if factor is None else value * factor
@@ -442,8 +454,8 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
 
 
 def _whole(text: str) -> int:
-    value = float(text)
-    if not math.isfinite(value) or value != int(value):
+    value = int(text) if text.lstrip("-").isdigit() else float(text)
+    if not abs(value) < 2**63 or value != int(value):
         raise ValueError(text)
     return int(value)
 
@@ -452,8 +464,11 @@ def _scaled(value: str, factor: float | None) -> str:
     return value if factor is None else repr(float(value.replace(",", "")) * factor)
 
 
-def _optional(kind: type[int] | type[float], text: str | None) -> int | float | None:
-    return None if text is None else kind(text.replace(",", ""))
+def _optional(kind: Callable[[str], float], text: str | None) -> float | None:
+    """The number of an optional group; null where it is not there or damaged."""
+    with suppress(ValueError):
+        return None if text is None else kind(text.replace(",", ""))
+    return None
 
 
 def _rank(text: str) -> str | None:
@@ -491,4 +506,3 @@ def parse_stamp(text: str) -> datetime | None:
         return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
     except (ValueError, TypeError):
         return None
-

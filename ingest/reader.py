@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final, NamedTuple
+from typing import IO, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -65,28 +65,32 @@ class Source:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
     @contextmanager
-    def _open(self) -> Iterator[IO[bytes]]:
+    def _open(self) -> Iterator[_Readable]:
         if self.path == STDIN:
-            yield self._hashing(sys.stdin.buffer)
+            yield _HashingStream(sys.stdin.buffer, self)
             return
-        try:
-            raw = self.path.open("rb")
-        except OSError as error:
-            raise UnreadableSourceError(f"{self.path}: {error.strerror or error}.") from error
-        with raw:
+        with _open_file(self.path) as raw:
             magic = raw.read(4)
             raw.seek(0)
-            hashed = self._hashing(raw)
+            hashed = _HashingStream(raw, self)
             _refuse_binary(self.path, magic, raw)
             if magic.startswith(GZIP_MAGIC):
-                yield gzip.open(hashed)  # type: ignore[arg-type]
+                yield gzip.GzipFile(fileobj=hashed, mode="rb")  # type: ignore[call-overload]
             elif magic == ZSTD_MAGIC:
                 yield pa.CompressedInputStream(pa.PythonFile(hashed, mode="r"), "zstd")
             else:
                 yield hashed
 
-    def _hashing(self, raw: IO[bytes]) -> IO[bytes]:
-        return _HashingStream(raw, self)  # type: ignore[return-value]
+
+class _Readable(Protocol):
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
+def _open_file(path: Path) -> IO[bytes]:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UnreadableSourceError(f"{path}: {error.strerror or error}.") from error
 
 
 class _HashingStream:
@@ -112,7 +116,7 @@ class _HashingStream:
 def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
     if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
         return
-    head = raw.read(4096)
+    head = raw.read(4096).replace(b"\0", b"")  # a file cut while it is written begins with NULs
     raw.seek(0)
     odd = sum(byte < 9 or 13 < byte < 27 for byte in head)  # noqa: PLR2004 - control characters
     if head and odd > len(head) // 4:
@@ -123,7 +127,7 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _split_lines(stream: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
+def _split_lines(stream: _Readable) -> Iterator[tuple[bytes, bool]]:
     """Whole lines with whether they were cut; holds one block and one cut line at most."""
     rest, cut = b"", False
     while block := stream.read(BLOCK_BYTES):

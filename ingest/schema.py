@@ -25,6 +25,7 @@ class Column:
 
 
 TEXT, INT, FLOAT, BOOL = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
+TEXTS = pl.List(pl.String)
 TIME = pl.Datetime("us")
 OTHER_KIND = pl.Struct({"count": pl.Int64, "line": pl.Int64, "example": pl.String})
 
@@ -68,14 +69,18 @@ FACTS: Final[dict[str, Column]] = {
     "value": Column(TEXT, "", "as given, in the unit of FACT_NAMES"),
     "origin": Column(TEXT, "", "flag, sidecar:…, log:LINE, companion:…, registry or inferred:…"),
     "line": Column(INT, "line", "where it stands in the log, if it does"),
-    "sequence": Column(INT, "", "order within the run: of two of one kind of origin the later holds"),
+    "sequence": Column(
+        INT, "", "order within the run: of two of one kind of origin the later holds"
+    ),
 }
 
 STEPS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
     "rank": Column(TEXT, "", "the launcher's or framework's rank tag as printed; null without"),
-    "step": Column(INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"),
+    "step": Column(
+        INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"
+    ),
     "epoch": Column(INT, "epochs", "as printed"),
     "logged_at": Column(TIME, "", "time stamp of the line as printed"),
     "elapsed_s": Column(FLOAT, "s", "time per step as printed; see runs.elapsed_covers"),

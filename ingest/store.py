@@ -1,7 +1,7 @@
 """The store: Parquet parts are the truth, a DuckDB catalogue over them can always be made anew.
 
     STORE/parts/<table>/<source>-<sequence>.parquet    immutable; written aside, synced, renamed
-    STORE/catalogue.duckdb                             sources, runs, facts, and which part holds what
+    STORE/catalogue.duckdb                             sources, runs, facts, the list of parts
     STORE/writer.lock                                  one writer at a time; readers never wait
 
 A batch writes its parts first and renames a new catalogue over the old one last, so a crash
@@ -131,6 +131,13 @@ class Store:
             return {}
         return dict(self.table("sources").select("sha256", "path").iter_rows())
 
+    def owners(self) -> dict[str, str]:
+        """Run id to the path of its source."""
+        if not self._catalogue.exists():
+            return {}
+        runs = self.table("runs").join(self.table("sources"), on="sha256", how="inner")
+        return dict(runs.select("run_id", "path").iter_rows())
+
     def table(self, name: str) -> pl.DataFrame:
         """A whole table of `TABLES`, in the order of `ORDER`."""
         with self._reading() as con:
@@ -172,7 +179,7 @@ class Store:
         """A locked-down connection: the catalogue, the parts, and nothing else of the machine."""
         if not self._catalogue.exists():
             raise StoreError(
-                f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store {self.path}"
+                f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store DIR"
                 if not self._parts.exists()
                 else f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild"
             )
@@ -330,8 +337,11 @@ def _insert(con: duckdb.DuckDBPyConnection, parts: Sequence[Part], store: Path) 
             for kind in ("log", GIVEN):
                 paths = [p.path for p in new if p.table == table and p.kind == kind]
                 _insert_rows(con, table, [store / path for path in paths], given=kind == GIVEN)
-        rows = pl.DataFrame([(p.table, p.path, p.sha256, p.kind, p.sequence, p.rows) for p in new],
-                            schema=PART_COLUMNS, orient="row")
+        rows = pl.DataFrame(
+            [(p.table, p.path, p.sha256, p.kind, p.sequence, p.rows) for p in new],
+            schema=PART_COLUMNS,
+            orient="row",
+        )
         _append(con, "parts", rows)
 
 
@@ -375,16 +385,14 @@ def _forget(con: duckdb.DuckDBPyConnection, sha256: str) -> None:
 
 
 def _view(con: duckdb.DuckDBPyConnection, table: str, store: Path) -> str:
-    columns = ", ".join(
-        f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items()
-    )
+    columns = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
     paths = [str((store / path).absolute()) for path in _live(con, table)]
     if not paths:
-        return f"create temp view {table} as select {columns} where false"  # noqa: S608
-    listed = ", ".join(map(_quote, paths))
-    return (
-        f"create temp view {table} as select * from read_parquet([{listed}], union_by_name = true)"  # noqa: S608
-    )
+        source = f"select {columns} where false"
+    else:
+        listed = ", ".join(map(_quote, paths))
+        source = f"from read_parquet([{listed}], union_by_name = true)"
+    return f"create temp view {table} as {source}"
 
 
 def _quote(text: str) -> str:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
+
 SAME_WORK: Final = (
     "flops_per_token",
     "params_total",
@@ -36,25 +38,25 @@ LABELS: Final = {
 
 COMPARISON: Final = pl.Schema(
     {
-        "group": pl.String,
-        "rank": pl.Int64,
-        "run_id": pl.String,
-        "name": pl.String,
-        "framework": pl.String,
-        "tgs": pl.Float64,
-        "tgs_low": pl.Float64,
-        "tgs_high": pl.Float64,
-        "relative_tgs": pl.Float64,
-        "tied_with_best": pl.Boolean,
-        "mfu": pl.Float64,
-        "mfu_full_attention": pl.Float64,
-        "logged_tgs": pl.Float64,
-        "logged_tflops": pl.Float64,
-        "logged_mfu": pl.Float64,
-        "tflops": pl.Float64,
-        "differs": pl.List(pl.String),
-        "not_ranked": pl.List(pl.String),
-        "synthetic": pl.Boolean,
+        "group": TEXT,
+        "rank": INT,
+        "run_id": TEXT,
+        "name": TEXT,
+        "framework": TEXT,
+        "tgs": FLOAT,
+        "tgs_low": FLOAT,
+        "tgs_high": FLOAT,
+        "relative_tgs": FLOAT,
+        "tied_with_best": BOOL,
+        "mfu": FLOAT,
+        "mfu_full_attention": FLOAT,
+        "logged_tgs": FLOAT,
+        "logged_tflops": FLOAT,
+        "logged_mfu": FLOAT,
+        "tflops": FLOAT,
+        "differs": TEXTS,
+        "not_ranked": TEXTS,
+        "synthetic": BOOL,
     }
 )
 

@@ -73,5 +73,7 @@ def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "name", maintain_order=True)
         .agg(pl.format("{} ({})", "value", "origin").alias("said"), n=pl.len())
         .filter(pl.col("n") > 1)
-        .select("run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against ")))
+        .select(
+            "run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against "))
+        )
     )

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics.statistics import ratio_interval
 
 DISAGREEMENT: Final = 0.01
@@ -29,34 +30,34 @@ SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "rate": ("checkpoint", "profiler"),
     "stamp": ("checkpoint", "evaluation", "profiler"),
 }
-"""Events whose time falls into the window behind them. A logged rate starts anew after evaluation."""
+"""Events whose time falls into the next window; a logged rate starts anew after evaluation."""
 
 SUMMARY: Final = pl.Schema(
     {
-        "run_id": pl.String,
-        "steps": pl.Int64,
-        "first_step": pl.Int64,
-        "last_step": pl.Int64,
-        "tgs": pl.Float64,
-        "tgs_low": pl.Float64,
-        "tgs_high": pl.Float64,
-        "tgs_slots": pl.Float64,
-        "tgs_end_to_end": pl.Float64,
-        "tokens_per_second": pl.Float64,
-        "tokens_per_gpu_step": pl.Float64,
-        "token_basis": pl.String,
-        "time_basis": pl.String,
-        "end_to_end_basis": pl.String,
-        "excluded_share": pl.Float64,
-        "excluded_causes": pl.List(pl.String),
-        "windows": pl.Int64,
-        "evidence_gap": pl.Float64,
-        "logged_tgs": pl.Float64,
-        "logged_tflops": pl.Float64,
-        "logged_mfu": pl.Float64,
-        "attention_ratio": pl.Float64,
-        "throughput_missing": pl.List(pl.String),
-        "throughput_warnings": pl.List(pl.String),
+        "run_id": TEXT,
+        "steps": INT,
+        "first_step": INT,
+        "last_step": INT,
+        "tgs": FLOAT,
+        "tgs_low": FLOAT,
+        "tgs_high": FLOAT,
+        "tgs_slots": FLOAT,
+        "tgs_end_to_end": FLOAT,
+        "tokens_per_second": FLOAT,
+        "tokens_per_gpu_step": FLOAT,
+        "token_basis": TEXT,
+        "time_basis": TEXT,
+        "end_to_end_basis": TEXT,
+        "excluded_share": FLOAT,
+        "excluded_causes": TEXTS,
+        "windows": INT,
+        "evidence_gap": FLOAT,
+        "logged_tgs": FLOAT,
+        "logged_tflops": FLOAT,
+        "logged_mfu": FLOAT,
+        "attention_ratio": FLOAT,
+        "throughput_missing": TEXTS,
+        "throughput_warnings": TEXTS,
     }
 )
 
@@ -159,15 +160,17 @@ def _batch() -> pl.Expr:
     local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", 1))
     whole = pl.col("global_batch_size") * pl.col("seq_len") / pl.col("gpus")
-    filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))  # noqa: FBT003
-    return pl.when(filled).then(pl.when(micro_step).then(local).otherwise(pl.coalesce(whole, local)))
+    filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
+    return pl.when(filled).then(
+        pl.when(micro_step).then(local).otherwise(pl.coalesce(whole, local))
+    )
 
 
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
     since = pl.when(from_start).then("step").otherwise("new_step")
-    mean = pl.min_horizontal(since, pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
+    mean = pl.min_horizontal(since, "step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
     for kind, span in kinds.items():
@@ -286,13 +289,13 @@ def _rates(
     frame: pl.DataFrame, steady: pl.DataFrame, evidence: str, facts: dict[str, Any]
 ) -> dict[str, Any]:
     tokens, seconds = steady["tokens"], steady["seconds"]
-    tgs = tokens.sum() / seconds.sum()
+    tgs = _total(tokens) / _total(seconds)
     low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
-    every = frame[f"{evidence}_time"].sum()
+    every = _total(frame[f"{evidence}_time"])
     excluded = frame.filter(~pl.col("first"), ~pl.col("line").is_in(steady["line"].implode()))
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
     per_step = steady["tokens_per_gpu"].mean()
-    slots = (steady[f"{evidence}_span"] * steady["slots_per_gpu"]).sum() / seconds.sum()
+    slots = _total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / _total(seconds)
     end_to_end, basis = _end_to_end(frame, evidence)
     return {
         "tgs": tgs,
@@ -305,23 +308,30 @@ def _rates(
         "tokens_per_gpu_step": per_step,
         "time_basis": evidence,
         "windows": steady.height,
-        "excluded_share": max(0.0, 1.0 - seconds.sum() / every) if every else None,
+        "excluded_share": max(0.0, 1.0 - _total(seconds) / every) if every else None,
         "excluded_causes": ["start-up", *[c for c in causes if c in SPOILERS[evidence]]],
     }
 
 
 def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:
     """Tokens of the steps behind the first stamped line over the time to the last one."""
-    stamped = frame.filter(pl.col("logged_at").is_not_null())
-    later = stamped.filter(pl.col("stamp_time").is_not_null() & ~pl.col("first"))
-    if later["stamp_time"].sum() > 0 and later["tokens_per_gpu"].null_count() == 0:
-        tokens = (later["stamp_span"] * later["tokens_per_gpu"]).sum()
-        return tokens / later["stamp_time"].sum(), "stamp"
+    later = frame.filter(pl.col("stamp_time").is_not_null(), ~pl.col("first"))
+    if _total(later["stamp_time"]) and later["tokens_per_gpu"].null_count() == 0:
+        tokens = _total(later["stamp_span"] * later["tokens_per_gpu"])
+        return tokens / _total(later["stamp_time"]), "stamp"
     rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
-    one = rest["tokens_per_gpu"].fill_null(1.0) if evidence == "rate" else rest["tokens_per_gpu"]
-    if rest.height and one.null_count() == 0 and (rest[f"{evidence}_span"] == rest["new_step"]).all():
-        return (rest[f"{evidence}_span"] * one).sum() / rest[f"{evidence}_time"].sum(), evidence
-    return None, None
+    tokens_per_gpu = rest["tokens_per_gpu"]
+    if evidence == "rate":
+        tokens_per_gpu = tokens_per_gpu.fill_null(1.0)
+    span = rest[f"{evidence}_span"]
+    if not rest.height or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
+        return None, None
+    return _total(span * tokens_per_gpu) / _total(rest[f"{evidence}_time"]), evidence
+
+
+def _total(values: pl.Series) -> float:
+    """The sum as a float: Polars' integers wrap silently."""
+    return float(values.cast(pl.Float64).sum())
 
 
 def _claims(steady: pl.DataFrame) -> dict[str, Any]:
@@ -342,7 +352,7 @@ def _weighted(frame: pl.DataFrame, name: str) -> float | None:
     """Mean over the steps, weighted by tokens where they are known."""
     known = frame.filter(pl.col(name).is_not_null(), ~pl.col("first"))
     weights = known["tokens_per_gpu"].fill_null(1.0)
-    return (known[name] * weights).sum() / weights.sum() if known.height else None
+    return _total(known[name] * weights) / _total(weights) if known.height else None
 
 
 def _warnings(
@@ -352,8 +362,8 @@ def _warnings(
     row["evidence_gap"] = gap = _gap_to_stamps(frame, evidence)
     if gap is not None and abs(gap) > _tolerance(frame) and not _explained(run, evidence):
         warnings.append(
-            f"time stamps give {gap:+.1%} TGS against the logged {evidence}, without a known cause: "
-            "not ranked"
+            f"time stamps give {gap:+.1%} TGS against the logged {evidence}, "
+            "without a known cause: not ranked"
         )
     if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
         warnings.append(
@@ -376,15 +386,15 @@ def _gap_to_stamps(frame: pl.DataFrame, evidence: str) -> float | None:
     both = both.filter(pl.col(f"{evidence}_span") == pl.col("stamp_span"))
     if not both["s"].sum() or both["tokens_per_gpu"].null_count():
         return None
-    rate = both["tokens"].sum() / both["seconds"].sum()
-    return float(both["t"].sum() / both["s"].sum() / rate - 1)
+    rate = _total(both["tokens"]) / _total(both["seconds"])
+    return _total(both["t"]) / _total(both["s"]) / rate - 1
 
 
 def _tolerance(frame: pl.DataFrame) -> float:
     """The allowed gap, widened by a stamp's resolution of one second where it has no fraction."""
     stamps = frame["logged_at"].drop_nulls()
     whole = bool((stamps.dt.microsecond() == 0).all())
-    seconds = frame["stamp_time"].sum() or 1.0
+    seconds = _total(frame["stamp_time"]) or 1.0
     return DISAGREEMENT + (2.0 / seconds if whole else 0.0)
 
 
@@ -402,4 +412,6 @@ def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) ->
         if frame.height > 1
         else "a single logged step, which holds start-up"
     )
-    return {"throughput_warnings": [reason if timed or frame.height <= 1 else "no times in the log"]}
+    return {
+        "throughput_warnings": [reason if timed or frame.height <= 1 else "no times in the log"]
+    }

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import polars as pl
 
+from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 from metrics import accelerators, flops, inputs, throughput
 from metrics.flops import FORMULA, Dtype, Operator, Pass, Recompute, Trainable
 from metrics.model_shapes import (
@@ -104,54 +105,55 @@ def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 METRICS: Final = pl.Schema(
     {
-        "run_id": pl.String,
-        "name": pl.String,
-        "framework": pl.String,
-        "log_format": pl.String,
-        "framework_version": pl.String,
-        "synthetic": pl.Boolean,
-        "model": pl.String,
-        "accelerator": pl.String,
-        "gpus": pl.Int64,
-        "seq_len": pl.Int64,
-        "precision": pl.String,
-        "recompute": pl.String,
-        "trainable": pl.String,
-        "steps": pl.Int64,
-        "tokens_per_second": pl.Float64,
-        "tgs": pl.Float64,
-        "tgs_low": pl.Float64,
-        "tgs_high": pl.Float64,
-        "tgs_slots": pl.Float64,
-        "tgs_end_to_end": pl.Float64,
-        "mfu": pl.Float64,
-        "mfu_full_attention": pl.Float64,
-        "mfu_conservative": pl.Float64,
-        "mfu_bf16": pl.Float64,
-        "hfu_low": pl.Float64,
-        "hfu_high": pl.Float64,
-        "implied": pl.Float64,
-        "params_total": pl.Int64,
-        "flops_per_token": pl.Float64,
-        "flops_per_token_full_attention": pl.Float64,
-        "peak_flops": pl.Float64,
-        "token_basis": pl.String,
-        "time_basis": pl.String,
-        "end_to_end_basis": pl.String,
-        "excluded_share": pl.Float64,
-        "excluded_causes": pl.List(pl.String),
-        "windows": pl.Int64,
-        "evidence_gap": pl.Float64,
-        "tokens_per_gpu_step": pl.Float64,
-        "formula": pl.String,
-        "logged_tgs": pl.Float64,
-        "logged_tflops": pl.Float64,
-        "logged_mfu": pl.Float64,
-        "logged_reproduced": pl.Boolean,
-        "proven": pl.List(pl.String),
-        "missing": pl.List(pl.String),
-        "warnings": pl.List(pl.String),
-        "sources": pl.List(pl.String),
+        "run_id": TEXT,
+        "name": TEXT,
+        "framework": TEXT,
+        "log_format": TEXT,
+        "framework_version": TEXT,
+        "synthetic": BOOL,
+        "model": TEXT,
+        "accelerator": TEXT,
+        "gpus": INT,
+        "seq_len": INT,
+        "precision": TEXT,
+        "recompute": TEXT,
+        "trainable": TEXT,
+        "steps": INT,
+        "tokens_per_second": FLOAT,
+        "tgs": FLOAT,
+        "tgs_low": FLOAT,
+        "tgs_high": FLOAT,
+        "tgs_slots": FLOAT,
+        "tgs_end_to_end": FLOAT,
+        "mfu": FLOAT,
+        "mfu_full_attention": FLOAT,
+        "mfu_conservative": FLOAT,
+        "mfu_bf16": FLOAT,
+        "hfu_low": FLOAT,
+        "hfu_high": FLOAT,
+        "implied": FLOAT,
+        "params_total": INT,
+        "flops_per_token": FLOAT,
+        "flops_per_token_full_attention": FLOAT,
+        "peak_flops": FLOAT,
+        "token_basis": TEXT,
+        "time_basis": TEXT,
+        "end_to_end_basis": TEXT,
+        "excluded_share": FLOAT,
+        "excluded_causes": TEXTS,
+        "windows": INT,
+        "evidence_gap": FLOAT,
+        "tokens_per_gpu_step": FLOAT,
+        "attention_ratio": FLOAT,
+        "formula": TEXT,
+        "logged_tgs": FLOAT,
+        "logged_tflops": FLOAT,
+        "logged_mfu": FLOAT,
+        "logged_reproduced": BOOL,
+        "proven": TEXTS,
+        "missing": TEXTS,
+        "warnings": TEXTS,
+        "sources": TEXTS,
     }
 )
 
@@ -169,20 +171,26 @@ def _row(
     if source["unread_lines"]:
         warnings.append(f"{source['unread_lines']} lines look like steps and could not be read")
     plain = ("framework_version", "accelerator", "precision", "recompute", "trainable")
-    values = {name: _value(facts, name) for name in plain}
+    values: dict[str, Any] = {name: _value(facts, name) for name in plain}
     values |= {name: _integer(facts, name) for name in ("gpus", "seq_len")}
     values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
-    values |= {name: run[name] for name in ("run_id", "name", "framework", "log_format", "synthetic")}
+    values |= {
+        name: run[name] for name in ("run_id", "name", "framework", "log_format", "synthetic")
+    }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
-    return values | {
-        "model": _value(facts, "model"),
-        "formula": FORMULA,
-        "logged_reproduced": None,
-        "proven": [],
-        "missing": missing,
-        "warnings": warnings,
-        "sources": [source["path"]],
-    } | {name: value for name, value in scored.values.items() if value is not None}
+    return (
+        values
+        | {
+            "model": _value(facts, "model"),
+            "formula": FORMULA,
+            "logged_reproduced": None,
+            "proven": [],
+            "missing": missing,
+            "warnings": warnings,
+            "sources": [source["path"]],
+        }
+        | {name: value for name, value in scored.values.items() if value is not None}
+    )
 
 
 def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> Score:
@@ -198,12 +206,11 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
         "flops_per_token": flops.flops_per_token(exact),
         "flops_per_token_full_attention": flops.flops_per_token(full),
     }
-    dtypes = _dtypes(facts, out)
-    peaks = _peaks(facts, dtypes, out)
-    if dtypes is None or peaks is None or rates["tgs"] is None:
+    hardware = _hardware(facts, out)
+    if hardware is None or rates["tgs"] is None:
         return out
     try:
-        _utilisations(run, exact, full, dtypes, peaks, facts, rates["tgs"], out)
+        _utilisations(run, hardware, _value(facts, "recompute"), rates["tgs"], out)
     except ValueError as error:
         out.missing.append("peak_flops")
         out.warnings.append(str(error))
@@ -212,13 +219,13 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
 
 OPERATORS: Final = pl.Schema(
     {
-        "operator": pl.String,
-        "layers": pl.Int64,
-        "dtype": pl.String,
-        "forward_flops_per_token": pl.Float64,
-        "flops_per_token": pl.Float64,
-        "flops_per_token_full_attention": pl.Float64,
-        "share": pl.Float64,
+        "operator": TEXT,
+        "layers": INT,
+        "dtype": TEXT,
+        "forward_flops_per_token": FLOAT,
+        "flops_per_token": FLOAT,
+        "flops_per_token_full_attention": FLOAT,
+        "share": FLOAT,
     }
 )
 
@@ -257,26 +264,38 @@ def operator_table(
 DtypeOf = Callable[[Operator, Pass], Dtype]
 
 
-def _utilisations(  # noqa: PLR0913 - the formula's inputs
-    run: Inputs,
-    exact: tuple[Operator, ...],
-    full: tuple[Operator, ...],
-    dtypes: tuple[DtypeOf, Dtype],
-    peaks: Mapping[Dtype, float],
-    facts: Mapping[str, Mapping[str, Any]],
-    tgs: float,
-    out: Score,
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The number format of each operator, the fastest of them, and the device's dense peaks."""
+
+    dtype_of: DtypeOf
+    fastest: Dtype
+    peaks: Mapping[Dtype, float]
+
+
+def _hardware(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Hardware | None:
+    dtypes = _dtypes(facts, out)
+    peaks = _peaks(facts, dtypes, out)
+    return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
+
+
+def _utilisations(
+    run: Inputs, hardware: Hardware, recompute: str | None, tgs: float, out: Score
 ) -> None:
-    dtype_of, fastest = dtypes
+    """MFU under each convention and HFU; raises ValueError where a format has no peak."""
+    exact = run.operators()
 
-    def mfu(ops: tuple[Operator, ...], of: DtypeOf = dtype_of) -> float:
-        return tgs * flops.ideal_seconds_per_token(ops, of, peaks)
+    def mfu(ops: tuple[Operator, ...], of: DtypeOf = hardware.dtype_of) -> float:
+        return tgs * flops.ideal_seconds_per_token(ops, of, hardware.peaks)
 
-    values: dict[str, float | None] = {"mfu": mfu(exact), "mfu_full_attention": mfu(full)}
-    if fastest in ("fp8", "fp4"):
-        values["mfu_conservative"] = mfu(exact, lambda *_: fastest)
+    values: dict[str, float | None] = {
+        "mfu": mfu(exact),
+        "mfu_full_attention": mfu(run.operators("full")),
+    }
+    if hardware.fastest in ("fp8", "fp4"):
+        values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
-    policy = _hfu_policy(_value(facts, "recompute"))
+    policy = _hfu_policy(recompute)
     if policy is not None:
         low, high = flops.hardware_operators(
             run.shape, run.seq_len, policy, trainable=run.trainable, attended=run.attended
@@ -373,9 +392,7 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     return known(value)
 
 
-def _checked(
-    shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score
-) -> ModelShape:
+def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
     """The shape whose parameters are those that the log counts, where it counts them."""
     logged = _integer(facts, "params_total")
     if logged is None or logged in (
@@ -426,9 +443,7 @@ def _attended(
     return None, not masked
 
 
-def _dtypes(
-    facts: Mapping[str, Mapping[str, Any]], out: Score
-) -> tuple[DtypeOf, Dtype] | None:
+def _dtypes(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf, Dtype] | None:
     """The number format of each operator, and the fastest of them."""
     fact = facts.get("precision")
     if fact is None:

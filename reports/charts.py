@@ -16,6 +16,8 @@ import polars.selectors as cs
 from metrics.throughput import SPOILERS, clean
 from reports import theme
 
+Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
+
 WIDTH: Final = 620
 ROW: Final = 26
 MOST_BINS: Final = 300

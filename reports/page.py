@@ -12,7 +12,6 @@ import base64
 import hashlib
 import html
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +25,8 @@ from ingest.schema import FACT_NAMES
 from metrics.fairness import LABELS, MAY_DIFFER, SAME_WORK
 from metrics.flops import FORMULA
 from reports import charts
-from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE
+from reports.charts import Chart
+from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
 
 Row = Mapping[str, Any]
 
@@ -38,10 +38,6 @@ LONG: Final = 160
 """Characters of a fact's value before it is folded."""
 MOST_UNREAD: Final = 20
 """Lines per source that the page quotes; the store has all of them."""
-
-UNSURE: Final = (
-    "The interval covers the windows of these very runs. It says nothing of another night or node."
-)
 
 
 def render(  # noqa: PLR0913 - the frames of one store
@@ -70,7 +66,7 @@ def render(  # noqa: PLR0913 - the frames of one store
         _header(title, metrics, sources, version),
         _first_screen(rows),
         *_comparison_charts(metrics, comparison),
-        _apart([row for row in rows if row["rank"] is None]),
+        _not_ranked([row for row in rows if row["rank"] is None]),
         _runs(rows, metrics, windows, facts_held, operators),
         _sources(sources, unread),
         METHOD,
@@ -128,3 +124,689 @@ def _name(row: Row) -> str:
         f'<span class="dot" style="background:{colour}"></span>'
         f'<span class="name">{esc(name)}</span>{_synthetic(row)}'
     )
+
+
+# --- the first screen ---------------------------------------------------------------------
+
+
+def _header(title: str, metrics: pl.DataFrame, sources: pl.DataFrame, version: str) -> str:
+    held = f"{_count(metrics.height, 'run')} from {_count(sources.height, 'log')}"
+    about = f"{held} · formula {FORMULA} · fairmfu {version}"
+    banner = (
+        '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
+        "their logs were composed, not run, and say nothing of any framework's speed.</p>"
+    )
+    shown = banner if metrics["synthetic"].any() else ""
+    return f"<header><h1>{esc(title)}</h1><p>{esc(about)}</p>{shown}</header>"
+
+
+def _first_screen(rows: Sequence[Row]) -> str:
+    """Who is faster, by how much and how sure; then the table of each group."""
+    groups = _groups(rows)
+    several = sorted((g for g in groups if len(g) > 1), key=lambda g: -len(_frameworks(g)))
+    alone = [group[0] for group in groups if len(group) == 1]
+    verdicts = [_verdict(group) for group in several] or [_no_verdict(rows, alone)]
+    tables = [_group_table(group, esc(group[0]["group"]), GROUP_NOTE) for group in several]
+    if alone:
+        tables.append(_group_table(alone, "Alone: no other run is like for like", ALONE_NOTE))
+    return "".join([*verdicts, "<h2>The figures</h2>" if tables else "", *tables])
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """Runs that are like for like, best first; each group begins with its rank 1."""
+    found: list[list[Row]] = []
+    for row in rows:
+        if row["rank"] == 1:
+            found.append([])
+        if row["rank"] is not None:
+            found[-1].append(row)
+    return found
+
+
+def _frameworks(group: Iterable[Row]) -> set[str]:
+    return {row["framework"] for row in group}
+
+
+def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
+    """What the first line says where no two runs may be compared."""
+    if not rows:
+        says, note = "The store holds no run.", "Read some with: fairmfu ingest LOG…"
+    elif alone:
+        says = "No two runs are like for like, so none is faster than another."
+        note = (
+            f"{len(alone)} of {_count(len(rows), 'run')} can be ranked, each in a group of its own."
+        )
+    else:
+        says = "No run can be ranked yet: the logs leave too much unsaid."
+        note = "What would complete each run stands below."
+    return (
+        f'<section class="verdict"><p class="says">{says}</p><p class="note">{note}</p></section>'
+    )
+
+
+def _verdict(group: Sequence[Row]) -> str:
+    notes = [_logs_say(group), _not_the_same(group)]
+    return (
+        f'<section class="verdict"><p class="on">{esc(group[0]["group"])}</p>'
+        f'<p class="says">{_says(group)}</p>'
+        + "".join(f'<p class="note">{note}</p>' for note in notes if note)
+        + "</section>"
+    )
+
+
+def _says(group: Sequence[Row]) -> str:
+    """The sentence: who is faster, by how much, how sure."""
+    tied = [row for row in group if row["tied_with_best"]]
+    slower = [row for row in group if not row["tied_with_best"]]
+    if not slower:
+        return _all_tied(group)
+    start = (
+        f"{_several(tied)} can't be told apart. {_name(tied[0])}" if tied[1:] else _name(tied[0])
+    )
+    gains = _listed([_gain(tied[0], row) for row in slower[:NAMED]])
+    rest = len(slower) - NAMED
+    return f"{start} is {gains}" + (f"; {_count(rest, 'more run')} below." if rest > 0 else ".")
+
+
+def _all_tied(group: Sequence[Row]) -> str:
+    spread = 1 - min(row["relative_tgs"] for row in group)
+    if spread > EQUAL_WITHIN:
+        return (
+            f"{_several(group)} <strong>can't be told apart</strong>: {_percent(spread)} lie between "
+            "them and their 95 % intervals overlap."
+        )
+    within = "equal" if spread == 0 else f"equal within {_percent(max(spread, 0.001))}"
+    start = f"{_several(group)} are <strong>{within}</strong>"
+    claims = _claims(group)
+    if claims is None or _apart_by(claims.values) <= EQUAL_WITHIN:
+        return f"{start}."
+    return f"{start}, although their logs print {claims.few(claims.values)}{claims.unit}."
+
+
+def _several(group: Sequence[Row]) -> str:
+    names = [_name(row) for row in group]
+    if len(names) > NAMED:
+        names = [*names[: NAMED - 1], _count(len(names) - NAMED + 1, "more run")]
+    return _listed(names)
+
+
+def _gain(best: Row, other: Row) -> str:
+    """How many times as fast `best` is as `other`, with the interval of the ratio."""
+    interval = ratio_of(best, other)
+    sure = "no interval: too few windows"
+    if interval is not None:
+        sure = f"95 % interval {interval[0]:.2f}{DASH}{interval[1]:.2f}"
+    ratio = best["tgs"] / other["tgs"]
+    return f'<strong>{ratio:.2f}x</strong> <span class="sure">({sure})</span> as fast as {_name(other)}'
+
+
+def ratio_of(best: Row, other: Row) -> tuple[float, float] | None:
+    """95 % interval of best's TGS over other's, from the two runs' own intervals.
+
+    The two are independent, so distances to the bounds add in quadrature on the log scale (MOVER;
+    Zou and Donner 2008). None where either run has no interval.
+    """
+    bounds = [run[f"tgs_{end}"] for run in (best, other) for end in ("low", "high")]
+    if not all(bounds):
+        return None
+    best_low, best_high, other_low, other_high = (log(bound) for bound in bounds)
+    above, below = log(best["tgs"]), log(other["tgs"])
+    down = hypot(above - best_low, other_high - below)
+    up = hypot(best_high - above, below - other_low)
+    return exp(above - below - down), exp(above - below + up)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the logs of a group print of speed, in the order of its runs, and ours of the same."""
+
+    values: list[float]
+    ours: list[float | None]
+    unit: str
+    text: Callable[[float | None], str]
+
+    def few(self, values: Sequence[float]) -> str:
+        """All of a few values; of many, the ends."""
+        if len(values) <= 2 * NAMED:
+            return _listed([self.text(value) for value in values])
+        return f"from {self.text(min(values))} to {self.text(max(values))}"
+
+
+def _claims(group: Sequence[Row]) -> Claims | None:
+    """The figure that every log of the group prints: TFLOP/s, or else MFU."""
+    for name, unit, text in (
+        ("tflops", " TFLOP/s per GPU", _significant),
+        ("mfu", " MFU", _percent),
+    ):
+        values = [row[f"logged_{name}"] for row in group]
+        if all(values):
+            return Claims(values, [row[name] for row in group], unit, text)
+    return None
+
+
+def _logs_say(group: Sequence[Row]) -> str:
+    """The logs' own figures beside ours, and whom one would believe the faster by them."""
+    claims = _claims(group)
+    if claims is None:
+        return "Not every log prints a speed of its own; the table shows those that do."
+    says = f"The logs print {claims.few(claims.values)}{claims.unit}"
+    ours = [value for value in claims.ours if value is not None]
+    if len(ours) == len(claims.ours):
+        says += f"; by one formula (exact attention) it is {claims.few(ours)}"
+    return f"{says}.{_misled(group, claims)}"
+
+
+def _misled(group: Sequence[Row], claims: Claims) -> str:
+    """The wrong verdict that the logs alone suggest, where they do."""
+    first, last = (group[claims.values.index(end(claims.values))] for end in (max, min))
+    times = 1 + _apart_by(claims.values)
+    right = first["tied_with_best"] and not last["tied_with_best"]
+    if right or times - 1 <= EQUAL_WITHIN:
+        return ""
+    return f" By them alone {_name(first)} would seem {times:.2f}x as fast as {_name(last)}."
+
+
+def _apart_by(values: Sequence[float]) -> float:
+    return max(values) / min(values) - 1
+
+
+def _not_the_same(group: Sequence[Row]) -> str:
+    """What differs within a group, but for the framework, which one compares."""
+    usual = ["framework:"]
+    if len(_frameworks(group)) > 1:
+        usual += [f"{LABELS['framework_version']}:", f"{LABELS['time_basis']}:"]
+    found = [words for words in group[0]["differs"] if not words.startswith(tuple(usual))]
+    return f"Not the same: {esc('; '.join(found))}." if found else ""
+
+
+# --- tables -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: heading, what a row says (HTML), and how the cell is set."""
+
+    heading: str
+    cell: Callable[[Row], str]
+    kind: str = ""
+
+
+def table(caption: str, columns: Sequence[Column], rows: Iterable[Row], note: str = "") -> str:
+    """A table with a caption; the first column heads its rows. All texts are HTML."""
+    heads = "".join(f'<th scope="col"{_kind(c.kind)}>{c.heading}</th>' for c in columns)
+    body = "\n".join(_table_row(columns, row) for row in rows)
+    below = f'<span class="note">{note}</span>' if note else ""
+    return (
+        f'<div class="scroll"><table><caption>{caption}{below}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _table_row(columns: Sequence[Column], row: Row) -> str:
+    head = f'<th scope="row">{columns[0].cell(row)}</th>'
+    cells = "".join(f"<td{_kind(c.kind)}>{c.cell(row)}</td>" for c in columns[1:])
+    return f"<tr>{head}{cells}</tr>"
+
+
+def _kind(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def _group_table(group: Sequence[Row], caption: str, note: str) -> str:
+    return table(caption, GROUP_COLUMNS, [{**row, "among": group} for row in group], note)
+
+
+def _tgs(row: Row) -> str:
+    if row["tgs"] is None:
+        return DASH
+    interval = _range(row["tgs_low"], row["tgs_high"], _number) or "no interval"
+    return f'<strong>{_number(row["tgs"])}</strong><span class="small">{interval}</span>'
+
+
+def _against_best(row: Row) -> str:
+    tied = row["tied_with_best"] and row["rank"] > 1
+    return f"{row['relative_tgs']:.2f}x" + ('<span class="small">tied</span>' if tied else "")
+
+
+def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
+    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU."""
+    if row["logged_tflops"] is None and row["logged_mfu"] is not None:
+        return row["logged_mfu"], row["mfu"], _percent, "MFU"
+    return row["logged_tflops"], row["tflops"], _significant, "TFLOP/s"
+
+
+def _logged(row: Row) -> str:
+    logged, _, text, unit = _pair(row)
+    if logged is None:
+        return '<span class="muted">nothing</span>'
+    both = unit != "MFU" and row["logged_mfu"] is not None
+    more = f'<span class="small">MFU {_percent(row["logged_mfu"])}</span>' if both else ""
+    return f"{text(logged)} {unit}{more}"
+
+
+def _ours(row: Row) -> str:
+    _, ours, text, unit = _pair(row)
+    return DASH if ours is None else f"{text(ours)} {unit}"
+
+
+def _ratio(row: Row) -> str:
+    logged, ours, _, _ = _pair(row)
+    return f"<strong>{logged / ours:.2f}x</strong>" if logged is not None and ours else DASH
+
+
+def _what_differs(row: Row) -> str:
+    """This run's own side of what is not the same in its group; what it ran where it is alone."""
+    group = row["among"]
+    if row["group"] != group[-1]["group"] or len(group) == 1:
+        return esc(row["group"])
+    varying = [n for n in MAY_DIFFER if n != "framework" and len({str(r[n]) for r in group}) > 1]
+    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else row[n]}" for n in varying]
+    return esc(", ".join(said)) or DASH
+
+
+GROUP_COLUMNS: Final = (
+    Column("Run", _name),
+    Column("Framework", lambda row: esc(row["framework"])),
+    Column("TGS [tokens/s/GPU]<br>95 % interval", _tgs, "number"),
+    Column("Of the<br>best", _against_best, "number"),
+    Column("MFU (exact<br>attention)", lambda row: _percent(row["mfu"]), "number"),
+    Column("MFU (full<br>attention)", lambda row: _percent(row["mfu_full_attention"]), "number"),
+    Column("The log<br>printed", _logged, "number"),
+    Column("Ours (exact<br>attention)", _ours, "number"),
+    Column("Logged<br>/ ours", _ratio, "number"),
+    Column("What differs", _what_differs, "text"),
+)
+GROUP_NOTE: Final = (
+    "Like for like, best TGS first. Intervals cover the windows of these very runs, not another "
+    "night or node."
+)
+ALONE_NOTE: Final = (
+    "Their speeds can't be set against each other; what each ran stands at the right."
+)
+
+
+def _comparison_charts(metrics: pl.DataFrame, comparison: pl.DataFrame) -> list[str]:
+    """The charts of all runs; one that would be empty is left out."""
+    together = comparison.filter(pl.col("group").count().over("group") > 1)
+    both = (pl.col(f"logged_{name}") * pl.col(name) for name in ("tflops", "mfu"))
+    figures = []
+    if comparison.select(pl.coalesce(*both).is_not_null().any()).item():
+        figures.append(_figure(charts.logged_against_recomputed(comparison, metrics)))
+    if together.height:
+        figures.append(_figure(charts.tgs_by_run(together, metrics)))
+    if metrics["mfu_full_attention"].drop_nulls().len():
+        figures.append(_figure(charts.mfu_by_run(metrics)))
+    return ["<h2>The pictures</h2>", *figures] if figures else []
+
+
+def _not_ranked(rows: Sequence[Row]) -> str:
+    """Runs without a rank: why, and what would give them one."""
+    if not rows:
+        return ""
+    return "<h2>Not ranked, and why</h2>" + table(
+        "Runs that can't stand in a comparison yet",
+        NOT_RANKED_COLUMNS,
+        rows,
+        "Give what is missing with: <code>fairmfu set RUN NAME=VALUE…</code>",
+    )
+
+
+def _completing(row: Row) -> str:
+    """What to set, each with its meaning and unit."""
+    unknown = [name for name in SAME_WORK if row[name] is None]
+    names = [name for name in dict.fromkeys([*row["missing"], *unknown]) if name in FACT_NAMES]
+    asked = (f"<code>{n}=…</code> {esc(_meaning(n))}" for n in names)
+    return "".join(f'<span class="ask">{words}</span>' for words in asked) or DASH
+
+
+def _meaning(name: str) -> str:
+    fact = FACT_NAMES[name]
+    unit = f" [{fact.unit}]" if fact.unit else ""
+    return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
+
+
+NOT_RANKED_COLUMNS: Final = (
+    Column("Run", _name),
+    Column("Framework", lambda row: esc(row["framework"])),
+    Column("TGS [tokens/s/GPU]<br>95 % interval", _tgs, "number"),
+    Column("Why not", lambda row: "<br>".join(map(esc, row["not_ranked"])), "text"),
+    Column("To set", _completing, "text"),
+)
+
+
+# --- one run ------------------------------------------------------------------------------
+
+
+def _runs(
+    rows: Sequence[Row],
+    metrics: pl.DataFrame,
+    windows: pl.DataFrame,
+    facts: pl.DataFrame,
+    operators: Mapping[str, pl.DataFrame],
+) -> str:
+    shown = [
+        _run(
+            row,
+            metrics.filter(run_id=row["run_id"]),
+            windows.filter(run_id=row["run_id"]),
+            facts.filter(run_id=row["run_id"]),
+            operators.get(row["run_id"]),
+        )
+        for row in rows
+    ]
+    return "\n".join(["<h2>Each run</h2>", *shown]) if shown else ""
+
+
+def _run(
+    row: Row,
+    metrics: pl.DataFrame,
+    windows: pl.DataFrame,
+    facts: pl.DataFrame,
+    operators: pl.DataFrame | None,
+) -> str:
+    parts = [
+        "".join(f'<p class="warning">{esc(words)}</p>' for words in row["warnings"]),
+        _figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
+        _card(row),
+        _operators(operators) if operators is not None and operators.height else "",
+        table("Facts, each with its origin", FACT_COLUMNS, facts.iter_rows(named=True)),
+        f'<p class="note">Read from {esc(_listed(row["sources"]))} as {esc(row["log_format"])}; '
+        f"run {esc(row['run_id'])}.</p>",
+    ]
+    return f"<details><summary>{_in_short(row)}</summary>{''.join(parts)}</details>"
+
+
+def _in_short(row: Row) -> str:
+    known = [f"{_number(row['tgs'])} tokens/s/GPU"] if row["tgs"] is not None else []
+    if row["mfu"] is not None:
+        known.append(f"MFU {_percent(row['mfu'])} (exact attention)")
+    if row["warnings"]:
+        known.append(_count(len(row["warnings"]), "warning"))
+    text = ", ".join(known) or "no figures"
+    return f'{_name(row)} <span class="figures">{esc(row["framework"])}: {esc(text)}</span>'
+
+
+def _card(row: Row) -> str:
+    """All figures of one run that are known, each with its unit and convention."""
+    lines = [{"name": name, "value": value, "means": means} for name, value, means in _figures(row)]
+    return table("Figures", CARD_COLUMNS, [x for x in lines if x["value"] not in ("", DASH)])
+
+
+CARD_COLUMNS: Final = (
+    Column("Figure", lambda line: esc(line["name"])),
+    Column("Value", lambda line: esc(line["value"]), "number"),
+    Column("Unit and convention", lambda line: esc(line["means"]), "text"),
+)
+
+
+def _figures(row: Row) -> list[tuple[str, str, str]]:
+    exact, full = (row["flops_per_token"], row["flops_per_token_full_attention"])
+    peak = None if row["peak_flops"] is None else row["peak_flops"] / 1e12
+    return [
+        *_rates(row),
+        *_utilisations(row),
+        ("FLOPs per token (exact attention)", _flops(exact), f"model FLOPs, {row['formula']}"),
+        ("FLOPs per token (full attention)", _flops(full), f"model FLOPs, {row['formula']}"),
+        ("TFLOP/s (exact attention)", _significant(row["tflops"]), "per GPU, ours"),
+        (
+            "Peak",
+            _number(peak, 1),
+            "dense TFLOP/s of one device, weighted by what ran in which dtype",
+        ),
+        ("Parameters", _number(row["params_total"]), "all of the model"),
+        *_printed(row),
+    ]
+
+
+def _rates(row: Row) -> list[tuple[str, str, str]]:
+    interval = _range(row["tgs_low"], row["tgs_high"], _number)
+    basis = f"{row['token_basis']} tokens, time by {row['time_basis']}"
+    left_out = ", ".join(row["excluded_causes"] or [])
+    return [
+        ("TGS", _number(row["tgs"], 1), f"tokens/s/GPU, steady, {basis}"),
+        (
+            "TGS, 95 % interval",
+            interval,
+            f"tokens/s/GPU, of {_count(row['windows'] or 0, 'window')}",
+        ),
+        (
+            "TGS, end to end",
+            _number(row["tgs_end_to_end"], 1),
+            f"tokens/s/GPU, behind the first line, time by {row['end_to_end_basis']}",
+        ),
+        ("TGS, with padding", _number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
+        ("Tokens/s", _number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
+        ("Time left out", _percent(row["excluded_share"]), f"of the time logged: {left_out}"),
+    ]
+
+
+def _utilisations(row: Row) -> list[tuple[str, str, str]]:
+    hfu = _range(row["hfu_low"], row["hfu_high"], _percent)
+    return [
+        ("MFU (exact attention)", _percent(row["mfu"]), "each operator at its own dtype's peak"),
+        ("MFU (full attention)", _percent(row["mfu_full_attention"]), "as most papers print it"),
+        ("MFU, conservative", _percent(row["mfu_conservative"]), "all at the fastest dtype's peak"),
+        ("MFU, BF16", _percent(row["mfu_bf16"]), "all at the BF16 peak, exact attention"),
+        ("HFU", hfu, f"with recomputation ({row['recompute']}), exact attention"),
+        ("Implied MFU", _percent(row["implied"]), "impossible: an input is wrong"),
+    ]
+
+
+def _printed(row: Row) -> list[tuple[str, str, str]]:
+    claim = "claimed by the log, by the framework's own formula"
+    reproduced = {None: "", True: "yes", False: "no"}[row["logged_reproduced"]]
+    return [
+        ("Logged TGS", _number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
+        ("Logged TFLOP/s", _significant(row["logged_tflops"]), f"per GPU, {claim}"),
+        ("Logged MFU", _percent(row["logged_mfu"]), claim),
+        ("Claim reproduced", reproduced, "by the framework's own formula"),
+    ]
+
+
+def _flops(value: float | None) -> str:
+    return DASH if value is None else f"{value:.4g}"
+
+
+def _operators(operators: pl.DataFrame) -> str:
+    caption = "FLOPs per token by operator, forward and backward"
+    rows = operators.iter_rows(named=True)
+    return _figure(charts.operators(operators)) + table(caption, OPERATOR_COLUMNS, rows)
+
+
+OPERATOR_COLUMNS: Final = (
+    Column("Operator", lambda row: esc(row["operator"])),
+    Column("Layers", lambda row: _number(row["layers"]), "number"),
+    Column("Computed in", lambda row: esc(row["dtype"] or DASH)),
+    Column(
+        "Forward (exact attention)", lambda row: _flops(row["forward_flops_per_token"]), "number"
+    ),
+    Column("All (exact attention)", lambda row: _flops(row["flops_per_token"]), "number"),
+    Column(
+        "All (full attention)", lambda row: _flops(row["flops_per_token_full_attention"]), "number"
+    ),
+    Column("Share (exact attention)", lambda row: _percent(row["share"]), "number"),
+)
+
+
+def _fact_value(fact: Row) -> str:
+    """The value with its unit; a long one is folded."""
+    value = str(fact["value"])
+    if len(value) > LONG:
+        short = esc(value[:LONG])
+        return f"<details><summary>{short} …</summary><code>{esc(value)}</code></details>"
+    known = FACT_NAMES.get(fact["name"])
+    unit = f' <span class="note">{esc(known.unit)}</span>' if known and known.unit else ""
+    return f"{esc(value)}{unit}"
+
+
+FACT_COLUMNS: Final = (
+    Column("Fact", lambda fact: esc(fact["name"])),
+    Column("Value", _fact_value, "text"),
+    Column("Origin", lambda fact: esc(fact["origin"]), "text"),
+)
+
+
+# --- sources ------------------------------------------------------------------------------
+
+
+def _sources(sources: pl.DataFrame, unread: pl.DataFrame) -> str:
+    """How much of each log was read, and examples of what was not."""
+    if not sources.height:
+        return ""
+    rows = list(sources.sort("path", "sha256").iter_rows(named=True))
+    left = [_left_over(row, unread.filter(sha256=row["sha256"]).sort("line")) for row in rows]
+    counts = table("Lines of each log", SOURCE_COLUMNS, rows, "Every line is counted once.")
+    return "\n".join(["<h2>What was read, and what was not</h2>", counts, *left])
+
+
+def _lines(heading: str, name: str) -> Column:
+    return Column(heading, lambda row: _number(row[name]), "number")
+
+
+SOURCE_COLUMNS: Final = (
+    Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>'),
+    Column("Format", lambda row: esc(row["log_format"])),
+    _lines("Lines", "lines"),
+    _lines("Steps", "step_lines"),
+    _lines("Facts, events,<br>blank", "known_lines"),
+    _lines("Of companion<br>formats", "companion_lines"),
+    _lines("Other", "other_lines"),
+    _lines("Unread", "unread_lines"),
+)
+
+
+def _left_over(source: Row, unread: pl.DataFrame) -> str:
+    """The lines of one log that were not read: steps that could not be, and others by kind."""
+    kinds = source["other_kinds"] or []
+    if not kinds and not unread.height:
+        return ""
+    summary = (
+        f'<span class="name">{esc(source["path"])}</span> <span class="figures">'
+        f"{_count(source['unread_lines'] or 0, 'unread line')}, "
+        f"{_count(source['other_lines'] or 0, 'other line')}</span>"
+    )
+    first = f"The first {MOST_UNREAD} of {unread.height:,}." if unread.height > MOST_UNREAD else ""
+    rows = unread.head(MOST_UNREAD).iter_rows(named=True)
+    quoted = table("Look like steps and could not be read", UNREAD_COLUMNS, rows, first)
+    other = table("Other lines, an example of each kind", OTHER_COLUMNS, kinds)
+    shown = (quoted if unread.height else "") + (other if kinds else "")
+    return f"<details><summary>{summary}</summary>{shown}</details>"
+
+
+UNREAD_COLUMNS: Final = (
+    Column("Line", lambda row: _number(row["line"])),
+    Column("Why", lambda row: esc(row["reason"]), "text"),
+    Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text"),
+)
+OTHER_COLUMNS: Final = (
+    Column("Line", lambda row: _number(row["line"])),
+    Column("How many", lambda row: _number(row["count"]), "number"),
+    Column("Example", lambda row: f'<span class="log">{esc(row["example"])}</span>', "text"),
+)
+
+METHOD: Final = f"""<h2>How these numbers are made</h2>
+<p>One formula for every run of every framework. What a log says of its own speed is shown, and
+never used.</p>
+<pre class="formula">MFU = ideal time per token / actual time per token
+    = TGS x sum over operators o of F_o / P(dtype_o)
+
+TGS    tokens / (elapsed seconds x GPUs)
+F_o    model FLOPs per token of operator o: matmuls only, forward and backward, no recomputation
+P      dense peak of one device for the number format that the operator ran in</pre>
+<ul>
+<li><strong>MFU (exact attention)</strong> counts the attended pairs as masked: causal, windows,
+documents. It is the headline: only so can runs of different length stand side by side.</li>
+<li><strong>MFU (full attention)</strong> lets every token attend to the whole sequence, as PaLM
+and most papers do. It is for setting a figure beside a published one.</li>
+<li><strong>Steady</strong> figures leave out start-up, checkpoints, evaluation and profiling, and
+say how much time that was. Stalls and all that is unexplained stay in.</li>
+<li><strong>95 % intervals</strong> resample a run's windows in blocks. Runs whose intervals
+overlap are not told apart. The interval of a ratio joins those of its two runs.</li>
+<li><strong>Ranked</strong> are only runs of the same model, length, number format, trained
+weights, device and way of counting tokens.</li>
+</ul>
+<p class="note">Formula {FORMULA}.</p>"""
+
+
+# --- the document -------------------------------------------------------------------------
+
+DRAW: Final = """
+const config = JSON.parse(document.getElementById("theme").textContent);
+const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+const draw = (figure) => {
+  if (figure.dataset.drawn) return;
+  figure.dataset.drawn = "yes";
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  const options = {mode: "vega-lite", renderer: "svg", actions: false, ast: true, config};
+  if (dark) options.tooltip = {theme: "dark"};
+  vegaEmbed(figure.querySelector(".chart"), spec, options);
+};
+for (const figure of document.querySelectorAll("figure")) {
+  const fold = figure.closest("details");
+  if (fold) fold.addEventListener("toggle", () => draw(figure));
+  else draw(figure);
+}
+"""
+"""Draws each chart once it can be seen, from the data beside it, without eval."""
+
+NO_SCRIPT: Final = (
+    "<noscript><p>The charts need JavaScript; the tables hold all figures.</p></noscript>"
+)
+
+
+@cache
+def _bundle() -> str:
+    """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
+    return vl_convert.javascript_bundle()
+
+
+def _figure(chart: Chart) -> str:
+    """A place for a chart with its spec beside it, for DRAW."""
+    spec = chart.to_dict()
+    for shared in ("config", "$schema"):
+        del spec[shared]
+    return (
+        f'<figure aria-label="{esc(spec["description"])}"><div class="chart"></div>'
+        f"{_data(spec)}</figure>"
+    )
+
+
+def _data(value: object, attributes: str = "") -> str:
+    """JSON as a block of data: no text in it can end the block."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json"{attributes}>{text}</script>'
+
+
+def _document(title: str, body: Sequence[str]) -> str:
+    content = "\n".join(filter(None, body))
+    scripts = [_bundle(), DRAW] if "<figure" in content else []
+    allowed = " ".join(_hash(script) for script in scripts) or "'none'"
+    drawing = [_data(fairmfu()["config"], ' id="theme"'), NO_SCRIPT] if scripts else []
+    drawing += [f"<script>{script}</script>" for script in scripts]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed=allowed)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{esc(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+{content}
+{"".join(drawing)}
+</body>
+</html>
+"""
+
+
+POLICY: Final = (
+    "default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+"""No network. A script runs only if it is one of ours, by hash, whatever a log smuggles in."""
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

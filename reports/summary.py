@@ -122,7 +122,7 @@ def explain(row: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], output: 
     mine = pl.col("run_id") == row["run_id"]
     held = inputs.holding(tables["facts"].filter(mine))
     facts = {fact["name"]: fact for fact in held.iter_rows(named=True)}
-    operators = operator_table(facts, row | {"attention_ratio": row.get("attention_ratio")})
+    operators = operator_table(facts, row)
     if output == "json":
         plain = {key: row[key] for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}

@@ -57,7 +57,8 @@ def render(
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
     if output == "csv":
         return _csv(frame)
-    shown = dict(columns or {name: (name, str) for name in frame.columns})
+    every: dict[str, tuple[str, Formatter]] = {name: (name, str) for name in frame.columns}
+    shown = columns or every
     body = [[_cell(row[name], how) for name, (_, how) in shown.items()] for row in _rows(frame)]
     headings = [heading for heading, _ in shown.values()]
     return _markdown(headings, body) if output == "markdown" else _table(title, headings, body)

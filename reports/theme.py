@@ -109,6 +109,7 @@ header p { margin: 0; font-size: .85rem; }
 .verdict { margin: 1.1rem 0; padding: .2rem 0 .2rem 1rem; border-left: 4px solid var(--link); }
 .verdict .on { color: var(--muted); font-size: .9rem; }
 .verdict .says { margin: .15rem 0 .3rem; font-size: 1.4rem; line-height: 1.3; text-wrap: pretty; }
+.verdict .sure { color: var(--muted); font-size: .75em; white-space: nowrap; }
 .verdict .note { max-width: 60rem; }
 .muted, .note { color: var(--muted); }
 .tag { padding: 0 .4em; border: 1px dashed var(--warn); border-radius: .3em; color: var(--warn);
@@ -128,9 +129,9 @@ thead th { color: var(--muted); font-size: .82rem; line-height: 1.25; vertical-a
 th:not(:first-child), td:not(:first-child) { padding-left: .4rem; }
 .number { text-align: right; }
 td.number strong { white-space: nowrap; }
-tr.best th, tr.best td { background: var(--panel); }
-td .range, .small { display: block; color: var(--muted); font-size: .82rem; white-space: nowrap; }
-.wrap { white-space: normal; }
+.small { display: block; color: var(--muted); font-size: .82rem; white-space: nowrap; }
+.ask { display: block; color: var(--muted); }
+.ask code { color: var(--ink); }
 td.text { overflow-wrap: anywhere; }
 code, .log { font: .86em/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
              overflow-wrap: anywhere; }
@@ -151,7 +152,6 @@ ul { margin: .3rem 0; padding-left: 1.2rem; }
   fill: var(--muted);
 }
 .chart .role-axis-grid line, .chart .role-axis-tick line { stroke: var(--line); }
-.chart .ink line, .chart .ink path { stroke: var(--ink); }
 #vg-tooltip-element { font-family: inherit; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; }

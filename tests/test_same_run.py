@@ -118,9 +118,9 @@ def test_any_run_comes_out_within_its_printed_digits(
     log.write_text("\n".join(WRITERS[name](run)) + "\n", encoding="utf-8")
     sidecar = folder / "facts.toml"
     sidecar.write_text(
-        SIDECARS[name].replace("gpus = 8", f"gpus = {run.gpus}").replace(
-            "seq_len = 8192", f"seq_len = {run.seq_len}"
-        ),
+        SIDECARS[name]
+        .replace("gpus = 8", f"gpus = {run.gpus}")
+        .replace("seq_len = 8192", f"seq_len = {run.seq_len}"),
         encoding="utf-8",
     )
     assert from_toml(sidecar) is not None

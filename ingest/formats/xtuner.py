@@ -275,4 +275,3 @@ XTUNER: Final = LogFormat(
         ),
     ),
 )
-

@@ -1,0 +1,48 @@
+# Everything runs in a virtual environment of its own; only Python >= 3.11 with pip and venv is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := cli.py ingest metrics reports
+CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
+
+.PHONY: demo test lint types tests golden verify clean
+
+demo: $(VENV)/installed
+	rm -rf demo
+	$(BIN)/fairmfu ingest sample_logs --store demo/store
+	$(BIN)/fairmfu report --store demo/store --out demo/report.html --title "fairmfu demo"
+	$(BIN)/fairmfu compare --store demo/store
+	@echo
+	@echo "The page: demo/report.html"
+
+test: lint types tests
+
+lint: $(VENV)/tested
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/ruff format --check $(CHECKED)
+
+types: $(VENV)/tested
+	$(BIN)/mypy
+
+tests: $(VENV)/tested
+	$(BIN)/python -m pytest
+
+golden: $(VENV)/tested
+	$(BIN)/python -m pytest tests --update-golden
+
+# Counts FLOPs live with torch and transformers on the meta device; both are large.
+verify: $(VENV)/tested
+	$(BIN)/pip install --quiet torch transformers
+	$(BIN)/python -m pytest tests/test_flop_counter.py -k live
+
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+$(VENV)/tested: $(VENV)/installed
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo dist

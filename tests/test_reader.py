@@ -1,0 +1,175 @@
+"""Bytes to numbered lines: nothing lost, nothing held that is not needed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest import reader
+from ingest.errors import UnreadableSourceError
+from ingest.reader import LONGEST_LINE_BYTES, STDIN, Source, content_hash
+
+Lines = Callable[[bytes], list[str]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.log"
+
+
+@pytest.fixture
+def lines(path: Path) -> Lines:
+    """The texts of a file with these bytes; their numbers count from 1."""
+
+    def read(content: bytes) -> list[str]:
+        path.write_bytes(content)
+        found = list(Source(path).lines())
+        assert [line.number for line in found] == list(range(1, len(found) + 1))
+        return [line.text for line in found]
+
+    return read
+
+
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\r\ntwo\r\n", ["one", "two"]),
+        (b"10%\r20%\rstep\nend\n", ["10%\r20%\rstep", "end"]),
+        (b"\n\nthree", ["", "", "three"]),
+        (b"\0\0\0\0on\0\0e\n", ["one"]),
+        ("one\ntwo".encode("utf-16-le"), ["one", "two"]),
+        (b"caf\xe9 one\n", ["caf\ufffd one"]),
+        ("no\u00a0break\n".encode(), ["no break"]),
+        ("one\u2028still one\x0b\x0c\x85\ntwo".encode(), ["one\u2028still one\x0b\x0c\x85", "two"]),
+    ],
+    ids=["lf", "no-newline", "crlf", "cr", "blank", "nul", "utf-16", "utf-8", "nbsp", "unicode"],
+)
+def test_a_line_ends_at_a_newline_only(content: bytes, texts: list[str], lines: Lines) -> None:
+    assert lines(content) == texts
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd, bytes], ids=["gz", "zst", "plain"])
+def test_a_compressed_file_has_the_same_lines(
+    packed: Callable[[bytes], bytes], lines: Lines
+) -> None:
+    texts = [f"step {number}" for number in range(50_000)]
+    assert lines(packed("\n".join(texts).encode())) == texts
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd, bytes], ids=["gz", "zst", "plain"])
+def test_size_and_hash_are_those_of_the_file_as_it_is(
+    packed: Callable[[bytes], bytes], path: Path
+) -> None:
+    path.write_bytes(packed(b"one\ntwo\n" * 9_999))
+    source = Source(path)
+    list(source.lines())
+    assert (source.bytes, source.sha256) == (path.stat().st_size, content_hash(path))
+
+
+def test_gzip_members_one_after_another_are_one_log(lines: Lines) -> None:
+    assert lines(gzip.compress(b"one\n") + gzip.compress(b"two\n")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gz", "zst"])
+@pytest.mark.parametrize("kept", [0.05, 0.5, 0.99])
+def test_a_compressed_file_that_breaks_off_is_an_error(
+    packed: Callable[[bytes], bytes], kept: float, path: Path
+) -> None:
+    content = packed("".join(f"step {n * 7919}\n" for n in range(20_000)).encode())
+    path.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(UnreadableSourceError, match=r"run\.log: broken off or damaged after line"):
+        list(Source(path).lines())
+
+
+def test_a_damaged_compressed_file_is_an_error(path: Path) -> None:
+    content = bytearray(gzip.compress(b"some step\n" * 9_999))
+    content[len(content) // 2 :] = b"\xff" * (len(content) - len(content) // 2)
+    path.write_bytes(content)
+    with pytest.raises(UnreadableSourceError, match="broken off or damaged"):
+        list(Source(path).lines())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (gzip.compress(b""), "empty"),
+        (bytes(range(32)) * 200, "binary data"),
+    ],
+)
+def test_what_is_no_text_is_refused(content: bytes, says: str, path: Path) -> None:
+    path.write_bytes(content)
+    with pytest.raises(UnreadableSourceError, match=f"run.log.*{says}"):
+        list(Source(path).lines())
+
+
+def test_a_missing_file_is_named(path: Path) -> None:
+    with pytest.raises(UnreadableSourceError, match=r"run\.log: No such file"):
+        list(Source(path).lines())
+
+
+@pytest.mark.parametrize("end", [b"", b"\nafter\n"])
+def test_a_line_of_three_megabytes_is_cut_and_the_next_number_is_right(
+    end: bytes, path: Path
+) -> None:
+    path.write_bytes(b"before\n" + b"x" * 3_000_000 + end)
+    found = list(Source(path).lines())
+    assert [line.cut for line in found] == [False, True, False][: len(found)]
+    assert [line.number for line in found] == [1, 2, 3][: len(found)]
+    assert found[1].text == "x" * LONGEST_LINE_BYTES
+    assert found[-1].text == ("after" if end else found[1].text)
+
+
+def test_a_line_without_end_is_never_held_whole(path: Path) -> None:
+    with path.open("wb") as file:
+        for _ in range(64):
+            file.write(b"x" * 1_000_000)
+    tracemalloc.start()
+    assert [line.cut for line in Source(path).lines()] == [True]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * reader.BLOCK_BYTES
+
+
+def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\ntwo")))
+    assert [line.text for line in Source(STDIN).lines()] == ["one", "two"]
+
+
+@given(
+    texts=st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"")), max_size=8),
+    end=st.sampled_from([b"", b"\n"]),
+    block=st.integers(1, 20),
+    longest=st.integers(1, 15),
+)
+def test_blocks_of_any_size_give_the_same_lines(
+    texts: list[bytes], end: bytes, block: int, longest: int
+) -> None:
+    content = b"\n".join(texts) + end
+    pieces = content.split(b"\n")
+    expected = [(piece[:longest], len(piece) > longest) for piece in pieces]
+    if not pieces[-1]:
+        expected.pop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "BLOCK_BYTES", block)
+        patch.setattr(reader, "LONGEST_LINE_BYTES", longest)
+        assert list(reader._split_lines(io.BytesIO(content))) == expected

@@ -1,0 +1,363 @@
+"""The parts are the truth, a batch is there whole or not at all, and readers only read."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from ingest import store as store_module
+from ingest.errors import StoreError
+from ingest.facts import from_flags
+from ingest.schema import TABLES
+from ingest.store import Store
+from metrics.inputs import holding
+
+
+def state(store: Store) -> dict[str, pl.DataFrame]:
+    """All tables; the order of facts within a run counts, their numbers do not."""
+    tables = {name: store.table(name) for name in TABLES}
+    tables["facts"] = tables["facts"].drop("sequence")
+    return tables
+
+
+def assert_same(store: Store, before: dict[str, pl.DataFrame]) -> None:
+    for name, frame in state(store).items():
+        assert_frame_equal(frame, before[name])
+
+
+@pytest.fixture
+def log(logs: Path, titan: Callable[..., str]) -> Path:
+    path = logs / "a.log"
+    path.write_text(titan() + "step: 4  loss: 1.0  memory: lots\n" + "validate step: 4\nother\n")
+    return path
+
+
+@pytest.fixture
+def full(store: Store, log: Path, ingest: Callable[..., object]) -> Store:
+    """A store that holds `log`."""
+    ingest(log)
+    return store
+
+
+def test_a_stored_log_fills_every_table(full: Store) -> None:
+    heights = {name: full.table(name).height for name in TABLES}
+    assert heights.pop("facts") > 0
+    assert heights == {"sources": 1, "runs": 1, "steps": 3, "events": 1, "unread": 1}
+
+
+def test_ingesting_twice_is_ingesting_once(
+    full: Store, log: Path, ingest: Callable[..., list]
+) -> None:
+    before = state(full)
+    parts = sorted(full.path.rglob("*.parquet"))
+    assert [outcome.status for outcome in ingest(log)] == ["known"]
+    assert_same(full, before)
+    assert sorted(full.path.rglob("*.parquet")) == parts
+
+
+def test_a_copy_of_a_known_log_is_known(
+    full: Store, log: Path, ingest: Callable[..., list]
+) -> None:
+    before = state(full)
+    copy = shutil.copy(log, log.with_name("copy.log"))
+    assert [outcome.status for outcome in ingest(Path(copy), log)] == ["known", "known"]
+    assert_same(full, before)
+
+
+@pytest.mark.parametrize("steps", [5, 2], ids=["grown", "changed"])
+def test_a_file_that_changed_replaces_its_rows(
+    steps: int,
+    full: Store,
+    log: Path,
+    titan: Callable[..., str],
+    ingest: Callable[..., object],
+) -> None:
+    log.write_text(titan(steps))
+    ingest(log)
+    assert full.table("steps")["step"].to_list() == list(range(1, steps + 1))
+    assert full.table("sources").height == full.table("runs").height == 1
+    assert full.table("unread").is_empty()
+
+
+def test_a_file_that_goes_back_to_earlier_content_is_read_again(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    before, first = state(full), log.read_text()
+    for text in (titan(9), first):
+        log.write_text(text)
+        ingest(log)
+        full.rebuild()
+    assert_same(full, before)
+
+
+def test_files_of_other_paths_stay(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    other = log.with_name("b.log")
+    other.write_text(titan(4, loss=9.0))
+    ingest(other)
+    log.write_text(titan(5))
+    ingest(log)
+    assert full.table("runs")["name"].to_list() == ["a", "b"]
+    assert full.table("steps").height == 9
+
+
+def test_facts_given_later_hold_and_survive_a_rebuild(full: Store) -> None:
+    (run,) = full.table("runs")["run_id"]
+    assert full.give({run: from_flags(["gpus=8"])}) == 1
+    assert full.give({run: from_flags(["gpus=16", "seq_len=4096"])}) == 2
+    before = state(full)
+    held = dict(holding(full.table("facts")).select("name", "value").iter_rows())
+    assert (held["gpus"], held["seq_len"]) == ("16", "4096")
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_fact_given_back_to_its_first_value_holds(full: Store) -> None:
+    (run,) = full.table("runs")["run_id"]
+    for value in (8, 16, 8):
+        full.give({run: from_flags([f"gpus={value}"])})
+    held = holding(full.table("facts")).filter(name="gpus")
+    assert held["value"].to_list() == ["8"]
+
+
+def test_a_fact_given_twice_is_stored_once(full: Store) -> None:
+    (run,) = full.table("runs")["run_id"]
+    assert [full.give({run: from_flags(["gpus=8"])}) for _ in range(2)] == [1, 0]
+
+
+def test_facts_given_with_a_known_log_are_added(
+    full: Store, log: Path, ingest: Callable[..., object]
+) -> None:
+    ingest(log, extra=from_flags(["gpus=8"]))
+    assert holding(full.table("facts")).filter(name="gpus", origin="flag").height == 1
+
+
+def test_given_facts_stay_when_the_file_grows(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    (run,) = full.table("runs")["run_id"]
+    full.give({run: from_flags(["gpus=8"])})
+    log.write_text(log.read_text() + titan(5))
+    ingest(log)
+    assert full.table("runs")["run_id"].to_list() == [run]
+    assert holding(full.table("facts")).filter(name="gpus")["value"].to_list() == ["8"]
+    before = state(full)
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_rebuild_gives_equal_tables(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    log.write_text(titan(6))
+    ingest(log)
+    before = state(full)
+    (full.path / store_module.CATALOGUE).unlink()
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_lost_catalogue_says_how_to_make_it_anew(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    before = state(full)
+    (full.path / store_module.CATALOGUE).unlink()
+    log.write_text(titan(6))
+    for use in (lambda: full.table("runs"), lambda: full.query("select 1"), lambda: ingest(log)):
+        with pytest.raises(StoreError, match="fairmfu rebuild"):
+            use()
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_damaged_catalogue_says_how_to_make_it_anew(full: Store) -> None:
+    before = state(full)
+    (full.path / store_module.CATALOGUE).write_bytes(b"no database" * 999)
+    with pytest.raises(StoreError, match="fairmfu rebuild"):
+        full.table("runs")
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_store_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"nowhere: no store here.*fairmfu ingest"):
+        Store(tmp_path / "nowhere").table("runs")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_query_is_answered(full: Store) -> None:
+    rows = full.query("select name, count(*) n from runs join steps using (run_id) group by all")
+    assert rows.rows() == [("a", 3)]
+    frame = pl.DataFrame({"name": ["a"], "mfu": [0.5]})
+    assert full.query("select mfu from m join runs using (name)", {"m": frame}).rows() == [(0.5,)]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "copy runs to '{out}'",
+        "copy (select 1) to '{out}' (format parquet)",
+        "attach '{out}' as other",
+        "insert into runs by name select * from runs",
+        "delete from facts",
+        "drop table runs",
+        "create table mine as select 1",
+        "set enable_external_access = true",
+        "pragma database_list",
+        "install httpfs",
+        "select 1; select 2",
+        "select 1; drop table runs",
+        "select * from read_csv('/etc/passwd')",
+        "select * from read_text('/etc/passwd')",
+        "select * from glob('/etc/*')",
+        "from '/etc/passwd'",
+        "with x as (insert into runs by name select * from runs returning 1) from x",
+        "select * from nothing_there",
+        "selct 1",
+        "",
+    ],
+)
+def test_a_query_only_reads_the_store(sql: str, full: Store, tmp_path: Path) -> None:
+    before, out = state(full), tmp_path / "out"
+    with pytest.raises(StoreError):
+        full.query(sql.format(out=out))
+    assert not out.exists()
+    assert_same(full, before)
+
+
+def test_a_second_writer_waits_and_then_names_the_holder(
+    full: Store, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "LOCK_PATIENCE_S", 0.2)
+    with full._writing():
+        began = time.monotonic()
+        with pytest.raises(StoreError, match=rf"process {os.getpid()} is writing"):
+            Store(full.path).rebuild()
+        assert time.monotonic() - began >= 0.2
+        assert full.table("runs").height == 1
+    Store(full.path).rebuild()
+
+
+def _write(path: Path, log: Path) -> None:
+    from ingest.intake import ingest  # noqa: PLC0415 - in the new process
+
+    ingest([log], Store(path))
+
+
+def test_writers_of_several_processes_lose_nothing(
+    store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    writers = []
+    for number in range(3):
+        log = logs / f"{number}.log"
+        log.write_text(titan(3, loss=5.0 + number))
+        writers.append(spawn.Process(target=_write, args=(store.path, log)))
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0, 0, 0]
+    assert store.table("runs")["name"].to_list() == ["0", "1", "2"]
+    assert store.table("steps").height == 9
+
+
+class CrashError(RuntimeError):
+    pass
+
+
+def crash(*_: object) -> None:
+    raise CrashError
+
+
+@pytest.fixture(params=["first", "later"])
+def crashed(
+    request: pytest.FixtureRequest,
+    store: Store,
+    log: Path,
+    titan: Callable[..., str],
+    ingest: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A log whose ingest broke off before its parts were registered: the first, or a later one."""
+    if request.param == "later":
+        ingest(log)
+    lost = log.with_name("lost.log")
+    lost.write_text(titan(7, loss=8.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_register", crash)
+        with pytest.raises(CrashError):
+            ingest(lost)
+    return lost
+
+
+def test_a_crash_before_the_catalogue_leaves_the_old_state(
+    crashed: Path, store: Store, log: Path, ingest: Callable[..., list]
+) -> None:
+    assert crashed.name not in str(store.known_sources())
+    assert [outcome.status for outcome in ingest(crashed, log)][0] == "read"
+    assert store.table("runs")["name"].to_list() == ["a", "lost"]
+    assert store.table("steps").height == 10
+
+
+def test_a_rebuild_knows_nothing_of_a_batch_that_broke_off(
+    crashed: Path,
+    store: Store,
+    log: Path,
+    titan: Callable[..., str],
+    ingest: Callable[..., object],
+) -> None:
+    crashed.write_text(titan(2, loss=7.0))
+    ingest(crashed, log)
+    before = state(store)
+    store.rebuild()
+    assert_same(store, before)
+
+
+def test_a_crash_between_two_parts_is_never_half_a_log(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = state(full)
+    log.write_text(titan(7))
+    write, written = Store._write_part, []
+
+    def write_some(*arguments: object) -> object:
+        written.append(arguments)
+        return write(*arguments) if len(written) < 4 else crash()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_write_part", write_some)
+        with pytest.raises(CrashError):
+            ingest(log)
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_part_of_another_schema_is_refused_by_name(full: Store) -> None:
+    part = next(full.path.rglob("steps/*.parquet"))
+    pl.read_parquet(part).write_parquet(part, metadata={"fairmfu.schema": "0"})
+    with pytest.raises(StoreError, match=rf"{part.name}: written with schema 0"):
+        full.rebuild()
+
+
+@pytest.mark.parametrize("name", ["it's", "a b", "[1]", "what?", "100%*", "ü"])
+def test_a_store_may_have_any_name(
+    name: str, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ingest.intake import ingest  # noqa: PLC0415 - the fixture of that name has its own store
+
+    monkeypatch.chdir(tmp_path)
+    store = Store(Path(name) / "store")
+    ingest([log], store)
+    store.rebuild()
+    assert store.table("steps").height == 3

@@ -1,0 +1,189 @@
+"""Windows and rates on a few rows that one can work out by hand."""
+
+from datetime import datetime, timedelta
+
+import polars as pl
+import pytest
+
+from ingest.schema import frame_schema
+from metrics.inputs import holding, typed
+from metrics.statistics import ratio_interval
+from metrics.throughput import clean, fold_ranks, summarise, windows
+
+START = datetime(2026, 1, 1)
+
+
+def frame(table: str, *rows: dict) -> pl.DataFrame:
+    schema = frame_schema(table)
+    return pl.DataFrame([{n: row.get(n) for n in schema} for row in rows], schema=schema)
+
+
+def run(**about: object) -> pl.DataFrame:
+    base = {"run_id": "r", "name": "r", "step_unit": "optimizer_step", "evidence": ["elapsed"]}
+    flags = {"elapsed_excludes_data": False, "rate_excludes_data": False, "synthetic": False}
+    return frame("runs", base | flags | about)
+
+
+def facts(**values: object) -> pl.DataFrame:
+    rows = [
+        {"run_id": "r", "name": name, "value": str(value), "origin": "flag", "sequence": i}
+        for i, (name, value) in enumerate(values.items())
+    ]
+    return typed(holding(frame("facts", *rows)))
+
+
+def steps(*rows: dict) -> pl.DataFrame:
+    return frame("steps", *({"run_id": "r", "line": i + 1} | row for i, row in enumerate(rows)))
+
+
+def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict) -> dict:
+    happened = frame("events", *({"run_id": "r"} | event for event in events))
+    return summarise(windows(all_steps, about, given, happened), about, given).row(0, named=True)
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+def test_a_rate_is_a_ratio_of_sums_and_not_a_mean_of_rates() -> None:
+    both = steps(
+        {"step": 10, "elapsed_s": 9.0},
+        {"step": 20, "elapsed_s": 1.0},
+        {"step": 30, "elapsed_s": 3.0},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    row = rates(both, run(elapsed_covers="interval"), given)
+    # 200 tokens a GPU and step: 2 x 10 x 200 / (10 x 1 + 10 x 3), not (200 + 66.7) / 2.
+    assert row["tgs"] == pytest.approx(100.0)
+    assert row["tokens_per_second"] == pytest.approx(200.0)
+
+
+def test_a_torchtitan_window_at_step_10_holds_nine_steps() -> None:
+    logged = steps(
+        {"step": 1, "logged_tgs": 10.0},
+        {"step": 10, "logged_tgs": 100.0},
+        {"step": 20, "logged_tgs": 50.0},
+    )
+    row = rates(logged, run(evidence=["rate"], rate_covers="interval"), facts(gpus=1))
+    assert row["tgs"] == pytest.approx(19 / (9 / 100 + 10 / 50))
+    assert row["windows"] == 2
+
+
+def test_a_mean_over_ten_of_a_gap_of_fifty_speaks_of_ten_steps() -> None:
+    logged = steps({"step": 50, "elapsed_s": 1.0}, {"step": 100, "elapsed_s": 2.0})
+    about = run(elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(micro_batch_size=1, seq_len=10, packed="true")
+    spans = windows(logged, about, given, frame("events"))
+    assert spans["elapsed_span"].to_list() == [10, 10]
+    assert rates(logged, about, given)["tgs"] == pytest.approx(5.0)
+
+
+def test_data_loading_is_added_back_where_the_time_leaves_it_out() -> None:
+    logged = steps(
+        {"step": 1, "elapsed_s": 1.0, "data_s": 0.0, "rank_tokens": 30.0},
+        {"step": 2, "elapsed_s": 2.0, "data_s": 1.0, "rank_tokens": 30.0},
+    )
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    assert rates(logged, about, facts(gpus=1))["tgs"] == pytest.approx(10.0)
+
+
+def test_ranks_share_a_step_and_the_slowest_counts() -> None:
+    logged = steps(
+        {"step": 1, "rank": "0", "elapsed_s": 9.0, "rank_tokens": 10.0},
+        {"step": 2, "rank": "0", "elapsed_s": 1.0, "rank_tokens": 10.0},
+        {"step": 2, "rank": "1", "elapsed_s": 2.0, "rank_tokens": 30.0},
+    )
+    assert fold_ranks(logged)["step"].to_list() == [1, 2]
+    row = rates(logged, run(elapsed_covers="step"), facts(gpus=2))
+    assert row["tgs"] == pytest.approx(20 / 2.0)
+    assert row["token_basis"] == "non_padding"  # noqa: S105
+
+
+def test_windows_that_a_checkpoint_fell_into_are_left_out_and_named() -> None:
+    logged = steps(
+        {"step": 1, "elapsed_s": 9.0},
+        {"step": 2, "elapsed_s": 1.0},
+        {"line": 10, "step": 3, "elapsed_s": 9.0},
+        {"line": 11, "step": 4, "elapsed_s": 1.0},
+    )
+    given = facts(gpus=1, global_batch_size=1, seq_len=10)
+    row = rates(logged, run(elapsed_covers="interval"), given, {"line": 5, "kind": "checkpoint"})
+    assert row["tgs"] == pytest.approx(10.0)
+    assert row["excluded_causes"] == ["start-up", "checkpoint"]
+    assert row["excluded_share"] == pytest.approx(18 / 20)
+    assert row["tgs_end_to_end"] == pytest.approx(30 / 11)
+
+
+def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None:
+    logged = steps(
+        {"step": 1, "logged_tgs": 1.0},
+        {"line": 9, "step": 10, "logged_tgs": 100.0},
+    )
+    about = run(evidence=["rate"], rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), {"line": 5, "kind": "evaluation"})
+    assert row["tgs"] == pytest.approx(100.0)
+
+
+def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -> None:
+    rows = [{"step": s, "logged_tgs": 100.0, "logged_at": at(s * 2.0)} for s in (1, 10, 20, 30)]
+    about = run(evidence=["rate", "stamp"], rate_covers="interval")
+    row = rates(steps(*rows), about, facts(gpus=1, micro_batch_size=1, seq_len=100))
+    assert row["evidence_gap"] == pytest.approx(-0.5)
+    assert any("not ranked" in warning for warning in row["throughput_warnings"])
+
+
+def test_two_lines_in_one_second_lose_no_tokens() -> None:
+    rows = [{"step": s, "logged_at": at(s // 2)} for s in range(1, 9)]
+    row = rates(
+        steps(*rows), run(evidence=["stamp"]), facts(gpus=1, global_batch_size=1, seq_len=10)
+    )
+    assert row["tgs"] == pytest.approx(70 / 4)
+
+
+def test_batch_ramp_up_counts_the_consumed_samples() -> None:
+    rows = [
+        {"step": 10, "elapsed_s": 1.0, "consumed_samples": 20, "samples": 2},
+        {"step": 20, "elapsed_s": 1.0, "consumed_samples": 50, "samples": 4},
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(gpus=1, seq_len=10))
+    assert row["tgs"] == pytest.approx(300 / 10)
+
+
+def test_model_parallel_ranks_share_their_tokens() -> None:
+    rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
+    given = facts(
+        micro_batch_size=4, seq_len=100, tensor_parallel=2, pipeline_parallel=2, context_parallel=1
+    )
+    row = rates(steps(*rows), run(elapsed_covers="interval"), given)
+    assert row["tgs"] == pytest.approx(100.0)
+
+
+def test_unknown_tokens_give_no_tgs_and_name_what_is_missing() -> None:
+    rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(zero_stage=1))
+    assert row["tgs"] is None
+    assert row["throughput_missing"] == ["seq_len", "gpus", "global_batch_size"]
+
+
+def test_one_line_is_no_rate() -> None:
+    row = rates(steps({"step": 1, "logged_tgs": 5.0}), run(evidence=["rate"]), facts(gpus=1))
+    assert row["tgs"] is None
+    assert row["throughput_warnings"] == ["a single logged step, which holds start-up"]
+
+
+@pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
+def test_impossible_times_are_no_windows(bad: float) -> None:
+    rows = [{"step": s, "elapsed_s": bad if s == 3 else 1.0} for s in (1, 2, 3, 4)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=10)
+    spans = windows(steps(*rows), run(elapsed_covers="interval"), given, frame("events"))
+    assert clean(spans, "elapsed")["step"].to_list() == [2, 4]
+
+
+def test_the_interval_holds_the_ratio_and_shrinks_with_steadiness() -> None:
+    tokens = pl.Series([100.0] * 40).to_numpy()
+    steady = ratio_interval(tokens, pl.Series([1.0] * 40).to_numpy())
+    assert steady == (100.0, 100.0)
+    noisy = ratio_interval(tokens, pl.Series([0.8, 1.2] * 20).to_numpy())
+    assert noisy is not None
+    assert noisy[0] <= 100.0 <= noisy[1]
+    assert ratio_interval(tokens[:3], tokens[:3]) is None

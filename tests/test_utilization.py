@@ -1,0 +1,139 @@
+"""From facts and a rate to MFU, or to the name of what is missing."""
+
+from typing import Any
+
+import pytest
+
+from metrics.utilization import score
+
+LLAMA = {
+    "model": "llama3-8b",
+    "seq_len": "8192",
+    "trainable": "full",
+    "precision": "bf16",
+    "accelerator": "NVIDIA H100 80GB HBM3",
+    "recompute": "full",
+}
+F = 51_471_187_968.0
+
+
+def held(**changes: str | None) -> dict[str, dict[str, Any]]:
+    values = {name: value for name, value in (LLAMA | changes).items() if value is not None}
+    return {
+        name: {"name": name, "value": value, "origin": "flag", "line": None}
+        for name, value in values.items()
+    }
+
+
+def rate(tgs: float | None = 6400.0) -> dict[str, Any]:
+    return {"tgs": tgs, "attention_ratio": None}
+
+
+def test_mfu_is_tgs_times_flops_over_peak() -> None:
+    out = score(held(), rate())
+    assert out.missing == []
+    assert out.values["mfu"] == pytest.approx(6400 * F / 989.4e12)
+    assert out.values["peak_flops"] == pytest.approx(989.4e12)
+    assert out.values["mfu"] < out.values["mfu_full_attention"]
+    assert "mfu_bf16" not in out.values
+
+
+@pytest.mark.parametrize("name", ["model", "seq_len", "trainable", "precision", "accelerator"])
+def test_each_missing_fact_is_named_and_leaves_no_figure(name: str) -> None:
+    out = score(held(**{name: None}), rate())
+    assert name in out.missing
+    assert "mfu" not in out.values
+
+
+def test_an_unknown_device_gives_no_mfu_and_says_what_to_set() -> None:
+    out = score(held(accelerator="NVIDIA H20Z"), rate())
+    assert out.missing == ["peak_flops"]
+    assert "--set peak_flops" in out.warnings[0]
+    assert out.values["flops_per_token"] == F
+    assert "mfu" not in out.values
+
+
+def test_a_peak_given_by_hand_serves_an_unknown_device() -> None:
+    out = score(held(accelerator="NVIDIA H20Z", peak_flops="500e12"), rate())
+    assert out.values["mfu"] == pytest.approx(6400 * F / 500e12)
+
+
+def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
+    out = score(held(model="llama-9-8b"), rate())
+    assert "flops_per_token" not in out.values
+    assert "model_config" in out.missing
+    assert "Nearest known" in out.warnings[0]
+
+
+def test_above_100_percent_is_implied_and_never_published() -> None:
+    out = score(held(), rate(20_000.0))
+    assert "mfu" not in out.values
+    assert out.values["implied"] == pytest.approx(20_000 * F / 989.4e12)
+    assert "impossible" in out.warnings[0]
+
+
+def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
+    values = score(held(precision="fp8"), rate(9000.0)).values
+    assert values["mfu_conservative"] < values["mfu"] < values["mfu_bf16"]
+    assert values["mfu_bf16"] == pytest.approx(9000 * F / 989.4e12)
+    # Core attention and lm_head stay in bf16.
+    attention, head = 3 * 32 * 4 * 4096 * 4096.5, 3 * 2 * 4096 * 128256
+    ideal = (F - attention - head) / 1978.9e12 + (attention + head) / 989.4e12
+    assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
+
+
+def test_a_quantised_log_with_an_inferred_precision_is_asked_about() -> None:
+    facts = held(quantization="Swapped to Float8Linear layers")
+    facts["precision"]["origin"] = "inferred: default"
+    out = score(facts, rate())
+    assert out.missing == ["precision"]
+    assert "mfu" not in out.values
+
+
+def test_fp32_from_a_log_asks_whether_tf32_was_on() -> None:
+    facts = held(precision="fp32")
+    facts["precision"]["origin"] = "log:7"
+    assert score(facts, rate()).missing == ["precision"]
+    assert score(held(precision="fp32"), rate(100.0)).values["mfu"] > 0
+
+
+def test_hfu_counts_recomputation_as_an_interval() -> None:
+    full, none = score(held(), rate()).values, score(held(recompute="none"), rate()).values
+    assert full["mfu"] < full["hfu_low"] < full["hfu_high"] < full["mfu"] * 4 / 3
+    assert none["hfu_low"] == none["hfu_high"] == pytest.approx(none["mfu"])
+    assert "hfu_low" not in score(held(recompute="selective"), rate()).values
+
+
+def test_masked_documents_of_unknown_length_bound_the_figure() -> None:
+    out = score(held(document_mask="true"), rate())
+    assert "mfu" not in out.values
+    assert out.values["mfu_full_attention"] > 0
+    assert "at most" in out.warnings[0]
+    assert score(held(document_mask="true", attended_pairs="500"), rate()).values["mfu"] > 0
+
+
+def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
+    whole = score(held(document_mask="true"), rate() | {"attention_ratio": 1.0}).values
+    halves = score(held(document_mask="true"), rate() | {"attention_ratio": 0.5}).values
+    assert whole["flops_per_token"] == F
+    # Two documents of 4,096 in each pack: (4096 + 1) / 2 pairs instead of (8192 + 1) / 2.
+    assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
+
+
+def test_lora_needs_its_rank_and_costs_less_than_full_training() -> None:
+    assert score(held(trainable="lora"), rate()).missing == ["lora_rank", "lora_targets"]
+    lora = score(held(trainable="lora", lora_rank="16", lora_targets="q_proj, v_proj"), rate())
+    assert lora.values["flops_per_token"] / F == pytest.approx(0.70, abs=0.03)
+
+
+def test_the_logged_parameter_count_checks_the_model() -> None:
+    assert score(held(params_total="8030261248"), rate()).warnings == []
+    wrong = score(held(params_total="7000000000"), rate())
+    assert "mfu" not in wrong.values
+    assert wrong.missing == ["model_config"]
+
+
+def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None:
+    facts = held(model_config='{"model_type": "llama"}')
+    facts["model_config"]["origin"] = "companion:config.json"
+    assert score(facts, rate()).values["flops_per_token"] == F
