@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import polars as pl
 
     from ingest.intake import Outcome
     from ingest.store import Store
+    from metrics.utilization import Analysis
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
 UNREAD_SOURCES = 4
@@ -163,7 +162,7 @@ def runs(store: Path, output: str) -> None:
     from reports.summary import RUN_COLUMNS
     from reports.tables import render
 
-    metrics = _metrics(_open(store))
+    metrics = _analysis(_open(store)).metrics
     click.echo(render(metrics, output, RUN_COLUMNS))
     if output == "table":
         _echo_missing(metrics)
@@ -182,7 +181,7 @@ def compare(names: tuple[str, ...], store: Path, output: str) -> None:
     from reports.summary import sentences, show_comparison
     from reports.tables import render
 
-    comparison = rank(_chosen(_metrics(_open(store)), names))
+    comparison = rank(_chosen(_analysis(_open(store)).metrics, names))
     if output in ("json", "csv"):
         click.echo(render(comparison, output))
         return
@@ -205,10 +204,9 @@ def explain(run: str, store: Path, output: str) -> None:
     """The formula with this run's numbers, per operator, and where each input comes from."""
     from reports.summary import explain as describe
 
-    opened = _open(store)
-    tables = _tables(opened)
-    row = _chosen(_metrics(opened, tables), (run,)).row(0, named=True)
-    click.echo(describe(row, tables, output))
+    analysis = _analysis(_open(store))
+    row = _chosen(analysis.metrics, (run,)).row(0, named=True)
+    click.echo(describe(analysis, row, output))
 
 
 @main.command()
@@ -222,9 +220,23 @@ def explain(run: str, store: Path, output: str) -> None:
 @click.option("--title", default="Training runs", help="Heading of the page.")
 def report(store: Path, out: Path, title: str) -> None:
     """One offline HTML page with tables and charts of all runs."""
-    from reports.page import page_of_store
+    from metrics.fairness import compare as rank
+    from metrics.utilization import analyse
+    from reports.page import render
 
-    html = page_of_store(_tables(_open(store)), title=title, version=version("fairmfu"))
+    tables = _tables(_open(store))
+    analysis = analyse(tables)
+    html = render(
+        title=title,
+        metrics=analysis.metrics,
+        comparison=rank(analysis.metrics),
+        windows=analysis.windows,
+        facts_held=analysis.held,
+        operators={run_id: analysis.operators(run_id) for run_id in analysis.metrics["run_id"]},
+        sources=tables["sources"],
+        unread=tables["unread"],
+        version=version("fairmfu"),
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f"{out.name}.writing")
     aside.write_text(html, encoding="utf-8")
@@ -246,7 +258,7 @@ def query(sql: str, store: Path, output: str) -> None:
     from reports.tables import render
 
     opened = _open(store)
-    click.echo(render(opened.query(sql, {"metrics": _metrics(opened)}), output))
+    click.echo(render(opened.query(sql, {"metrics": _analysis(opened).metrics}), output))
 
 
 @main.command(name="set")
@@ -266,7 +278,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
-    chosen = _chosen(_metrics(opened), names)
+    chosen = _chosen(_analysis(opened).metrics, names)
     new = opened.give(dict.fromkeys(chosen["run_id"], facts))
     click.echo(f"{new} facts given to {chosen.height} runs", err=True)
 
@@ -325,16 +337,16 @@ def _open(path: Path) -> Store:
     return Store(path)
 
 
-def _tables(store: Store) -> Mapping[str, pl.DataFrame]:
+def _tables(store: Store) -> dict[str, pl.DataFrame]:
     from ingest.schema import TABLES
 
     return {name: store.table(name) for name in TABLES}
 
 
-def _metrics(store: Store, tables: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
-    from metrics.utilization import run_metrics
+def _analysis(store: Store) -> Analysis:
+    from metrics.utilization import analyse
 
-    return run_metrics(tables or _tables(store))
+    return analyse(_tables(store))
 
 
 def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:

@@ -4,8 +4,9 @@
     STORE/catalogue.duckdb                             sources, runs, facts, the list of parts
     STORE/writer.lock                                  one writer at a time; readers never wait
 
-A batch writes its parts first and renames a new catalogue over the old one last, so a crash
-leaves the old state or the new. This module holds all the SQL that writes.
+A batch writes its parts first, then a part that lists them, and renames a new catalogue over the
+old one last, so a crash leaves the old state or the new, and a rebuild takes whole batches only.
+This module holds all the SQL that writes.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ ORDER: Final = {
     "unread": "sha256, line",
 }
 REMOVED: Final = "removed"
+BATCH: Final = "batch"
+"""The last part of a batch lists the others; what no batch lists was broken off."""
+
+GLOB: Final = re.compile(r"[*?\[\]]")
 PART_COLUMNS: Final = pl.Schema(
     {
         "table_name": pl.String,
@@ -77,7 +82,12 @@ class Store:
     """One folder with parts and a catalogue."""
 
     def __init__(self, path: Path) -> None:
-        """The folder need not exist before the first `add`."""
+        """The folder need not exist before the first `add`. Raises StoreError on a glob."""
+        if GLOB.search(str(path.absolute())):
+            raise StoreError(
+                f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
+                "Give another --store."
+            )
         self.path = path
 
     # -- writing --------------------------------------------------------------------------
@@ -97,7 +107,7 @@ class Store:
             if stale:
                 frame = pl.DataFrame({"sha256": stale}, schema=REMOVED_SCHEMA)
                 parts.append(self._write_part(REMOVED, frame, "", REMOVED, sequence))
-            self._register(parts)
+            self._commit(parts, sequence)
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """Add facts to runs by id; the later of one kind of origin holds. How many are new."""
@@ -112,13 +122,15 @@ class Store:
             ]
             new = _only_new(rows, self.table("facts"))
             if new.height:
-                self._register([self._write_part("facts", new, "", GIVEN, sequence)])
+                self._commit([self._write_part("facts", new, "", GIVEN, sequence)], sequence)
             return new.height
 
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""
         with self._writing():
-            parts = [_read_part(path, self.path) for path in sorted(self._parts.rglob("*.parquet"))]
+            batches = sorted((self._parts / BATCH).glob("*.parquet"))
+            listed = sorted({path for batch in batches for path in pl.read_parquet(batch)["path"]})
+            parts = [_read_part(self.path / path, self.path) for path in listed]
             with self._new_catalogue(from_old=False) as con:
                 _insert(con, parts, self.path)
             return len(parts)
@@ -127,7 +139,7 @@ class Store:
 
     def known_sources(self) -> dict[str, str]:
         """Content hash to path of each source."""
-        if not self._catalogue.exists():
+        if self._is_new():
             return {}
         return dict(self.table("sources").select("sha256", "path").iter_rows())
 
@@ -178,11 +190,7 @@ class Store:
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         """A locked-down connection: the catalogue, the parts, and nothing else of the machine."""
         if not self._catalogue.exists():
-            raise StoreError(
-                f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store DIR"
-                if not self._parts.exists()
-                else f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild"
-            )
+            raise self._lost()
         try:
             con = duckdb.connect(self._catalogue, read_only=True)
         except duckdb.Error as error:
@@ -199,6 +207,15 @@ class Store:
             con.execute("set lock_configuration = true")
             yield con
 
+    def _lost(self) -> StoreError:
+        if self._is_new():
+            return StoreError(
+                f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store DIR"
+            )
+        return StoreError(
+            f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild"
+        )
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """The only writer. Raises StoreError that names the holder when the wait is over."""
@@ -211,9 +228,17 @@ class Store:
             lock.flush()
             yield
 
+    def _is_new(self) -> bool:
+        """Whether nothing was ever stored; a catalogue that is gone from its parts is another case."""
+        return not self._catalogue.exists() and not any(self._parts.rglob("*.parquet"))
+
     def _next_sequence(self) -> int:
+        """Of a new store 1, with an empty catalogue: parts without one are then a lost catalogue."""
+        if self._is_new():
+            with self._new_catalogue(from_old=False):
+                return 1
         if not self._catalogue.exists():
-            return 1
+            raise self._lost()
         with duckdb.connect(self._catalogue, read_only=True) as con:
             rows = con.sql("select coalesce(max(sequence), 0) from parts").iter_rows()
             return int(next(iter(rows))[0]) + 1
@@ -247,6 +272,11 @@ class Store:
         aside.rename(path)
         _sync(folder)
         return Part(table, str(path.relative_to(self.path)), owner, kind, sequence, frame.height)
+
+    def _commit(self, parts: Sequence[Part], sequence: int) -> None:
+        listed = pl.DataFrame({"path": [part.path for part in parts]})
+        self._write_part(BATCH, listed, "", BATCH, sequence)
+        self._register(parts)
 
     def _register(self, parts: Sequence[Part]) -> None:
         with self._new_catalogue(from_old=True) as con:
@@ -337,6 +367,7 @@ def _insert(con: duckdb.DuckDBPyConnection, parts: Sequence[Part], store: Path) 
             for kind in ("log", GIVEN):
                 paths = [p.path for p in new if p.table == table and p.kind == kind]
                 _insert_rows(con, table, [store / path for path in paths], given=kind == GIVEN)
+        con.execute("delete from facts where run_id not in (select run_id from runs)")
         rows = pl.DataFrame(
             [(p.table, p.path, p.sha256, p.kind, p.sequence, p.rows) for p in new],
             schema=PART_COLUMNS,
@@ -376,9 +407,12 @@ def _live(con: duckdb.DuckDBPyConnection, table: str) -> list[str]:
 
 
 def _forget(con: duckdb.DuckDBPyConnection, sha256: str) -> None:
-    """Unregister a source; its files stay, dead, for a rebuild comes to the same end."""
-    runs = "(select run_id from runs where sha256 = $s)"
-    con.execute(f"delete from facts where run_id in {runs}", {"s": sha256})  # noqa: S608
+    """Unregister a source; its files stay, dead, for a rebuild comes to the same end.
+
+    Facts given by hand stay for the source that replaces it, if that holds the same run.
+    """
+    log = f"sequence < {GIVEN_STRIDE} and run_id in (select run_id from runs where sha256 = $s)"
+    con.execute(f"delete from facts where {log}", {"s": sha256})  # noqa: S608 - a constant
     con.execute("delete from runs where sha256 = $s", {"s": sha256})
     con.execute("delete from sources where sha256 = $s", {"s": sha256})
     con.execute("delete from parts where owner = $s and kind = 'log'", {"s": sha256})
@@ -410,7 +444,12 @@ def _only_new(rows: list[dict[str, Any]], old: pl.DataFrame) -> pl.DataFrame:
 
 
 def _read_part(path: Path, store: Path) -> Part:
-    marks = pl.read_parquet_metadata(path)
+    try:
+        marks = pl.read_parquet_metadata(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(
+            f"{path}: this part is gone or damaged. Ingest the logs again into a new --store."
+        ) from error
     if marks.get("fairmfu.schema") != SCHEMA_VERSION:
         raise StoreError(
             f"{path}: written with schema {marks.get('fairmfu.schema')}, this program reads "

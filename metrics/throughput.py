@@ -291,7 +291,7 @@ def _rates(
     tokens, seconds = steady["tokens"], steady["seconds"]
     tgs = _total(tokens) / _total(seconds)
     low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
-    every = _total(frame[f"{evidence}_time"])
+    every = None if frame[f"{evidence}_time"][0] is None else _total(frame[f"{evidence}_time"])
     excluded = frame.filter(~pl.col("first"), ~pl.col("line").is_in(steady["line"].implode()))
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
     per_step = steady["tokens_per_gpu"].mean()

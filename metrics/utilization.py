@@ -76,31 +76,57 @@ class Inputs:
         )
 
 
-def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """One row per run: what `fairmfu runs` shows, sorted by name.
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """All that is computed of a store.
 
-    tables: `runs`, `facts`, `steps`, `events`, `sources` as in ingest.schema. Rates are tokens per
-    second (per GPU for tgs), utilisations fractions, FLOPs per token.
+    metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
+    metrics.inputs.holding.
+    """
+
+    metrics: pl.DataFrame
+    windows: pl.DataFrame
+    held: pl.DataFrame
+
+    def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
+        """The held facts of one run, by name."""
+        mine = self.held.filter(pl.col("run_id") == run_id)
+        return {fact["name"]: fact for fact in mine.iter_rows(named=True)}
+
+    def operators(self, run_id: str) -> pl.DataFrame:
+        """The formula of one run, a row per operator: `operator_table`."""
+        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        return operator_table(self.facts(run_id), row)
+
+
+def analyse(tables: Mapping[str, pl.DataFrame]) -> Analysis:
+    """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of ingest.schema.
+
+    Rates are tokens per second (per GPU for tgs), utilisations fractions, FLOPs per token. Runs are
+    sorted by name.
     """
     held = inputs.holding(tables["facts"])
     facts = inputs.typed(held)
     runs = tables["runs"]
     windows = throughput.windows(tables["steps"], runs, facts, tables["events"])
     rates = throughput.summarise(windows, runs, facts)
-    differ = inputs.disagreements(tables["facts"])
+    of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
+    differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
+    about = held.rows_by_key("run_id", named=True, include_key=True)
+    sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     rows = []
     for run in runs.iter_rows(named=True):
-        about = held.filter(pl.col("run_id") == run["run_id"])
-        rows.append(
-            _row(
-                run,
-                rates.row(by_predicate=pl.col("run_id") == run["run_id"], named=True),
-                {row["name"]: row for row in about.iter_rows(named=True)},
-                differ.filter(pl.col("run_id") == run["run_id"])["warning"].to_list(),
-                tables["sources"],
-            )
-        )
-    return pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
+        run_id = run["run_id"]
+        known_facts = {row["name"]: row for row in about.get(run_id, [])}
+        warnings = [row["warning"] for row in differ.get(run_id, [])]
+        rows.append(_row(run, of_run[run_id], known_facts, warnings, sources[run["sha256"]]))
+    metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
+    return Analysis(metrics, windows, held)
+
+
+def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """One row per run: what `fairmfu runs` shows."""
+    return analyse(tables).metrics
 
 
 METRICS: Final = pl.Schema(
@@ -163,9 +189,8 @@ def _row(
     rates: dict[str, Any],
     facts: dict[str, dict[str, Any]],
     differ: list[str],
-    sources: pl.DataFrame,
+    source: dict[str, Any],
 ) -> dict[str, Any]:
-    source = sources.row(by_predicate=pl.col("sha256") == run["sha256"], named=True)
     scored = score(facts, rates)
     warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
     if source["unread_lines"]:

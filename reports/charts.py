@@ -422,7 +422,7 @@ def _bin_note(data: pl.DataFrame) -> str:
     most = data["windows"].max()
     if not isinstance(most, int) or most <= 1:
         return "One point per logged window."
-    return f"Up to {most:,} windows per point: line total tokens over total time, band slowest to fastest."
+    return f"Up to {most:,} windows a point: line all of them, band from slowest to fastest."
 
 
 def _title(text: str, *subtitle: str) -> alt.TitleParams:

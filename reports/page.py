@@ -1,4 +1,4 @@
-"""One offline HTML page of a store: who is faster, by how much, how sure, and why the logs disagree.
+"""One offline HTML page: who is faster, by how much, how sure, and why the logs disagree.
 
 `render` returns the page; nothing is fetched, now or when it is read: its content policy forbids
 the network and runs only the scripts whose hashes it names. Every text that came from a log goes
@@ -34,6 +34,8 @@ EQUAL_WITHIN: Final = 0.02
 """Runs whose intervals overlap and whose TGS differ by less are called equal."""
 NAMED: Final = 3
 """Runs that a sentence names before it points to the table."""
+WHOLE: Final = 100
+"""From here on a figure needs no decimals."""
 LONG: Final = 160
 """Characters of a fact's value before it is folded."""
 MOST_UNREAD: Final = 20
@@ -96,7 +98,7 @@ def _significant(value: float | None) -> str:
     """Three or more figures, whatever the size."""
     if value is None:
         return DASH
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
 
 
 def _range(low: float | None, high: float | None, text: Callable[[float | None], str]) -> str:
@@ -212,8 +214,8 @@ def _all_tied(group: Sequence[Row]) -> str:
     spread = 1 - min(row["relative_tgs"] for row in group)
     if spread > EQUAL_WITHIN:
         return (
-            f"{_several(group)} <strong>can't be told apart</strong>: {_percent(spread)} lie between "
-            "them and their 95 % intervals overlap."
+            f"{_several(group)} <strong>can't be told apart</strong>: {_percent(spread)} lie "
+            "between them and their 95 % intervals overlap."
         )
     within = "equal" if spread == 0 else f"equal within {_percent(max(spread, 0.001))}"
     start = f"{_several(group)} are <strong>{within}</strong>"
@@ -237,7 +239,8 @@ def _gain(best: Row, other: Row) -> str:
     if interval is not None:
         sure = f"95 % interval {interval[0]:.2f}{DASH}{interval[1]:.2f}"
     ratio = best["tgs"] / other["tgs"]
-    return f'<strong>{ratio:.2f}x</strong> <span class="sure">({sure})</span> as fast as {_name(other)}'
+    times = f'<strong>{ratio:.2f}x</strong> <span class="sure">({sure})</span>'
+    return f"{times} as fast as {_name(other)}"
 
 
 def ratio_of(best: Row, other: Row) -> tuple[float, float] | None:
@@ -395,9 +398,9 @@ def _ratio(row: Row) -> str:
 
 
 def _what_differs(row: Row) -> str:
-    """This run's own side of what is not the same in its group; what it ran where it is alone."""
+    """The run's own side of what is not the same in its group; what it ran where it is alone."""
     group = row["among"]
-    if row["group"] != group[-1]["group"] or len(group) == 1:
+    if len(group) == 1 or len({r["group"] for r in group}) > 1:
         return esc(row["group"])
     varying = [n for n in MAY_DIFFER if n != "framework" and len({str(r[n]) for r in group}) > 1]
     said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else row[n]}" for n in varying]
@@ -453,8 +456,9 @@ def _not_ranked(rows: Sequence[Row]) -> str:
 
 def _completing(row: Row) -> str:
     """What to set, each with its meaning and unit."""
-    unknown = [name for name in SAME_WORK if row[name] is None]
-    names = [name for name in dict.fromkeys([*row["missing"], *unknown]) if name in FACT_NAMES]
+    unknown = [name for name in SAME_WORK if name in FACT_NAMES and row[name] is None]
+    missing = [name for name in row["missing"] if name in FACT_NAMES]
+    names = dict.fromkeys([*missing, *unknown])
     asked = (f"<code>{n}=…</code> {esc(_meaning(n))}" for n in names)
     return "".join(f'<span class="ask">{words}</span>' for words in asked) or DASH
 
@@ -757,7 +761,7 @@ NO_SCRIPT: Final = (
 @cache
 def _bundle() -> str:
     """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return vl_convert.javascript_bundle()
+    return vl_convert.javascript_bundle(None)
 
 
 def _figure(chart: Chart) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import polars as pl
 
-from metrics import accelerators, inputs
+from metrics import accelerators
 from metrics.model_shapes import known_models
-from metrics.utilization import METRICS, operator_table
+from metrics.utilization import METRICS, Analysis
 from reports.tables import (
     Formatter,
     count,
@@ -115,14 +115,17 @@ FACT_COLUMNS: Final[Columns] = {
 }
 
 LONGEST_VALUE: Final = 60
+BASES: Final = {
+    "packed": "packed tokens",
+    "slots": "token slots, padding included",
+    "non_padding": "non-padding tokens",
+}
 
 
-def explain(row: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], output: str) -> str:
-    """Formula, operators, facts with origin and warnings of one run of `run_metrics`."""
-    mine = pl.col("run_id") == row["run_id"]
-    held = inputs.holding(tables["facts"].filter(mine))
-    facts = {fact["name"]: fact for fact in held.iter_rows(named=True)}
-    operators = operator_table(facts, row)
+def explain(analysis: Analysis, row: Mapping[str, Any], output: str) -> str:
+    """Formula, operators, facts with origin and warnings of one row of the metrics."""
+    held = analysis.held.filter(pl.col("run_id") == row["run_id"]).drop("run_id")
+    operators = analysis.operators(row["run_id"])
     if output == "json":
         plain = {key: row[key] for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}
@@ -148,7 +151,7 @@ def _formula(row: Mapping[str, Any]) -> str:
         return "TGS: not known, so nothing follows."
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {row['windows']} windows, "
-        f"from {row['time_basis']}; {row['token_basis']} tokens" + _interval(row),
+        f"from {row['time_basis']}; {BASES[row['token_basis']]}" + _interval(row),
         f"       {_or_unknown(row['tgs_end_to_end'])} end to end; "
         f"{_share(row['excluded_share'])} of the time left out of steady "
         f"({joined(row['excluded_causes'] or [])})",
