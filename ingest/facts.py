@@ -8,8 +8,10 @@ Of two facts of one kind of origin the later holds. All are kept, so that a disa
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +26,7 @@ from ingest.schema import FACT_NAMES, FactName
 ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 SIDECAR: Final = "facts.toml"
 LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
+MAY_BE_ZERO: Final = frozenset({"zero_stage"})
 
 Fact = dict[str, Any]
 
@@ -65,15 +68,14 @@ def from_toml(path: Path) -> list[Fact]:
 
 
 def from_companions(log: Path) -> list[Fact]:
-    """Facts of the files that a framework leaves beside its log."""
+    """Facts of the files that a framework leaves beside its log; impossible values are no facts."""
     folder, facts = log.parent, []
     for name, read in _COMPANIONS.items():
         path = folder / name
         if path.is_file() and path.stat().st_size <= LARGEST_COMPANION_BYTES:
-            facts += [
-                _fact(fact, value, f"companion:{name}", folder, str(path))
-                for fact, value in read(path).items()
-            ]
+            for fact, value in read(path).items():
+                with suppress(FactError):
+                    facts.append(_fact(fact, value, f"companion:{name}", folder, str(path)))
     return facts
 
 
@@ -102,9 +104,13 @@ def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
 
 
 def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    """XTuner v1 merges all ranks into stderr, each with its global rank."""
+    """XTuner v1 merges all ranks into stderr, each with its global rank.
+
+    A log of rank 0 alone says nothing of the others.
+    """
     ranks = {int(row["rank"]) for row in rows if row["rank"] is not None}
-    if log_format.name != "xtuner-v1" or not ranks or ranks != set(range(len(ranks))):
+    alone = len(ranks) <= 1 or ranks != set(range(len(ranks)))
+    if log_format.name != "xtuner-v1" or alone:
         return []
     why = f"inferred: {len(ranks)} ranks print step lines"
     return [{"name": "gpus", "value": str(len(ranks)), "origin": why, "line": None}]
@@ -119,7 +125,15 @@ def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     if known.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
     _check(name, known, text, where)
-    return {"name": name, "value": text, "origin": origin, "line": None}
+    return {"name": name, "value": _canonical(known, text), "origin": origin, "line": None}
+
+
+def _canonical(known: FactName, text: str) -> str:
+    """Numbers as all readers of the store understand them: Python takes `8_192` and `1e3` too."""
+    if known.kind == "int":
+        return str(int(float(text)))
+    plain = text.isascii() and "_" not in text
+    return text if known.kind != "float" or plain else repr(float(text))
 
 
 def _check(name: str, known: FactName, text: str, where: str) -> None:
@@ -127,7 +141,7 @@ def _check(name: str, known: FactName, text: str, where: str) -> None:
         value = float(text) if known.kind in ("int", "float") else None
     except ValueError as error:
         raise FactError(f"{where}: {name}={text!r} is not a number [{known.unit}].") from error
-    if value is not None and not 0 <= value < float("inf"):
+    if value is not None and not (0 < value < math.inf or (value == 0 and name in MAY_BE_ZERO)):
         raise FactError(f"{where}: {name}={text} is impossible [{known.unit}].")
     if known.kind == "int" and value is not None and value != int(value):
         raise FactError(f"{where}: {name}={text} is not a whole number [{known.unit}].")
@@ -149,7 +163,7 @@ def _json_file(path: Path, where: str) -> str:
     try:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
     if not isinstance(values, dict):
         raise FactError(f"{where}: {path} holds no JSON object.")
@@ -182,7 +196,7 @@ def _wandb_config(path: Path) -> dict[str, str]:
     """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return {}
     if not isinstance(values, dict):
         return {}
@@ -197,7 +211,7 @@ def _is_int(value: object) -> bool:
 def _json_object(path: Path) -> dict[str, Any]:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}
 

@@ -203,7 +203,12 @@ def ingest(
     known = store.known_sources()
     named = list(paths)
     owners = store.owners()
-    for path in find_logs(named):
+
+    def done(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        report(outcome)
+
+    for path in _found(named, done):
         try:
             sha256 = "" if path == STDIN else content_hash(path)
             if sha256 in known:
@@ -221,13 +226,21 @@ def ingest(
             outcome = Outcome(path, "passed" if strange else "failed", str(error))
         except (FairmfuError, OSError) as error:
             outcome = Outcome(path, "failed", str(error))
-        outcomes.append(outcome)
-        report(outcome)
+        done(outcome)
     store.add(batch)
     if any(given_again.values()):
         runs = store.table("runs").select("run_id", "sha256").iter_rows()
         store.give({run: given_again.get(sha256, []) for run, sha256 in runs})
     return outcomes
+
+
+def _found(paths: Iterable[Path], failed: Callable[[Outcome], None]) -> Iterator[Path]:
+    """The files of each path; one that is not there, or holds no log, fails alone."""
+    for path in paths:
+        try:
+            yield from find_logs([path])
+        except UnreadableSourceError as error:
+            failed(Outcome(path, "failed", str(error)))
 
 
 def _identity(path: Path) -> str:

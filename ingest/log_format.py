@@ -6,7 +6,6 @@ unit, and which statement of the framework prints it. `ingest.parse` does the re
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -55,11 +54,6 @@ class FactLine:
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     inferred: str | None = None
     composed: bool = False
-
-    @property
-    def regex_without_groups(self) -> str:
-        """The regex with its named groups unnamed, so that several can be joined by `|`."""
-        return re.sub(r"\(\?P<\w+>", "(?:", self.regex)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,12 +120,14 @@ class Parser:
         self._pending: list[tuple[str, dict[str, Any]]] = []
         self._marker: tuple[int, str] | None = None
         self._held: _Held | None = None
+        self._ended = True
+        self._printed: dict[int, tuple[set[str], bool]] = {}
         self._kinds: dict[str, dict[str, Any]] = {}
         self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
         """Read all of `lines`, each once."""
-        for number, raw, cut in lines:
+        for number, raw, cut, self._ended in lines:
             self.out.lines += 1
             self._line(number, self._noise.sub("", raw), cut=cut)
         self._settle_held()
@@ -249,6 +251,7 @@ class Parser:
         printed = {k: v for k, v in match.groupdict().items() if v is not None}
         if (pair := self._pairs.get(id(line))) is not None:
             printed.update(_cut_pairs(pair, printed.pop("pairs", "")))
+        self._refuse_cut_off(line, set(printed), at_end=match.end() == len(text))
         row: dict[str, Any] = {"line": number, "rank": _rank(text)}
         row["logged_at"] = self._stamp(text, match.start())
         extra = {}
@@ -264,6 +267,16 @@ class Parser:
             raise _Rejected("no step number")
         row["extra"] = json.dumps(extra) if extra else None
         return row
+
+    def _refuse_cut_off(self, line: StepLine, printed: set[str], *, at_end: bool) -> None:
+        """A last line without newline may be half a line: its fields are those of the line before.
+
+        Its last number could be cut too, so where other text followed it, it has to follow.
+        """
+        fields, was_at_end = self._printed.get(id(line), (set[str](), True))
+        if not self._ended and (not fields <= printed or (at_end and not was_at_end)):
+            raise _Rejected("cut off at the end of the file")
+        self._printed[id(line)] = printed, at_end
 
     def _complete(self, row: dict[str, Any], printed: Mapping[str, str]) -> None:
         if self.primary.complete is None:

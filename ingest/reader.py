@@ -29,11 +29,16 @@ STDIN: Final = Path("-")
 
 
 class NumberedLine(NamedTuple):
-    """One line of a source; `cut` where it was longer than `LONGEST_LINE_BYTES`."""
+    """One line of a source.
+
+    cut: it was longer than `LONGEST_LINE_BYTES`. ended: a newline stands behind it; the last line
+    of a file that was being written has none, and may lack more.
+    """
 
     number: int
     text: str
     cut: bool
+    ended: bool = True
 
 
 class Source:
@@ -53,9 +58,9 @@ class Source:
         number = 0
         with self._open() as stream:
             try:
-                for number, (raw, cut) in enumerate(_split_lines(stream), start=1):
+                for number, (raw, cut, ended) in enumerate(_split_lines(stream), start=1):
                     text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
-                    yield NumberedLine(number, text.rstrip("\r"), cut)
+                    yield NumberedLine(number, text.rstrip("\r"), cut, ended)
             except (EOFError, gzip.BadGzipFile, pa.ArrowException, OSError) as error:
                 raise UnreadableSourceError(
                     f"{self.path}: broken off or damaged after line {number:,} ({error}). "
@@ -127,19 +132,19 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _split_lines(stream: _Readable) -> Iterator[tuple[bytes, bool]]:
-    """Whole lines with whether they were cut; holds one block and one cut line at most."""
+def _split_lines(stream: _Readable) -> Iterator[tuple[bytes, bool, bool]]:
+    """Lines, whether they were cut and ended; holds one block and one cut line at most."""
     rest, cut = b"", False
     while block := stream.read(BLOCK_BYTES):
         *whole, tail = (rest + block).split(b"\n") if not cut else _after_cut(rest, block)
         for line in whole:
-            yield line[:LONGEST_LINE_BYTES], cut or len(line) > LONGEST_LINE_BYTES
+            yield line[:LONGEST_LINE_BYTES], cut or len(line) > LONGEST_LINE_BYTES, True
             cut = False
         rest = tail
         if len(rest) > LONGEST_LINE_BYTES:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
     if rest or cut:
-        yield rest, cut
+        yield rest, cut, False
 
 
 def _after_cut(kept: bytes, block: bytes) -> list[bytes]:

@@ -107,10 +107,11 @@ def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
     if not path.is_file():
         return ""
     hits: dict[str, tuple[int, int, str]] = {}
-    tests = [(f.name, re.compile("|".join(_marks(f)))) for f in formats]
+    tests = [(f.name, _marks(f)) for f in formats]
     for line in islice(Source(path).lines(), 200_000):
         for name, marks in tests:
-            if match := marks.search(line.text):
+            found = (mark.search(line.text) for anchor, mark in marks if anchor in line.text)
+            if match := next(filter(None, found), None):
                 count, number, text = hits.get(name, (0, line.number, match[0]))
                 hits[name] = (count + 1, number, text)
     ranked = sorted(hits.items(), key=lambda hit: -hit[1][0])
@@ -121,5 +122,7 @@ def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
     )
 
 
-def _marks(log_format: LogFormat) -> list[str]:
-    return [log_format.looks_like_step, *(line.regex_without_groups for line in log_format.facts)]
+def _marks(log_format: LogFormat) -> list[tuple[str, re.Pattern[str]]]:
+    """A literal and a pattern of each line that tells of the format."""
+    facts = [(line.anchor, re.compile(line.regex)) for line in log_format.facts]
+    return [("", re.compile(log_format.looks_like_step)), *facts]

@@ -212,9 +212,7 @@ class Store:
             return StoreError(
                 f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store DIR"
             )
-        return StoreError(
-            f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild"
-        )
+        return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -229,11 +227,11 @@ class Store:
             yield
 
     def _is_new(self) -> bool:
-        """Whether nothing was ever stored; a catalogue that is gone from its parts is another case."""
+        """Whether nothing was ever stored; parts without a catalogue have lost it."""
         return not self._catalogue.exists() and not any(self._parts.rglob("*.parquet"))
 
     def _next_sequence(self) -> int:
-        """Of a new store 1, with an empty catalogue: parts without one are then a lost catalogue."""
+        """Of a new store 1, and an empty catalogue, so that parts never stand without one."""
         if self._is_new():
             with self._new_catalogue(from_old=False):
                 return 1
@@ -411,8 +409,11 @@ def _forget(con: duckdb.DuckDBPyConnection, sha256: str) -> None:
 
     Facts given by hand stay for the source that replaces it, if that holds the same run.
     """
-    log = f"sequence < {GIVEN_STRIDE} and run_id in (select run_id from runs where sha256 = $s)"
-    con.execute(f"delete from facts where {log}", {"s": sha256})  # noqa: S608 - a constant
+    con.execute(
+        "delete from facts where sequence < $given "
+        "and run_id in (select run_id from runs where sha256 = $s)",
+        {"given": GIVEN_STRIDE, "s": sha256},
+    )
     con.execute("delete from runs where sha256 = $s", {"s": sha256})
     con.execute("delete from sources where sha256 = $s", {"s": sha256})
     con.execute("delete from parts where owner = $s and kind = 'log'", {"s": sha256})

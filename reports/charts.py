@@ -17,8 +17,10 @@ from metrics.throughput import SPOILERS, clean
 from reports import theme
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
+Layers = alt.LayerChart | alt.FacetChart
+"""What `alt.layer` gives: a facet only where a layer is one."""
 
-WIDTH: Final = 620
+WIDTH: Final = 680
 ROW: Final = 26
 MOST_BINS: Final = 300
 """Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
@@ -28,6 +30,7 @@ DIGITS: Final = 6
 TGS: Final = "TGS [tokens/s/GPU]"
 LOGGED, OURS = "what the log printed", "recomputed (exact attention)"
 EXACT, FULL = "MFU (exact attention)", "MFU (full attention)"
+NOT_RANKED: Final = "not ranked"
 COUNTED: Final = "counted"
 SEVERAL: Final = "other"
 
@@ -45,100 +48,80 @@ CARD: Final = (
 """The figure card: what every point of a run says of itself."""
 
 
-def labels(metrics: pl.DataFrame) -> dict[str, str]:
-    """A name for each run_id, of its own: names that several runs share get the id's start."""
-    twice = metrics.filter(pl.col("name").is_duplicated())["run_id"].to_list()
+def names(metrics: pl.DataFrame) -> dict[str, str]:
+    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
+    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
     return {
-        row["run_id"]: (row["name"] or row["run_id"])
-        + (f" [{row['run_id'][:8]}]" if row["run_id"] in twice else "")
-        + (" (synthetic)" if row["synthetic"] else "")
-        for row in metrics.iter_rows(named=True)
+        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        for run_id, name in metrics.select("run_id", "name").iter_rows()
     }
 
 
 def tgs_by_run(comparison: pl.DataFrame, metrics: pl.DataFrame) -> alt.FacetChart:
     """TGS of the ranked runs with 95 % intervals; a panel for each group of like-for-like runs."""
     ranked = _cards(comparison.filter(pl.col("rank").is_not_null()), metrics)
-    data = _drawable(ranked.select(*_CARD_FIELDS, "group", "tgs_low", "tgs_high"))
-    groups = data["group"].unique(maintain_order=True).to_list()
-    y = alt.Y("run:N", sort=data["run"].to_list(), title=None)
-    base = alt.Chart(data).encode(y=y, tooltip=list(CARD))
-    bars = base.mark_bar(height=14).encode(alt.X("tgs:Q", title=TGS), _framework(data))
-    spread = base.mark_rule(strokeWidth=2, aria=False).encode(
-        alt.X("tgs_low:Q"), alt.X2("tgs_high")
+    reach = pl.coalesce("tgs_high", "tgs").alias("reach")
+    data = _drawable(ranked.select(*_CARD_FIELDS, "panel", "tgs_low", "tgs_high", reach))
+    base = alt.Chart(data).encode(
+        y=alt.Y("run:N", sort=data["run"].to_list(), title=None), tooltip=list(CARD)
     )
+    bars = base.mark_bar(height=14).encode(_length("tgs", TGS, ",.0f"), _framework(data))
+    spread = base.mark_rule(strokeWidth=2).encode(alt.X("tgs_low:Q"), alt.X2("tgs_high"))
     figures = base.mark_text(align="left", dx=8).encode(
         alt.X("reach:Q"), alt.Text("tgs:Q", format=",.0f")
     )
-    layers = alt.layer(bars, spread, figures).transform_calculate(
-        reach="isValid(datum.tgs_high) ? datum.tgs_high : datum.tgs"
-    )
-    return (
-        layers.properties(width=WIDTH, height=alt.Step(ROW))
-        .facet(row=alt.Row("group:N", sort=groups, title=None), spacing=24)
-        .resolve_scale(x="independent", y="independent")
-        .properties(
-            title=_title(
-                "TGS: tokens per second per GPU",
-                "Steady state; the line is the 95 % interval. Compare within a panel only.",
-            ),
-            description=f"Tokens per second per GPU of {data.height} runs, by group.",
-        )
+    return _by_panel(alt.layer(bars, spread, figures), data).properties(
+        title=_title(
+            "TGS: tokens per second per GPU",
+            "Steady state; the line is the 95 % interval. Compare within a panel only.",
+        ),
+        description=f"Tokens per second per GPU of {data.height} runs, by group.",
     )
 
 
-def mfu_by_run(metrics: pl.DataFrame) -> alt.LayerChart:
-    """MFU of each run under both conventions: a filled dot for exact, a diamond for full."""
+def mfu_by_run(metrics: pl.DataFrame) -> Layers:
+    """MFU of each run under both conventions: a dot for exact, an open diamond for full."""
     known = metrics.filter(pl.col("mfu").is_not_null() | pl.col("mfu_full_attention").is_not_null())
     cards = _cards(known, metrics).sort(
         pl.coalesce("mfu", "mfu_full_attention"), "run", descending=[True, False]
     )
     wide = _drawable(cards.select(_CARD_FIELDS))
-    long = _stacked(wide, {"mfu": EXACT, "mfu_full_attention": FULL})
-    return _dumbbell(
-        long, wide["run"].to_list(), [EXACT, FULL], "MFU of the dense peak", ".0%"
-    ).properties(
-        title=_title(
-            "MFU under both attention conventions",
-            "Exact attended pairs is the headline; full attention is what most papers print.",
-        ),
-        description=f"MFU (exact attention) and MFU (full attention) of {wide.height} runs.",
+    long = _stacked(wide, {"mfu_full_attention": FULL, "mfu": EXACT})
+    return _dumbbell(long, EXACT, _length("value", "MFU of the dense peak", ".0%")).properties(
+        title=_title("MFU under both attention conventions", _key(EXACT, FULL)),
+        description=f"{EXACT} and {FULL} of {wide.height} runs.",
+        width=WIDTH,
+        height=alt.Step(ROW),
     )
 
 
 def logged_against_recomputed(comparison: pl.DataFrame, metrics: pl.DataFrame) -> alt.VConcatChart:
-    """What the log printed and what it is, a dumbbell per run.
+    """What the log printed and what it is, a dumbbell per run, a panel for each group.
 
-    TFLOP/s per GPU where the log prints it; runs whose log prints MFU alone stand in a panel of
-    MFU. Runs that lack either side are not drawn.
+    TFLOP/s per GPU where the log prints it; runs whose log prints MFU alone stand below, in MFU.
+    Runs that lack either side are not drawn.
     """
     cards = _cards(comparison, metrics)
     tflops = cards.filter(pl.col("logged_tflops").is_not_null() & pl.col("tflops").is_not_null())
-    mfu = cards.filter(
-        pl.col("logged_tflops").is_null()
-        & pl.col("logged_mfu").is_not_null()
-        & pl.col("mfu").is_not_null()
-    )
-    panels = []
+    only_mfu = pl.col("logged_tflops").is_null() & pl.col("logged_mfu").is_not_null()
+    mfu = cards.filter(only_mfu & pl.col("mfu").is_not_null())
+    parts = []
     if tflops.height or not mfu.height:
-        panels.append(_logged(tflops, "tflops", "TFLOP/s per GPU", ",.0f"))
+        parts.append(_logged(tflops, "tflops", "TFLOP/s per GPU", ",.4~r"))
     if mfu.height:
-        panels.append(_logged(mfu, "mfu", "MFU", ".0%"))
-    apart = alt.vconcat(*panels, spacing=28).resolve_scale(color="independent", shape="independent")
-    return apart.properties(
-        description=f"Logged against recomputed figures of {tflops.height + mfu.height} runs."
-    )
+        parts.append(_logged(mfu, "mfu", "MFU", ".0%"))
+    chart: alt.VConcatChart = alt.vconcat(*parts, spacing=28).resolve_scale(color="independent")
+    drawn = tflops.height + mfu.height
+    return chart.properties(description=f"Logged against recomputed figures of {drawn} runs.")
 
 
-def _logged(cards: pl.DataFrame, name: str, unit: str, axis_format: str) -> alt.LayerChart:
+def _logged(cards: pl.DataFrame, name: str, unit: str, axis_format: str) -> alt.FacetChart:
     both = {f"logged_{name}": LOGGED, name: OURS}
-    wide = _drawable(cards.select(*dict.fromkeys([*_CARD_FIELDS, *both])))
-    long = _stacked(wide, both)
-    return _dumbbell(long, wide["run"].to_list(), [LOGGED, OURS], unit, axis_format).properties(
-        title=_title(
-            f"{unit}: what the log said, what it is",
-            "Open diamond: printed by the framework's own formula. Dot: one formula for all.",
-        )
+    wide = _drawable(cards.select(*dict.fromkeys([*_CARD_FIELDS, "panel", *both])))
+    data = _stacked(wide, both)
+    chart = _by_panel(_dumbbell(data, OURS, _length("value", unit, axis_format)), data)
+    return chart.properties(
+        title=_title(f"{unit}: what the log said, what it is", _key(OURS, LOGGED))
     )
 
 
@@ -148,43 +131,50 @@ def steps_over_time(windows: pl.DataFrame, metrics: pl.DataFrame) -> alt.VConcat
     windows: as metrics.throughput.windows, of the runs to draw; metrics: their rows.
     """
     data = _drawable(binned(windows, metrics))
+    rates, losses = (
+        data.filter(pl.col("tgs").is_not_null()),
+        data.filter(pl.col("loss").is_not_null()),
+    )
+    parts: list[Chart] = [_rates(rates)] if rates.height else []
+    parts += [_losses(losses)] if losses.height or not parts else []
+    chart: alt.VConcatChart = alt.vconcat(*parts, spacing=10).resolve_scale(color="independent")
+    return chart.properties(
+        title=_title(
+            "TGS and loss over steps",
+            _bin_note(data),
+            "Windows left out are marked. The vertical axis need not start at 0.",
+        ),
+        description=f"Tokens per second per GPU, and loss, over {data.height} bins of steps.",
+    )
+
+
+def _rates(data: pl.DataFrame) -> Layers:
+    """Counted windows as a line with its band, those left out as marks by cause."""
     kinds = sorted(set(data["window"].unique()) - {COUNTED})
-    counted, left_out = data.filter(window=COUNTED), data.filter(pl.col("window") != COUNTED)
-    base = alt.Chart(counted).encode(_step_axis(title=None), _framework(data), alt.Detail("run:N"))
+    base = alt.Chart(data).encode(_step_axis(), tooltip=_STEP_TIPS)
+    counted = base.transform_filter(alt.datum.window == COUNTED).encode(
+        _framework(data), alt.Detail("run:N")
+    )
     y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False))
-    band = base.mark_area(opacity=0.25).encode(alt.Y("low:Q"), alt.Y2("high"))
-    line = base.mark_line(strokeWidth=1.5, point={"size": 14}).encode(y, tooltip=_STEP_TIPS)
-    marks = alt.Chart(left_out).mark_point(size=55, strokeWidth=1.6, color=theme.MUTED)
-    crosses = marks.encode(
-        _step_axis(title=None),
-        y,
-        alt.Shape("window:N", title="left out", scale=alt.Scale(domain=kinds, range=_SHAPES)),
+    band = counted.mark_area(opacity=0.25).encode(alt.Y("low:Q"), alt.Y2("high"))
+    line = counted.mark_line(strokeWidth=1.5, point={"size": 14}).encode(y)
+    shape = alt.Shape("window:N", title="left out", scale=alt.Scale(domain=kinds, range=_SHAPES))
+    left_out = base.transform_filter(alt.datum.window != COUNTED).mark_point(
+        size=55, strokeWidth=1.6, color=theme.MUTED
+    )
+    layers = [band, line, *([left_out.encode(y, shape)] if kinds else [])]
+    return alt.layer(*layers).properties(width=WIDTH + 80, height=190)
+
+
+def _losses(data: pl.DataFrame) -> alt.Chart:
+    line: alt.Chart = alt.Chart(data).mark_line(strokeWidth=1.5)
+    return line.encode(
+        _step_axis(),
+        alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False)),
+        _framework(data).legend(None),
+        alt.Detail("run:N"),
         tooltip=_STEP_TIPS,
-    )
-    loss = alt.Chart(data).encode(_step_axis(), _framework(data).legend(None), alt.Detail("run:N"))
-    below = loss.mark_line(strokeWidth=1.5).encode(
-        alt.Y("loss:Q", title="loss", scale=alt.Scale(zero=False)), tooltip=_STEP_TIPS
-    )
-    above = alt.layer(band, line, *([crosses] if kinds else []))
-    return (
-        alt.vconcat(
-            above.properties(
-                width=WIDTH + 100,
-                height=190,
-                title=_title(
-                    "TGS over steps",
-                    _bin_note(data),
-                    "Windows left out are marked. The axis need not start at 0.",
-                ),
-            ),
-            below.properties(width=WIDTH + 100, height=90),
-            spacing=10,
-        )
-        .resolve_scale(color="independent")
-        .properties(
-            description=f"Tokens per second per GPU and loss over {data.height} bins of steps."
-        )
-    )
+    ).properties(width=WIDTH + 80, height=90)
 
 
 def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) -> pl.DataFrame:
@@ -197,14 +187,12 @@ def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) 
         _binned_run(windows.filter(run_id=row["run_id"]), row, bins)
         for row in metrics.iter_rows(named=True)
     ]
-    names = labels(metrics)
     found = pl.concat(frames) if frames else pl.DataFrame(schema=_BINNED)
-    return found.with_columns(
-        run=pl.col("run_id").replace_strict(names, return_dtype=pl.String)
-    ).drop("run_id")
+    run = pl.col("run_id").replace_strict(names(metrics), return_dtype=pl.String)
+    return found.with_columns(run=run).drop("run_id")
 
 
-def operators(operator_table: pl.DataFrame) -> alt.LayerChart:
+def operators(operator_table: pl.DataFrame) -> Layers:
     """Share of the FLOPs per token of each operator, largest first.
 
     operator_table: as metrics.utilization.operator_table; an operator of several layer groups is
@@ -281,18 +269,32 @@ _SHAPES: Final = ["cross", "triangle-up", "square", "diamond", "circle"]
 
 
 def _cards(runs: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """`runs` with the columns of the figure card, in their order."""
-    names = labels(metrics)
+    """`runs` with the columns of the figure card, in their order.
+
+    `panel` names the group; groups that read alike and are not are numbered.
+    """
+    tag = pl.when("synthetic").then(pl.lit(" (synthetic)")).otherwise(pl.lit(""))
+    run = pl.col("run_id").replace_strict(names(metrics), return_dtype=pl.String) + tag
     more = metrics.select(
         "run_id",
         "token_basis",
         "time_basis",
         interval=_interval(),
         peak_tflops=pl.col("peak_flops") / 1e12,
-        run=pl.col("run_id").replace_strict(names, return_dtype=pl.String),
+        run=run,
     )
-    own = runs.drop(cs.by_name("token_basis", "time_basis", require_all=False))
+    own = runs.drop("token_basis", "time_basis", strict=False)
+    if "rank" in own.columns:
+        own = _panels(own)
     return own.join(more, on="run_id", how="left", validate="1:1", maintain_order="left")
+
+
+def _panels(ranked: pl.DataFrame) -> pl.DataFrame:
+    number = (pl.col("rank") == 1).cum_sum()
+    nth = pl.col("number") - pl.col("number").min().over("group") + 1
+    named = pl.when(nth > 1).then(pl.format("{} ({})", "group", nth)).otherwise("group")
+    panel = pl.when(pl.col("rank").is_null()).then(pl.lit(NOT_RANKED)).otherwise(named)
+    return ranked.with_columns(number=number).with_columns(panel=panel).drop("number")
 
 
 def _interval() -> pl.Expr:
@@ -314,41 +316,49 @@ def _drawable(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stacked(wide: pl.DataFrame, kinds: dict[str, str]) -> pl.DataFrame:
-    """A row per run and figure: `kind` names it, `value` is it."""
-    return pl.concat(
+    """A row per run and figure: `kind` names it, `value` is it, `text` writes it."""
+    both = pl.concat(
         wide.with_columns(value=pl.col(column), kind=pl.lit(kind)) for column, kind in kinds.items()
     ).filter(pl.col("value").is_not_null())
+    percent = any(kind in (EXACT, FULL) for kind in kinds.values()) or "mfu" in kinds
+    written = [f"{v:.1%}" if percent else f"{v:,.4g}" for v in both["value"]]
+    return both.with_columns(text=pl.Series(written, dtype=pl.String))
 
 
-def _dumbbell(
-    data: pl.DataFrame, runs: list[str], kinds: list[str], unit: str, axis_format: str
-) -> alt.LayerChart:
-    """Two marks per run joined by a line; the open diamond is what others print."""
-    ours = EXACT if EXACT in kinds else OURS
-    shapes = ["circle" if kind == ours else "diamond" for kind in kinds]
-    base = alt.Chart(data).encode(
-        alt.Y("run:N", sort=runs, title=None), tooltip=_dumbbell_tips(axis_format)
-    )
-    x = alt.X("value:Q", title=unit, axis=alt.Axis(format=axis_format), scale=alt.Scale(zero=True))
+def _dumbbell(data: pl.DataFrame, ours: str, x: alt.X) -> Layers:
+    """A dot and an open diamond per run, joined by a line; the dot is the kind `ours`."""
+    runs = data["run"].unique(maintain_order=True).to_list()
+    tips = [alt.Tooltip("kind:N", title="figure"), alt.Tooltip("text:N", title="value"), *CARD]
     colour = _framework(data)
-    joined = base.mark_line(strokeWidth=3, opacity=0.45).encode(x, colour, alt.Detail("run:N"))
-    points = base.mark_point(size=90, strokeWidth=2, opacity=1).encode(
-        x,
-        colour,
-        alt.Shape("kind:N", title=None, scale=alt.Scale(domain=kinds, range=shapes)),
-        fillOpacity=alt.condition(alt.datum.kind == ours, alt.value(1), alt.value(0)),
-        fill=alt.Fill("framework:N", scale=_colours(data), legend=None),
+    y = alt.Y("run:N", sort=runs, title=None)
+    base = alt.Chart(data).encode(x, y, colour, tooltip=tips)
+    joined = base.mark_line(strokeWidth=3, opacity=0.45).encode(alt.Detail("run:N"))
+    diamonds = base.mark_point(shape="diamond", size=100, strokeWidth=2, opacity=1)
+    dots = base.mark_point(shape="circle", size=100, filled=True, opacity=1)
+    return alt.layer(
+        joined,
+        diamonds.transform_filter(alt.datum.kind != ours),
+        dots.transform_filter(alt.datum.kind == ours),
     )
-    return alt.layer(joined, points).properties(width=WIDTH, height=alt.Step(ROW))
 
 
-def _dumbbell_tips(value_format: str) -> list[alt.Tooltip]:
-    digits = value_format.replace(".0", ".1")
-    return [
-        alt.Tooltip("kind:N", title="figure"),
-        alt.Tooltip("value:Q", title="value", format=digits),
-        *CARD,
-    ]
+def _by_panel(layers: Layers, data: pl.DataFrame) -> alt.FacetChart:
+    """The layers once for each panel, each with scales of its own."""
+    panels = data["panel"].unique(maintain_order=True).to_list()
+    sized = cast("alt.LayerChart", layers).properties(width=WIDTH, height=alt.Step(ROW))
+    faceted = sized.facet(row=alt.Row("panel:N", sort=panels, title=None), spacing=20)
+    chart: alt.FacetChart = faceted.resolve_scale(x="independent", y="independent")
+    return chart
+
+
+def _length(name: str, title: str, axis_format: str) -> alt.X:
+    """A horizontal axis from 0."""
+    axis = alt.Axis(format=axis_format, tickCount=8)
+    return alt.X(f"{name}:Q", title=title, axis=axis, scale=alt.Scale(zero=True))
+
+
+def _key(dot: str, diamond: str) -> str:
+    return f"\N{BLACK CIRCLE} {dot}    \N{WHITE DIAMOND} {diamond}"
 
 
 def _binned_run(frame: pl.DataFrame, about: dict[str, Any], bins: int) -> pl.DataFrame:
@@ -412,10 +422,9 @@ def _colours(data: pl.DataFrame) -> alt.Scale:
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
-def _step_axis(title: str | None = "step") -> alt.X:
-    return alt.X(
-        "step:Q", title=title, axis=alt.Axis(format=",d"), scale=alt.Scale(nice=False, padding=8)
-    )
+def _step_axis() -> alt.X:
+    axis = alt.Axis(format=",d", tickCount=10)
+    return alt.X("step:Q", title="step", axis=axis, scale=alt.Scale(nice=False, padding=8))
 
 
 def _bin_note(data: pl.DataFrame) -> str:

@@ -24,14 +24,16 @@ import vl_convert
 from ingest.schema import FACT_NAMES
 from metrics.fairness import LABELS, MAY_DIFFER, SAME_WORK
 from metrics.flops import FORMULA
+from metrics.utilization import METRICS
 from reports import charts
 from reports.charts import Chart
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
+from reports.verdict import SAME
 
 Row = Mapping[str, Any]
 
-EQUAL_WITHIN: Final = 0.02
-"""Runs whose intervals overlap and whose TGS differ by less are called equal."""
+LOGS_AGREE: Final = 0.02
+"""Logged figures that differ by less are not worth a word."""
 NAMED: Final = 3
 """Runs that a sentence names before it points to the table."""
 WHOLE: Final = 100
@@ -61,7 +63,7 @@ def render(  # noqa: PLR0913 - the frames of one store
     metrics.utilization.operator_table; sources, unread: as in ingest.schema.
     """
     about = {row["run_id"]: row for row in metrics.iter_rows(named=True)}
-    names = charts.labels(metrics)
+    names = charts.names(metrics)
     rows = [about[row["run_id"]] | row for row in comparison.iter_rows(named=True)]
     rows = [row | {"label": names[row["run_id"]]} for row in rows]
     body = [
@@ -79,6 +81,7 @@ def render(  # noqa: PLR0913 - the frames of one store
 # --- words and numbers --------------------------------------------------------------------
 
 DASH: Final = "\N{EN DASH}"
+DOT: Final = "\N{BLACK CIRCLE}"
 
 
 def esc(text: object) -> str:
@@ -102,7 +105,10 @@ def _significant(value: float | None) -> str:
 
 
 def _range(low: float | None, high: float | None, text: Callable[[float | None], str]) -> str:
-    return "" if low is None or high is None else f"{text(low)}{DASH}{text(high)}"
+    """low to high; one figure where both read the same, nothing where one is unknown."""
+    if low is None or high is None:
+        return ""
+    return f"{text(low)}{DASH}{text(high)}" if text(low) != text(high) else text(low)
 
 
 def _listed(words: Sequence[str]) -> str:
@@ -119,13 +125,10 @@ def _synthetic(row: Row) -> str:
 
 
 def _name(row: Row) -> str:
-    """A run's name with its framework's colour; synthetic runs say so."""
+    """A run's name behind a dot in its framework's colour; synthetic runs say so."""
     colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
-    name = row["label"].removesuffix(" (synthetic)")
-    return (
-        f'<span class="dot" style="background:{colour}"></span>'
-        f'<span class="name">{esc(name)}</span>{_synthetic(row)}'
-    )
+    dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}</span>'
+    return f'<span class="name">{dot}&nbsp;{esc(row["label"])}</span>{_synthetic(row)}'
 
 
 # --- the first screen ---------------------------------------------------------------------
@@ -148,9 +151,9 @@ def _first_screen(rows: Sequence[Row]) -> str:
     several = sorted((g for g in groups if len(g) > 1), key=lambda g: -len(_frameworks(g)))
     alone = [group[0] for group in groups if len(group) == 1]
     verdicts = [_verdict(group) for group in several] or [_no_verdict(rows, alone)]
-    tables = [_group_table(group, esc(group[0]["group"]), GROUP_NOTE) for group in several]
+    tables = [_group_table(group) for group in several]
     if alone:
-        tables.append(_group_table(alone, "Alone: no other run is like for like", ALONE_NOTE))
+        tables.append(table("Runs that no other is like", ALONE_COLUMNS, alone, ALONE_NOTE))
     return "".join([*verdicts, "<h2>The figures</h2>" if tables else "", *tables])
 
 
@@ -187,10 +190,14 @@ def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
 
 
 def _verdict(group: Sequence[Row]) -> str:
-    notes = [_logs_say(group), _not_the_same(group)]
+    """One group in a sentence. Where all its runs are synthetic, that stands once, above."""
+    made_up = all(row["synthetic"] for row in group)
+    tag = '<span class="tag">synthetic runs</span> ' if made_up else ""
+    said = [{**row, "synthetic": False} for row in group] if made_up else group
+    notes = [_logs_say(said), _not_the_same(said)]
     return (
-        f'<section class="verdict"><p class="on">{esc(group[0]["group"])}</p>'
-        f'<p class="says">{_says(group)}</p>'
+        f'<section class="verdict"><p class="on">{tag}{esc(group[0]["group"])}</p>'
+        f'<p class="says">{_says(said)}</p>'
         + "".join(f'<p class="note">{note}</p>' for note in notes if note)
         + "</section>"
     )
@@ -211,8 +218,8 @@ def _says(group: Sequence[Row]) -> str:
 
 
 def _all_tied(group: Sequence[Row]) -> str:
-    spread = 1 - min(row["relative_tgs"] for row in group)
-    if spread > EQUAL_WITHIN:
+    spread = _spread(group)
+    if not _equal(group):
         return (
             f"{_several(group)} <strong>can't be told apart</strong>: {_percent(spread)} lie "
             "between them and their 95 % intervals overlap."
@@ -220,9 +227,18 @@ def _all_tied(group: Sequence[Row]) -> str:
     within = "equal" if spread == 0 else f"equal within {_percent(max(spread, 0.001))}"
     start = f"{_several(group)} are <strong>{within}</strong>"
     claims = _claims(group)
-    if claims is None or _apart_by(claims.values) <= EQUAL_WITHIN:
+    if claims is None or claims.apart <= LOGS_AGREE:
         return f"{start}."
     return f"{start}, although their logs print {claims.few(claims.values)}{claims.unit}."
+
+
+def _spread(group: Sequence[Row]) -> float:
+    """How far the slowest is behind the best, as a fraction."""
+    return 1 - min(float(row["relative_tgs"]) for row in group)
+
+
+def _equal(group: Sequence[Row]) -> bool:
+    return all(row["tied_with_best"] for row in group) and _spread(group) < SAME
 
 
 def _several(group: Sequence[Row]) -> str:
@@ -268,6 +284,11 @@ class Claims:
     unit: str
     text: Callable[[float | None], str]
 
+    @property
+    def apart(self) -> float:
+        """How far the highest is above the lowest, as a fraction."""
+        return max(self.values) / min(self.values) - 1
+
     def few(self, values: Sequence[float]) -> str:
         """All of a few values; of many, the ends."""
         if len(values) <= 2 * NAMED:
@@ -292,25 +313,22 @@ def _logs_say(group: Sequence[Row]) -> str:
     claims = _claims(group)
     if claims is None:
         return "Not every log prints a speed of its own; the table shows those that do."
-    says = f"The logs print {claims.few(claims.values)}{claims.unit}"
+    said = _equal(group) and claims.apart > LOGS_AGREE
+    says = "" if said else f"The logs print {claims.few(claims.values)}{claims.unit}. "
     ours = [value for value in claims.ours if value is not None]
     if len(ours) == len(claims.ours):
-        says += f"; by one formula (exact attention) it is {claims.few(ours)}"
-    return f"{says}.{_misled(group, claims)}"
+        says += f"By one formula (exact attention) it is {claims.few(ours)}{claims.unit}. "
+    return says + _misled(group, claims)
 
 
 def _misled(group: Sequence[Row], claims: Claims) -> str:
     """The wrong verdict that the logs alone suggest, where they do."""
     first, last = (group[claims.values.index(end(claims.values))] for end in (max, min))
-    times = 1 + _apart_by(claims.values)
     right = first["tied_with_best"] and not last["tied_with_best"]
-    if right or times - 1 <= EQUAL_WITHIN:
+    if right or claims.apart <= LOGS_AGREE:
         return ""
-    return f" By them alone {_name(first)} would seem {times:.2f}x as fast as {_name(last)}."
-
-
-def _apart_by(values: Sequence[float]) -> float:
-    return max(values) / min(values) - 1
+    times = f"{1 + claims.apart:.2f}x"
+    return f"By the logs alone {_name(first)} would seem {times} as fast as {_name(last)}."
 
 
 def _not_the_same(group: Sequence[Row]) -> str:
@@ -355,8 +373,9 @@ def _kind(kind: str) -> str:
     return f' class="{kind}"' if kind else ""
 
 
-def _group_table(group: Sequence[Row], caption: str, note: str) -> str:
-    return table(caption, GROUP_COLUMNS, [{**row, "among": group} for row in group], note)
+def _group_table(group: Sequence[Row]) -> str:
+    rows = [{**row, "among": group} for row in group]
+    return table(esc(group[0]["group"]), GROUP_COLUMNS, rows, GROUP_NOTE)
 
 
 def _tgs(row: Row) -> str:
@@ -398,26 +417,35 @@ def _ratio(row: Row) -> str:
 
 
 def _what_differs(row: Row) -> str:
-    """The run's own side of what is not the same in its group; what it ran where it is alone."""
+    """The run's own side of what is not the same in its group."""
     group = row["among"]
-    if len(group) == 1 or len({r["group"] for r in group}) > 1:
-        return esc(row["group"])
     varying = [n for n in MAY_DIFFER if n != "framework" and len({str(r[n]) for r in group}) > 1]
     said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else row[n]}" for n in varying]
-    return esc(", ".join(said)) or DASH
+    return esc(", ".join(said)) or "nothing else"
 
 
-GROUP_COLUMNS: Final = (
+RUN_COLUMNS: Final = (
     Column("Run", _name),
     Column("Framework", lambda row: esc(row["framework"])),
     Column("TGS [tokens/s/GPU]<br>95 % interval", _tgs, "number"),
-    Column("Of the<br>best", _against_best, "number"),
+)
+FIGURE_COLUMNS: Final = (
     Column("MFU (exact<br>attention)", lambda row: _percent(row["mfu"]), "number"),
     Column("MFU (full<br>attention)", lambda row: _percent(row["mfu_full_attention"]), "number"),
     Column("The log<br>printed", _logged, "number"),
     Column("Ours (exact<br>attention)", _ours, "number"),
     Column("Logged<br>/ ours", _ratio, "number"),
+)
+GROUP_COLUMNS: Final = (
+    *RUN_COLUMNS,
+    Column("Of the<br>best", _against_best, "number"),
+    *FIGURE_COLUMNS,
     Column("What differs", _what_differs, "text"),
+)
+ALONE_COLUMNS: Final = (
+    *RUN_COLUMNS,
+    *FIGURE_COLUMNS,
+    Column("What it ran", lambda row: esc(row["group"]), "text"),
 )
 GROUP_NOTE: Final = (
     "Like for like, best TGS first. Intervals cover the windows of these very runs, not another "
@@ -446,35 +474,38 @@ def _not_ranked(rows: Sequence[Row]) -> str:
     """Runs without a rank: why, and what would give them one."""
     if not rows:
         return ""
-    return "<h2>Not ranked, and why</h2>" + table(
-        "Runs that can't stand in a comparison yet",
-        NOT_RANKED_COLUMNS,
-        rows,
-        "Give what is missing with: <code>fairmfu set RUN NAME=VALUE…</code>",
-    )
+    caption = "Runs that can't stand in a comparison yet"
+    shown = table(caption, NOT_RANKED_COLUMNS, rows)
+    asked = dict.fromkeys(name for row in rows for name in _to_set(row))
+    if not asked:
+        return f"<h2>Not ranked, and why</h2>{shown}"
+    words = "".join(f"<li><code>{name}</code> {esc(_meaning(name))}</li>" for name in asked)
+    how = "Give what a log lacks with <code>fairmfu set RUN NAME=VALUE…</code>:"
+    return f"<h2>Not ranked, and why</h2>{shown}<p>{how}</p><ul>{words}</ul>"
+
+
+def _to_set(row: Row) -> list[str]:
+    """Names of the facts that would complete a run."""
+    unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
+    asked = dict.fromkeys([*row["missing"], *unknown])
+    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
 
 
 def _completing(row: Row) -> str:
-    """What to set, each with its meaning and unit."""
-    unknown = [name for name in SAME_WORK if name in FACT_NAMES and row[name] is None]
-    missing = [name for name in row["missing"] if name in FACT_NAMES]
-    names = dict.fromkeys([*missing, *unknown])
-    asked = (f"<code>{n}=…</code> {esc(_meaning(n))}" for n in names)
-    return "".join(f'<span class="ask">{words}</span>' for words in asked) or DASH
+    return "<br>".join(f"<code>--set {esc(name)}=…</code>" for name in _to_set(row)) or DASH
 
 
 def _meaning(name: str) -> str:
+    """What a fact is, its unit, and the words that it may be."""
     fact = FACT_NAMES[name]
     unit = f" [{fact.unit}]" if fact.unit else ""
     return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
 
 
 NOT_RANKED_COLUMNS: Final = (
-    Column("Run", _name),
-    Column("Framework", lambda row: esc(row["framework"])),
-    Column("TGS [tokens/s/GPU]<br>95 % interval", _tgs, "number"),
+    *RUN_COLUMNS,
     Column("Why not", lambda row: "<br>".join(map(esc, row["not_ranked"])), "text"),
-    Column("To set", _completing, "text"),
+    Column("What would complete it", _completing),
 )
 
 
@@ -747,7 +778,7 @@ const draw = (figure) => {
 };
 for (const figure of document.querySelectorAll("figure")) {
   const fold = figure.closest("details");
-  if (fold) fold.addEventListener("toggle", () => draw(figure));
+  if (fold && !fold.open) fold.addEventListener("toggle", () => draw(figure));
   else draw(figure);
 }
 """
@@ -761,12 +792,12 @@ NO_SCRIPT: Final = (
 @cache
 def _bundle() -> str:
     """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return vl_convert.javascript_bundle(None)
+    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
 
 
 def _figure(chart: Chart) -> str:
     """A place for a chart with its spec beside it, for DRAW."""
-    spec = chart.to_dict()
+    spec = chart.to_dict(validate=False)  # the tests validate each kind; here it is half the time
     for shared in ("config", "$schema"):
         del spec[shared]
     return (

@@ -48,6 +48,7 @@ def _config() -> Any:  # noqa: ANN401 - Altair's typed dict of some 900 keys
         },
         "axis": {
             "domain": False,
+            "labelFlush": False,
             "gridColor": GRID,
             "labelColor": INK,
             "labelFontSize": 12,
@@ -99,7 +100,7 @@ body {
   background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
 }
-header, .legend { color: var(--muted); }
+header { color: var(--muted); }
 h1 { margin: 0; font-size: 1.05rem; font-weight: 600; color: var(--ink); }
 h2 { margin: 2.75rem 0 .75rem; padding-top: .75rem; border-top: 1px solid var(--line);
      font-size: 1.2rem; line-height: 1.3; }
@@ -116,7 +117,6 @@ header p { margin: 0; font-size: .85rem; }
        font-size: .8em; font-style: italic; font-weight: 400; white-space: nowrap; }
 .banner { margin: 1rem 0 0; padding: .4rem .75rem; border: 1px dashed var(--warn);
           border-radius: .3rem; color: var(--warn); }
-.dot { display: inline-block; width: .7em; height: .7em; margin-right: .4em; border-radius: 50%; }
 .name { overflow-wrap: anywhere; }
 .scroll { overflow-x: auto; }
 table { width: 100%; margin: .75rem 0 1.25rem; border-collapse: collapse;
@@ -127,11 +127,10 @@ th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); t
          vertical-align: top; font-weight: 400; }
 thead th { color: var(--muted); font-size: .82rem; line-height: 1.25; vertical-align: bottom; }
 th:not(:first-child), td:not(:first-child) { padding-left: .4rem; }
+tbody th { min-width: 9rem; }
 .number { text-align: right; }
-td.number strong { white-space: nowrap; }
+td.number, td code { white-space: nowrap; }
 .small { display: block; color: var(--muted); font-size: .82rem; white-space: nowrap; }
-.ask { display: block; color: var(--muted); }
-.ask code { color: var(--ink); }
 td.text { overflow-wrap: anywhere; }
 code, .log { font: .86em/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
              overflow-wrap: anywhere; }
@@ -152,6 +151,7 @@ ul { margin: .3rem 0; padding-left: 1.2rem; }
   fill: var(--muted);
 }
 .chart .role-axis-grid line, .chart .role-axis-tick line { stroke: var(--line); }
+.chart .mark-rule.role-mark line { stroke: var(--ink); }
 #vg-tooltip-element { font-family: inherit; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; }

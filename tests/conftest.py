@@ -1,4 +1,4 @@
-"""What several tests share: the parser on bare lines, logs on disk, a store, the goldens' switch."""
+"""What several tests share: bare lines through the parser, logs on disk, a store."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.store import Store
-
-ROOT = Path(__file__).resolve().parent.parent
-GENUINE = ROOT / "sample_logs" / "genuine"
 
 hypothesis.settings.register_profile("fairmfu", deadline=None)
 hypothesis.settings.load_profile("fairmfu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from html.parser import HTMLParser
 from math import sin
 
@@ -18,7 +19,7 @@ from reports import charts, page, theme
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
-EQUAL = dict.fromkeys(LOGGED_TFLOPS, 5_830.0)
+EQUAL = {"torchtitan": 5_830.0, "xtuner": 5_812.0, "deepspeed": 5_838.0}
 FACTS = {
     "model": "llama3-8b",
     "seq_len": "8192",
@@ -37,7 +38,7 @@ def a_table(name, rows):
     return pl.DataFrame([{c: row.get(c) for c in schema} for row in rows], schema=schema)
 
 
-def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="logged_tflops"):
+def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="logged_tflops"):  # noqa: PLR0913
     """Rows of one made-up run, by table; the step time wobbles by up to 1 %."""
     run_id, name = run_id or f"id-{framework}", name or f"{framework}-8b"
     claim = {"logged_tflops": LOGGED_TFLOPS[framework], "logged_mfu": 0.335}
@@ -125,3 +126,300 @@ def parts(tables):
 
 def equal_runs(**rates):
     return parts(a_store(*(a_run(name, tgs) for name, tgs in (EQUAL | rates).items())))
+
+
+@cache
+def equal_page():
+    return rendered(equal_runs())
+
+
+def rendered(given, title="Nightly"):
+    return page.render(title=title, version="1.2.3", **given)
+
+
+def drawn(given):
+    """Every chart of a page, by name."""
+    metrics, comparison = given["metrics"], given["comparison"]
+    shown = {
+        "tgs": charts.tgs_by_run(comparison, metrics),
+        "mfu": charts.mfu_by_run(metrics),
+        "logged": charts.logged_against_recomputed(comparison, metrics),
+        "steps": charts.steps_over_time(given["windows"], metrics),
+    }
+    first = next(iter(given["operators"].values()))
+    return shown | {"operators": charts.operators(first)}
+
+
+class Page(HTMLParser):
+    """The scripts, the attributes that name an address, the tables and the text of a page."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.run, self.data, self.addresses, self.tables, self.tags = [], [], [], [], []
+        self.text, self.policy, self._kind = "", "", None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.tags.append(tag)
+        self.addresses += [
+            v for k, v in attrs if k in ("src", "href", "action", "srcset", "data", "poster")
+        ]
+        if tag == "script":
+            self._kind = self.data if values.get("type") == "application/json" else self.run
+            self._kind.append("")
+        if tag == "table":
+            self.tables.append([])
+        if self.tables and tag in ("caption", "th"):
+            self.tables[-1].append((tag, values.get("scope")))
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = values["content"]
+
+    def handle_endtag(self, tag):
+        if tag == "script":
+            self._kind = None
+
+    def handle_data(self, data):
+        if self._kind is None:
+            self.text += data
+        else:
+            self._kind[-1] += data
+
+
+def encoded(spec, columns=frozenset()):
+    """Pairs of a field that a spec encodes and the columns that its data has."""
+    if "data" in spec:
+        columns = spec["data"]["columns"]
+    for channel in spec.get("encoding", {}).values():
+        for one in channel if isinstance(channel, list) else [channel]:
+            if "field" in one:
+                yield one["field"], columns
+    if "facet" in spec:
+        yield spec["facet"]["row"]["field"], columns
+    for inner in [*spec.get("layer", []), *spec.get("vconcat", []), spec.get("spec")]:
+        if inner:
+            yield from encoded(inner, columns)
+
+
+def with_columns(node, datasets):
+    """A spec with the columns of its data sets in place of their names."""
+    if isinstance(node, list):
+        return [with_columns(item, datasets) for item in node]
+    if not isinstance(node, dict):
+        return node
+    node = {key: with_columns(value, datasets) for key, value in node.items()}
+    if "name" in node.get("data", {}):
+        rows = datasets[node["data"]["name"]]
+        node["data"] = {"columns": frozenset().union(*rows)}
+    return node
+
+
+# --- charts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["tgs", "mfu", "logged", "steps", "operators"])
+def test_every_encoded_field_is_in_the_data(name):
+    spec = drawn(equal_runs())[name].to_dict()
+    pairs = list(encoded(with_columns(spec, spec["datasets"])))
+    assert len(pairs) > 5
+    assert [field for field, columns in pairs if field not in columns] == []
+    assert spec["description"]
+
+
+def test_charts_carry_the_theme():
+    spec = drawn(equal_runs())["mfu"].to_dict()
+    assert spec["config"] == theme.fairmfu()["config"]
+    assert set(theme.FRAMEWORK_COLOURS) == set(LOGGED_TFLOPS)
+
+
+def test_not_a_number_never_reaches_a_spec():
+    given = equal_runs()
+    odd = pl.Series([float("nan"), float("inf"), -float("inf")])
+    for table, name in (("windows", "loss"), ("windows", "elapsed_time"), ("metrics", "mfu")):
+        frame = given[table]
+        values = pl.concat([odd, frame[name][3:]]).alias(name)
+        given[table] = frame.with_columns(values)
+    for chart in drawn(given).values():
+        json.dumps(chart.to_dict(), allow_nan=False)
+
+
+def test_a_long_run_is_drawn_in_few_points():
+    tables = a_store(a_run("xtuner", 5_000.0, steps=30_000))
+    given = parts(tables)
+    data = charts.binned(given["windows"], given["metrics"])
+    assert data.height < 400
+    assert data["windows"].sum() == 30_000
+    assert data.filter(window="checkpoint")["windows"].to_list() == [1]
+    assert data.filter(window="start-up")["step"].to_list() == [1]
+    counted = data.filter(window="counted")
+    assert (counted["low"] <= counted["tgs"]).all()
+    assert (counted["tgs"] <= counted["high"]).all()
+
+
+def test_a_bin_is_a_ratio_of_sums():
+    given = parts(a_store(a_run("xtuner", 5_000.0)))
+    whole = charts.binned(given["windows"], given["metrics"], bins=1).filter(window="counted")
+    assert whole["tgs"].to_list() == pytest.approx([given["metrics"]["tgs"][0]])
+
+
+def test_logs_that_print_mfu_alone_are_compared_in_mfu():
+    runs = [a_run(f, tgs, logged="logged_mfu") for f, tgs in EQUAL.items()]
+    given = parts(a_store(*runs))
+    spec = charts.logged_against_recomputed(given["comparison"], given["metrics"]).to_dict()
+    assert [part["title"]["text"] for part in spec["vconcat"]] == [
+        "MFU: what the log said, what it is"
+    ]
+    says = first_screen(rendered(given))
+    assert "The logs print 33.5 %, 33.5 % and 33.5 % MFU." in says
+    assert "although" not in says  # all print the same: nothing to disagree about
+
+
+def test_runs_of_one_name_are_two_rows():
+    runs = [a_run("xtuner", tgs, name="same", run_id=i) for i, tgs in (("a1", 5e3), ("b2", 6e3))]
+    assert charts.names(parts(a_store(*runs))["metrics"]) == {"a1": "same [a1]", "b2": "same [b2]"}
+
+
+# --- the sentence -------------------------------------------------------------------------
+
+
+def first_screen(text):
+    return re.sub(r"\s+", " ", Page(text).text.split("The figures")[0])
+
+
+def test_equal_runs_with_different_logs():
+    says = first_screen(equal_page())
+    assert "are equal within 0.4 %, although their logs print 298, 331 and 412 TFLOP/s" in says
+    assert "it is 300, 300 and 299 TFLOP/s per GPU" in says
+    assert "xtuner-8b would seem 1.38x as fast as" in says
+    assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 80GB HBM3" in says
+
+
+def test_a_faster_run_is_named_with_its_interval():
+    says = first_screen(rendered(equal_runs(torchtitan=6_400.0)))
+    found = re.search(
+        r"torchtitan-8b is (\S+)x \(95 % interval ([\d.]+).([\d.]+)\) as fast as", says
+    )
+    ratio, low, high = map(float, found.groups())
+    assert ratio == pytest.approx(6_400 / 5_838, abs=0.01)
+    assert 1 < low <= ratio <= high
+
+
+def test_overlapping_intervals_are_not_told_apart():
+    given = equal_runs(xtuner=5_300.0)
+    wide = pl.lit(4_000.0).alias("tgs_low"), pl.lit(7_000.0).alias("tgs_high")
+    given["metrics"] = given["metrics"].with_columns(wide)
+    given["comparison"] = compare(given["metrics"])
+    assert "can't be told apart: 9.2 % lie between them" in first_screen(rendered(given))
+
+
+def test_interval_of_a_ratio():
+    best = {"tgs": 200.0, "tgs_low": 198.0, "tgs_high": 202.0}
+    other = {"tgs": 100.0, "tgs_low": 99.0, "tgs_high": 101.0}
+    low, high = page.ratio_of(best, other)
+    assert (low, high) == pytest.approx((2 * (1 - 0.0141), 2 * (1 + 0.0142)), rel=1e-3)
+    assert page.ratio_of(best, other | {"tgs_low": None}) is None
+
+
+# --- the page -----------------------------------------------------------------------------
+
+
+def test_nothing_is_loaded_and_only_our_scripts_run():
+    text = equal_page()
+    read = Page(text)
+    assert read.addresses == []
+    assert not {"link", "img", "iframe", "object", "base", "form"} & set(read.tags)
+    ours = [page._bundle(), page.DRAW]
+    assert read.run == ours
+    own = text.replace(ours[0], "")
+    assert not re.search(r"https?:|//\w+\.|url\(|@import", own)
+    assert "default-src 'none'" in read.policy
+    assert re.findall(r"'sha256-[^']+'", read.policy) == [page._hash(script) for script in ours]
+    assert "unsafe-eval" not in read.policy
+
+
+def evil_store():
+    facts = FACTS | {"accelerator": EVIL, "optimizer": EVIL, "model": EVIL}
+    run = a_run("xtuner", 5e3, name=EVIL, facts=facts)
+    other = a_run("deepspeed", 5e3, name=f'"{EVIL}', facts=FACTS | {"accelerator": EVIL})
+    third = a_run("torchtitan", 5e3, name=f"&{EVIL}", facts=FACTS | {"accelerator": EVIL})
+    return a_store(run, other, third)
+
+
+def test_text_of_logs_is_only_text():
+    given = parts(evil_store())
+    given["metrics"] = given["metrics"].with_columns(
+        warnings=pl.lit([EVIL]), model=pl.lit(EVIL), framework_version=pl.lit(EVIL)
+    )
+    given["comparison"] = compare(given["metrics"])
+    assert given["comparison"]["rank"].drop_nulls().len() == 2
+    text = rendered(given, title=EVIL)
+    assert EVIL not in text
+    assert "<script>alert" not in text
+    read = Page(text)
+    assert len(read.run) == 2
+    assert read.text.count(EVIL) > 10
+    assert any(EVIL in str(json.loads(block)) for block in read.data)
+
+
+def test_data_is_json_without_nan():
+    for block in Page(equal_page()).data:
+        json.loads(block, parse_constant=pytest.fail)
+
+
+def test_an_empty_store_renders():
+    text = rendered(parts(a_store()))
+    assert "The store holds no run." in text
+    assert Page(text).run == []
+
+
+@pytest.mark.parametrize("framework", LOGGED_TFLOPS)
+def test_one_run_renders(framework):
+    text = rendered(parts(a_store(a_run(framework, 5_000.0))))
+    assert "none is faster than another" in text
+    assert "What it ran" in text
+
+
+def test_runs_without_a_rank_say_what_to_set():
+    known = {k: v for k, v in FACTS.items() if k not in ("accelerator", "model")}
+    text = rendered(parts(a_store(a_run("xtuner", 5_000.0, facts=known))))
+    assert "No run can be ranked yet" in text
+    assert "--set accelerator=…" in text
+    assert "--set model=…" in text
+    assert "device name as the framework prints it" in text
+
+
+def test_a_run_without_times_renders():
+    run = a_run("xtuner", 5_000.0, steps=1)
+    assert "no TGS" in rendered(parts(a_store(run)))
+    assert "no TGS" in rendered(parts(a_store(run | {"steps": []})))
+
+
+def test_the_same_store_gives_the_same_bytes():
+    assert equal_page() == rendered(equal_runs())
+
+
+def test_synthetic_runs_are_marked_wherever_they_stand():
+    text = equal_page()
+    assert text.count('<span class="tag">synthetic') >= 7  # verdict, three rows, three details
+    assert "xtuner-8b (synthetic)" in "".join(Page(text).data)
+    given = equal_runs()
+    real = pl.lit(value=False).alias("synthetic")
+    given["metrics"] = given["metrics"].with_columns(real)
+    given["comparison"] = given["comparison"].with_columns(real)
+    assert "ynthetic" not in rendered(given)
+
+
+def test_tables_have_captions_and_scoped_heads():
+    tables = Page(equal_page()).tables
+    assert len(tables) > 10
+    for cells in tables:
+        assert cells[0] == ("caption", None)
+        assert {scope for tag, scope in cells if tag == "th"} == {"col", "row"}
+
+
+def test_every_figure_carries_its_convention():
+    text = Page(equal_page()).text
+    assert "MFU (exact attention)" in text
+    assert "MFU (full attention)" in text
+    assert "5,825\N{EN DASH}5,855" in text
+    assert "MFU = ideal time per token / actual time per token" in text

@@ -54,8 +54,8 @@ DEEPSPEED: Final = LogFormat(
     framework="deepspeed",
     versions="engine 0.8 … 0.19, pipeline engine",
     signature=r"step=[1-9]\d*, skipped=\d+, lr=|/global_step=\d+, RunningAvgSamplesPerSec="
-    r"|\d+/\d+, (?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time \(s\)",
-    looks_like_step=r"step=\d+, skipped=|\d+/(?:\d+|micro_step=\d+/global_step=\d+), "
+    r"|\d/\d+, (?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time \(s\)",
+    looks_like_step=r"step=\d+, skipped=|\d/(?:\d+|micro_step=\d+/global_step=\d+), "
     r"(?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time",
     clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]",
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = ",

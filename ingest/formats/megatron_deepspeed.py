@@ -114,10 +114,10 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF 2024-2025",
-    signature=r"(?:^|[^|]\s)\s*iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]",
-    looks_like_step=r"(?:^|[^|]\s)\s*iteration[ =]+\d+/ *\d+ \|",
+    signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]",
+    looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
     clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\]",
-    launch=r"-+ arguments -+",
+    launch=r"- arguments -",
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
     rate_covers="interval",
@@ -204,8 +204,8 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     ),
     blocks=(
         Block(
-            start=r"-+ arguments -+",
-            end=r"-+ end of arguments -+",
+            start=r"- arguments -",
+            end=r"- end of arguments -",
             include_end=True,
             read=_arguments,
             example=(

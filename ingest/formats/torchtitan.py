@@ -62,7 +62,7 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     body = "{" + "".join(re.sub(r"^\[\w+\]:", "", line) for line in lines[1:])
     try:
         values = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     if head is None or not isinstance(values, dict):
         return {}
@@ -186,7 +186,7 @@ TORCHTITAN: Final = LogFormat(
     facts=(
         FactLine(
             anchor=" capacity: ",
-            regex=r"\w+(?: object at \w+>)? capacity: (?P<accelerator>\S.*?)(?: ?\(\d+\))?"
+            regex=r"[\w>] capacity: (?P<accelerator>\S.*?)(?: ?\(\d+\))?"
             r" ?with [\d.]+GiB memory",
             example="[rank0]:[titan] 2026-11-20 15:53:47,038 - root - INFO - CPU capacity: "
             "Intel(R) Xeon(R) Processor with 23.54GiB memory",

@@ -1,0 +1,205 @@
+"""Whatever is given, each bad file gets one clear message and the good ones are stored."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import FairmfuError
+from ingest.intake import Outcome, find_logs, read_source
+from ingest.log_format import LogFormat
+from ingest.parse import Parser
+from ingest.reader import NumberedLine
+from ingest.registry import FORMATS, detect
+from ingest.store import Store
+
+Ingest = Callable[..., list[Outcome]]
+
+OTHER_PROGRAM = "".join(f"epoch {n} | train loss 0.{n} | it/s 3.{n}\n" for n in range(50))
+TITAN_WITHOUT_STEPS = (
+    "[titan] 2026-01-02 03:04:05,678 - root - INFO - Peak FLOPS used for computing MFU: 9.890e+14\n"
+    "[titan] 2026-01-02 03:04:05,678 - root - INFO - CUDA capacity: X with 95.04GiB memory\n"
+)
+TWO_FORMATS = "".join(f.steps[0].example + "\n" for f in FORMATS if not f.yields)
+
+
+@pytest.fixture
+def good(logs: Path, titan: Callable[..., str]) -> Path:
+    path = logs / "good.log"
+    path.write_text(titan())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", ["the file is empty"]),
+        (bytes(range(1, 32)) * 200, ["binary data, not a log"]),
+        (gzip.compress(OTHER_PROGRAM.encode())[:-9], ["broken off or damaged after line"]),
+        (OTHER_PROGRAM.encode(), ["no known format matches", "known: torchtitan, xtuner"]),
+        (TITAN_WITHOUT_STEPS.encode(), ["nearest: torchtitan: 2 of its header lines", "line 1"]),
+        (TWO_FORMATS.encode(), ["lines of 4 formats stand in one file", "xtuner-v1: line 3"]),
+        (b"\n" * 9, ["no known format matches"]),
+    ],
+    ids=["empty", "binary", "broken-gz", "other", "no-steps", "two-formats", "blank"],
+)
+def test_a_bad_file_gets_one_message_and_harms_no_other(
+    content: bytes, says: list[str], good: Path, ingest: Ingest, store: Store
+) -> None:
+    bad = good.with_name("bad.log")
+    bad.write_bytes(content)
+    first, second = ingest(bad, good)
+    assert (first.status, second.status) == ("failed", "read")
+    assert first.message.startswith(f"{bad}: ")
+    assert [text for text in says if text not in first.message] == []
+    assert store.table("sources")["path"].to_list() == [str(good)]
+
+
+def test_a_path_that_is_not_there_harms_no_other(good: Path, ingest: Ingest, store: Store) -> None:
+    missing = good.with_name("missing.log")
+    first, second = ingest(missing, good)
+    assert (first.status, second.status) == ("failed", "read")
+    assert first.message == f"{missing}: no such file or folder."
+    assert store.table("runs").height == 1
+
+
+def test_a_folder_without_a_log_harms_no_other(good: Path, ingest: Ingest, store: Store) -> None:
+    folder = good.with_name("empty")
+    (folder / ".hidden").mkdir(parents=True)
+    for name in ("notes.md", "facts.toml", ".hidden/run.log", "events.out.tfevents.1.host"):
+        (folder / name).write_text("text")
+    first, second = ingest(folder, good)
+    assert (first.status, second.status) == ("failed", "read")
+    assert first.message == f"{folder}: the folder holds no log file."
+    assert store.table("runs").height == 1
+
+
+def test_a_bad_sidecar_fails_its_log_by_name(good: Path, ingest: Ingest) -> None:
+    good.with_name("good.log.facts.toml").write_text("gpu = 8")
+    (outcome,) = ingest(good)
+    assert outcome.status == "failed"
+    assert "good.log.facts.toml: no fact is called 'gpu'. Did you mean gpus" in outcome.message
+
+
+def test_a_log_that_may_not_be_read_harms_no_other(
+    good: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, open_ = good.with_name("closed.log"), Path.open
+
+    def refuse(path: Path, *arguments: object) -> object:
+        if path == closed:
+            raise PermissionError(13, "Permission denied")
+        return open_(path, *arguments)
+
+    closed.write_text("text")
+    monkeypatch.setattr(Path, "open", refuse)
+    first, second = ingest(closed, good)
+    assert (first.status, second.status) == ("failed", "read")
+    assert "Permission denied" in first.message
+
+
+def test_a_file_of_another_program_in_a_folder_is_passed_over(good: Path, ingest: Ingest) -> None:
+    good.with_name("other.log").write_text(OTHER_PROGRAM)
+    good.with_name("titan.log").write_text(TITAN_WITHOUT_STEPS)
+    status = {outcome.path.name: outcome.status for outcome in ingest(good.parent)}
+    assert status == {"good.log": "read", "other.log": "passed", "titan.log": "failed"}
+
+
+def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
+    for name in ("b/run.log", "a/train.txt", "a/model.safetensors", "a/.git/x.log", "c.log.gz"):
+        path = good.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text")
+    found = [str(p.relative_to(good.parent)) for p in find_logs([good.parent])]
+    assert found == ["a/train.txt", "b/run.log", "c.log.gz", "good.log"]
+
+
+def test_a_last_line_that_is_cut_is_unread(good: Path, ingest: Ingest, store: Store) -> None:
+    """A run that was killed, or a copy of a file that was being written."""
+    text = good.read_text()
+    good.write_text(text[: text.rindex("tps: 1,") + len("tps: 1,")])
+    (outcome,) = ingest(good)
+    assert (outcome.status, outcome.step_lines, outcome.unread_lines) == ("read", 2, 1)
+    assert "cut off" in store.table("unread")["reason"][0]
+
+
+@pytest.mark.parametrize(
+    ("log_format", "example"),
+    [
+        pytest.param(f, s.example, id=f"{f.name}-{n}")
+        for f in FORMATS
+        for n, s in enumerate(f.steps)
+    ],
+)
+def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, example: str) -> None:
+    """But of the very last number, where nothing is printed behind it."""
+    whole = NumberedLine(1, example, cut=False)
+    (expected,) = Parser(log_format).parse([whole]).launches[0].rows
+    *_, last = (key for key in expected if key not in ("line", "rank", "logged_at", "extra"))
+    for end in range(len(example)):
+        cut = NumberedLine(2, example[:end], cut=False, ended=False)
+        rows = [r for x in Parser(log_format).parse([whole, cut]).launches for r in x.rows]
+        for row in rows[1:]:
+            columns = set(row) - {"line", "extra", last}
+            assert {key: row[key] for key in columns} == {key: expected[key] for key in columns}
+
+
+def test_a_whole_last_line_needs_no_newline(good: Path, ingest: Ingest) -> None:
+    good.write_text(good.read_text().rstrip("\n"))
+    (outcome,) = ingest(good)
+    assert (outcome.step_lines, outcome.unread_lines) == (3, 0)
+
+
+def test_strict_refuses_a_log_with_an_unread_line(good: Path, ingest: Ingest, store: Store) -> None:
+    good.write_text(good.read_text() + "step:  4  loss:  1.0  memory: lots\n")
+    (outcome,) = ingest(good, strict=True)
+    assert outcome.status == "failed"
+    assert outcome.message.startswith(f"{good}:4: looks like a step of torchtitan")
+    assert "without --strict the rest is read" in outcome.message
+    assert store.known_sources() == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"step: {10**30}  loss:  1.0  memory:  1.00GiB(1.00%)  tps: 1",
+        f"validate step: {10**30}",
+        "step:  9  loss:  1e999  memory:  1.00GiB(1.00%)  tps: 1",
+        "local batch size 99999999999999999999, sequence length 1, total steps 1",
+        "Building llama3 8B with {\n" + "[" * 200_000 + "\n}",
+        "step: \u0663  loss:  1.0  memory:  1.00GiB(1.00%)  tps: 1",
+        "\ud800 \udfff",
+    ],
+    ids=["step", "event", "loss", "fact", "nested", "digits", "surrogates"],
+)
+def test_a_number_beyond_all_bounds_does_not_stop_a_log(
+    line: str, good: Path, ingest: Ingest
+) -> None:
+    good.write_bytes(line.encode("utf-8", "surrogatepass") + b"\n" + good.read_bytes())
+    (outcome,) = ingest(good)
+    assert (outcome.status, outcome.message) == ("read", "")
+    assert outcome.step_lines >= 3
+
+
+@pytest.mark.parametrize("text", [" ", "\t", "-", "1", "[", "a ", "1;", "[1;", "iteration ", "\r"])
+@pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
+def test_a_long_line_of_one_text_takes_no_time(
+    text: str, log_format: LogFormat, tmp_path: Path
+) -> None:
+    line = (text * 100_000)[:100_000]
+    path = tmp_path / "run.log"
+    path.write_text(line)
+    began = time.monotonic()
+    Parser(log_format).parse([NumberedLine(1, line, cut=False)])
+    with pytest.raises(FairmfuError):
+        detect(path, [NumberedLine(1, line, cut=False)], (log_format,))
+    assert time.monotonic() - began < 2
+
+
+def test_a_synthetic_log_is_read_as_such(good: Path) -> None:
+    good.write_text("# synthetic log: composed\n" + good.read_text())
+    assert read_source(good)["runs"]["synthetic"].to_list() == [True]

@@ -1,0 +1,224 @@
+"""The commands as a user types them: output, errors, exit codes."""
+
+import csv
+import io
+import json
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from ingest.registry import FORMATS
+
+ROOT = Path(__file__).parents[1]
+SYNTHETIC = ROOT / "sample_logs" / "synthetic"
+COMMANDS = sorted(main.commands)
+
+# The JSON keys of `runs` that others rely on (the contract).
+# fmt: off
+RUN_KEYS = frozenset([
+    "run_id", "name", "framework", "log_format", "framework_version", "model", "accelerator",
+    "gpus", "seq_len", "precision", "recompute", "trainable", "steps", "tokens_per_second",
+    "tgs", "tgs_low", "tgs_high", "tgs_slots", "tgs_end_to_end", "mfu", "mfu_full_attention",
+    "mfu_conservative", "mfu_bf16", "hfu_low", "hfu_high", "implied", "flops_per_token",
+    "peak_flops", "token_basis", "time_basis", "excluded_share", "formula", "logged_tgs",
+    "logged_tflops", "logged_mfu", "logged_reproduced", "proven", "missing", "warnings",
+    "sources",
+])
+# fmt: on
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "store"
+    result = run("ingest", SYNTHETIC, "--store", path)
+    assert result.exit_code == 0, result.output
+    return path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_says_what_it_takes(name: str) -> None:
+    result = run(name, "-h")
+    assert result.exit_code == 0
+    assert main.commands[name].help
+    for parameter in main.commands[name].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help
+
+
+@pytest.mark.parametrize("name", ["ingest", "compare", "explain", "report", "query"])
+def test_the_readme_shows_the_command(name: str) -> None:
+    assert f"fairmfu {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_lists_every_format() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for log_format in FORMATS:
+        row = f"| {log_format.name} | {log_format.framework} | {log_format.versions} |"
+        assert row in readme
+
+
+def test_the_readme_prints_what_explain_prints(store: Path) -> None:
+    printed = run("explain", "llama3-8b-8xh100-xtuner", "--store", store).stdout
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("--store demo/store\n")[1]
+    for line in shown.split("\n\nWhat a log lacks")[0].splitlines():
+        assert line.strip() in printed
+
+
+def test_the_readme_table_is_what_compare_prints(store: Path) -> None:
+    rows = json.loads(run("compare", "--format", "json", "--store", store).stdout)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for row in rows:
+        if row["logged_tflops"]:
+            ratio = row["logged_tflops"] / row["tflops"]
+            assert f"{row['logged_tflops']:.1f} TFLOP/s" in readme
+            assert (
+                f"| {row['tflops']:.1f} | {ratio:.3f} | {row['mfu']:.1%}".replace("%", " %")
+                in readme
+            )
+
+
+def test_runs_as_json_has_the_keys_of_the_contract(store: Path) -> None:
+    rows = json.loads(run("runs", "--format", "json", "--store", store).stdout)
+    assert len(rows) == 5
+    for row in rows:
+        assert set(row) >= RUN_KEYS
+        assert row["missing"] == []
+        assert isinstance(row["warnings"], list)
+        assert [Path(path).suffix for path in row["sources"]] == [".log"]
+
+
+def test_runs_as_csv_parses_back(store: Path) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(run("runs", "--format", "csv", "--store", store).stdout))
+    )
+    assert {row["name"] for row in rows} >= {"llama3-8b-8xh100-torchtitan"}
+    assert all(float(row["tgs"]) == pytest.approx(6398.2, abs=0.1) for row in rows)
+
+
+@pytest.mark.parametrize("output", ["table", "markdown"])
+def test_compare_says_the_verdict_and_what_differs(store: Path, output: str) -> None:
+    result = run("compare", "--format", output, "--store", store)
+    assert result.exit_code == 0
+    assert "all 5 runs are equally fast" in result.stdout
+    assert "(synthetic)" in result.stdout
+    assert "What differs: framework: deepspeed / torchtitan / xtuner" in result.stdout
+
+
+def test_compare_takes_runs_by_name(store: Path) -> None:
+    names = ("llama3-8b-8xh100-xtuner", "llama3-8b-8xh100-torchtitan")
+    rows = json.loads(run("compare", *names, "--format", "json", "--store", store).stdout)
+    assert sorted(row["name"] for row in rows) == sorted(names)
+
+
+def test_an_unknown_run_names_the_nearest(store: Path) -> None:
+    result = run("explain", "llama3-8b-8xh100-xtunr", "--store", store)
+    assert result.exit_code == 1
+    assert "llama3-8b-8xh100-xtuner" in result.stderr
+
+
+def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
+    result = run("explain", "llama3-8b-8xh100-xtuner", "--format", "json", "--store", store)
+    whole = json.loads(result.stdout)
+    assert sum(row["share"] for row in whole["operators"]) == pytest.approx(1.0)
+    assert {fact["name"]: fact["origin"] for fact in whole["facts"]}["gpus"] == "log:4"
+
+
+def test_report_writes_one_page_without_a_network(store: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out" / "page.html"
+    assert run("report", "--store", store, "--out", page, "--title", "A & B").exit_code == 0
+    html = page.read_text(encoding="utf-8")
+    assert "A &amp; B" in html
+    assert list(page.parent.iterdir()) == [page]
+
+
+def test_query_reads_every_view(store: Path) -> None:
+    for view in ("runs", "facts", "steps", "events", "unread", "sources", "metrics"):
+        result = run("query", f"from {view}", "--format", "json", "--store", store)
+        assert result.exit_code == 0, result.output
+        assert isinstance(json.loads(result.stdout), list)
+
+
+def test_query_writes_nothing(store: Path) -> None:
+    result = run("query", "delete from runs", "--store", store)
+    assert result.exit_code == 1
+    assert "read-only" in result.stderr
+
+
+def test_set_corrects_a_fact_of_a_stored_run(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    run("ingest", SYNTHETIC / "torchtitan", "--store", store)
+    name = "llama3-8b-8xh100-torchtitan"
+    assert run("set", name, "accelerator=NVIDIA B200", "--store", store).exit_code == 0
+    row = json.loads(run("runs", "--format", "json", "--store", store).stdout)[0]
+    assert row["accelerator"] == "NVIDIA B200"
+    assert any("accelerator" in warning for warning in row["warnings"])
+    assert run("rebuild", "--store", store).exit_code == 0
+    assert json.loads(run("runs", "--format", "json", "--store", store).stdout) == [row]
+
+
+def test_a_misspelt_fact_is_an_error_with_a_hint(tmp_path: Path) -> None:
+    log = next(SYNTHETIC.glob("torchtitan/*.log"))
+    result = run("ingest", log, "--set", "gpu=8", "--store", tmp_path / "store")
+    assert result.exit_code == 1
+    assert "Did you mean gpus" in result.stderr
+
+
+def test_exit_codes_tell_some_from_none(tmp_path: Path) -> None:
+    junk = tmp_path / "junk.log"
+    junk.write_text("step by step, nothing of ours\n", encoding="utf-8")
+    good = next(SYNTHETIC.glob("xtuner/*.log"))
+    assert run("ingest", junk, "--store", tmp_path / "a").exit_code == 1
+    both = run("ingest", junk, good, "--store", tmp_path / "b")
+    assert both.exit_code == 4
+    assert "no known format matches" in both.stderr
+    assert "1 read, 1 not read" in both.stderr
+    assert run("ingest", "--store", tmp_path / "c").exit_code == 2
+
+
+def test_strict_makes_an_unread_line_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    text = next(SYNTHETIC.glob("torchtitan/*.log")).read_text(encoding="utf-8")
+    log.write_text(text + "[rank0]:[titan] step:  7  loss:  oh no\n", encoding="utf-8")
+    loose = run("ingest", log, "--store", tmp_path / "loose")
+    assert loose.exit_code == 0
+    assert "1 unread" in loose.stderr
+    strict = run("ingest", log, "--strict", "--store", tmp_path / "strict")
+    assert strict.exit_code == 1
+    assert "looks like a step of torchtitan" in strict.stderr
+
+
+def test_no_store_says_how_to_make_one(tmp_path: Path) -> None:
+    result = run("runs", "--store", tmp_path / "nothing")
+    assert result.exit_code == 1
+    assert "fairmfu ingest" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["formats", "models", "accelerators"])
+def test_support_tables_come_from_the_code(name: str) -> None:
+    assert len(json.loads(run(name, "--format", "json").stdout)) >= 5
+
+
+def test_standard_input_is_a_log_too(tmp_path: Path) -> None:
+    log = next(SYNTHETIC.glob("torchtitan/*.log"))
+    arguments = shlex.split(f"ingest - --store {tmp_path / 'store'}")
+    result = CliRunner().invoke(main, arguments, input=log.read_bytes())
+    assert result.exit_code == 0, result.output
+    rows = json.loads(run("runs", "--format", "json", "--store", tmp_path / "store").stdout)
+    assert rows[0]["name"] == "stdin"
+
+
+def test_a_terminal_never_obeys_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    text = next(SYNTHETIC.glob("torchtitan/*.log")).read_text(encoding="utf-8")
+    log.write_text(text.replace("NVIDIA H100", "\x1b]0;owned\x07H100"), encoding="utf-8")
+    run("ingest", log, "--store", tmp_path / "store")
+    for command in (("runs",), ("compare",), ("explain", log.parent.name)):
+        assert "\x1b]" not in run(*command, "--store", tmp_path / "store").output

@@ -1,0 +1,292 @@
+"""Facts: which of several holds, what is refused, what follows from the numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from ingest.errors import FactError
+from ingest.facts import (
+    ORIGINS,
+    from_companions,
+    from_flags,
+    from_sidecars,
+    from_toml,
+    inferred,
+)
+from ingest.intake import read_source
+from ingest.log_format import LogFormat
+from ingest.parse import Parsed
+from ingest.schema import FACT_NAMES, frame_schema
+from metrics.inputs import PRECEDENCE, disagreements, holding, typed
+
+FROM_EACH_ORIGIN = [
+    ("flag", "flag"),
+    ("sidecar", "sidecar:facts.toml"),
+    ("log", "log:7"),
+    ("companion", "companion:ds_config.json"),
+    ("registry", "registry"),
+    ("inferred", "inferred: samples/s x tokens per sample / tgs"),
+]
+
+
+def facts(*rows: tuple[str, str, str]) -> pl.DataFrame:
+    """The facts of one run: name, value, origin, in this order."""
+    named = [
+        {"run_id": "a", "name": n, "value": v, "origin": o, "line": None, "sequence": i}
+        for i, (n, v, o) in enumerate(rows)
+    ]
+    return pl.DataFrame(named, schema=frame_schema("facts"))
+
+
+def given(found: list[dict]) -> dict[str, str]:
+    return {fact["name"]: fact["value"] for fact in found}
+
+
+# -- which holds ---------------------------------------------------------------------------
+
+
+def test_ingest_and_metrics_mean_the_same_order() -> None:
+    assert ORIGINS == PRECEDENCE == tuple(kind for kind, _ in FROM_EACH_ORIGIN)
+
+
+@pytest.mark.parametrize("best", range(len(ORIGINS)))
+@pytest.mark.parametrize("turn", [1, -1], ids=["in-order", "reversed"])
+def test_the_better_origin_holds_whatever_comes_first(best: int, turn: int) -> None:
+    rows = [("gpus", kind, origin) for kind, origin in FROM_EACH_ORIGIN[best:]]
+    assert holding(facts(*rows[::turn]))["value"].to_list() == [ORIGINS[best]]
+
+
+def test_of_two_facts_of_one_kind_the_later_holds() -> None:
+    held = holding(facts(("gpus", "8", "log:3"), ("gpus", "16", "log:1")))
+    assert held["value"].to_list() == ["16"]
+
+
+def test_all_origins_of_a_real_ingest_are_put_in_order(
+    logs: Path, titan: Callable[..., str]
+) -> None:
+    """Each of the sources states one fact more than the one that holds over it."""
+    log = logs / "run.log"
+    header = (
+        "Building device mesh with parallelism: dp_shard=4\n"
+        "Trainer is initialized with local batch size 2, sequence length 256, total steps 60\n"
+        "Applied FSDP to the model\n"
+    )
+    log.write_text(header + titan())
+    (logs / "ds_config.json").write_text(
+        json.dumps({"train_micro_batch_size_per_gpu": 9, "train_batch_size": 36})
+    )
+    (logs / "facts.toml").write_text("seq_len = 512\ntotal_steps = 61\ngpus = 5\n")
+    (logs / "run.log.facts.toml").write_text("seq_len = 513\ngpus = 6\n")
+    tables = read_source(log, extra=from_flags(["gpus=7"]))
+    held = holding(tables["facts"])
+    kinds = pl.col("origin").str.extract(r"^(\w+)")
+    assert {
+        name: (value, kind) for name, value, kind in held.select("name", "value", kinds).rows()
+    } == {
+        "gpus": ("7", "flag"),
+        "seq_len": ("513", "sidecar"),
+        "total_steps": ("61", "sidecar"),
+        "micro_batch_size": ("2", "log"),
+        "data_parallel": ("4", "log"),
+        "tensor_parallel": ("1", "log"),
+        "pipeline_parallel": ("1", "log"),
+        "context_parallel": ("1", "log"),
+        "expert_parallel": ("1", "log"),
+        "global_batch_size": ("36", "companion"),
+        "precision": ("bf16", "inferred"),
+        "trainable": ("full", "inferred"),
+    }
+
+
+def test_two_that_disagree_are_both_shown() -> None:
+    said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
+    assert disagreements(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]
+
+
+# -- what is given by hand -----------------------------------------------------------------
+
+
+def test_flags_are_facts() -> None:
+    found = from_flags(["gpus=8", " model = org/llama=3 ", "packed=true", "peak_flops=989.4e12"])
+    assert given(found) == {
+        "gpus": "8",
+        "model": "org/llama=3",
+        "packed": "true",
+        "peak_flops": "989.4e12",
+    }
+    assert {fact["origin"] for fact in found} == {"flag"}
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("gpu=8", "--set: no fact is called 'gpu'. Did you mean gpus"),
+        ("seqlen=8", "Did you mean seq_len"),
+        ("xyzzy=8", "--set: no fact is called 'xyzzy'.$"),
+        ("gpus", "--set gpus: write NAME=VALUE"),
+        ("gpus=many", "gpus='many' is not a number .accelerators."),
+        ("gpus=", "gpus='' is not a number"),
+        ("gpus=2.5", "gpus=2.5 is not a whole number"),
+        ("gpus=-8", "gpus=-8 is impossible"),
+        ("gpus=0", "gpus=0 is impossible"),
+        ("seq_len=nan", "seq_len=nan is impossible"),
+        ("peak_flops=inf", "peak_flops=inf is impossible"),
+        ("packed=yes", "packed='yes': write true or false"),
+        ("precision=bf17", "precision='bf17': one of bf16, fp16"),
+        ("trainable=half", "trainable='half': one of full, lora, frozen"),
+        ("model_config=nowhere.json", "nowhere.json is no readable JSON"),
+    ],
+)
+def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
+    with pytest.raises(FactError, match=says):
+        from_flags([assignment])
+
+
+@pytest.mark.parametrize("text", ["8", "8.0", "8e0", "+8", "0_8", "\u0668"])
+def test_a_number_that_is_accepted_is_read_by_metrics(text: str) -> None:
+    (fact,) = from_flags([f"gpus={text}"])
+    assert typed(facts(("gpus", fact["value"], "flag")))["gpus"].to_list() == [8]
+
+
+def test_stage_zero_is_a_stage() -> None:
+    assert given(from_flags(["zero_stage=0"])) == {"zero_stage": "0"}
+
+
+def test_a_model_config_is_read_from_beside_the_sidecar(logs: Path) -> None:
+    (logs / "config.json").write_text('{"model_type": "llama"}')
+    (logs / "facts.toml").write_text('model_config = "config.json"')
+    (fact,) = from_toml(logs / "facts.toml")
+    assert json.loads(fact["value"]) == {"model_type": "llama"}
+
+
+def test_toml_values_become_text_of_their_kind(logs: Path) -> None:
+    (logs / "facts.toml").write_text(
+        'gpus = 8\nseq_len = 8_192\npacked = true\nlora_targets = ["q_proj", "v_proj"]\n'
+        "peak_flops = 9.894e14\n[model_config]\nhidden_size = 64\n"
+    )
+    assert given(from_toml(logs / "facts.toml")) == {
+        "gpus": "8",
+        "seq_len": "8192",
+        "packed": "true",
+        "lora_targets": "q_proj,v_proj",
+        "peak_flops": "989400000000000.0",
+        "model_config": '{"hidden_size": 64}',
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["gpus: 8", "gpus = 'many'", "gpu = 8", "gpus = ", "[gpus]\nx = 1", "\ud800"]
+)
+def test_a_wrong_sidecar_is_refused_by_name(text: str, logs: Path) -> None:
+    path = logs / "run.log.facts.toml"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(FactError, match=r"run\.log\.facts\.toml: "):
+        from_sidecars(logs / "run.log")
+
+
+def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> None:
+    (logs / "facts.toml").write_text("gpus = 4")
+    (logs / "run.log.facts.toml").write_text("gpus = 8")
+    found = from_sidecars(logs / "run.log")
+    assert [(f["value"], f["origin"]) for f in found] == [
+        ("4", "sidecar:facts.toml"),
+        ("8", "sidecar:run.log.facts.toml"),
+    ]
+
+
+# -- what stands beside the log ------------------------------------------------------------
+
+
+def test_companions_state_what_is_a_number(logs: Path) -> None:
+    config = {"train_batch_size": 64, "gradient_accumulation_steps": "auto"}
+    (logs / "ds_config.json").write_text(json.dumps({**config, "bf16": {"enabled": True}}))
+    (logs / "config.yaml").write_text("seq_len: {value: 512}\nlr: {value: 0.1}\n")
+    assert given(from_companions(logs / "run.log")) == {
+        "global_batch_size": "64",
+        "precision": "bf16",
+        "seq_len": "512",
+    }
+
+
+@pytest.mark.parametrize("name", ["config.json", "ds_config.json", "config.yaml"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[1, 2]",
+        b"{",
+        b"null",
+        b'{"model": 1}',
+        b"seq_len: {value: null}",
+        b"seq_len: {value: auto}",
+        b'{"train_batch_size": -1, "bf16": 1}',
+        b"[" * 100_000,
+    ],
+    ids=range(10),
+)
+def test_a_companion_that_says_nothing_useful_harms_nothing(
+    name: str, text: bytes, logs: Path
+) -> None:
+    (logs / name).write_bytes(text)
+    assert from_companions(logs / "run.log") == []
+
+
+# -- what follows --------------------------------------------------------------------------
+
+
+MEGATRON = (
+    " iteration {step}/ 9 | elapsed time per iteration (s): 2.0 | actual seqlen: 2048 | "
+    "samples per second: {samples} | tokens per gpu per second (tgs): {tgs} | "
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "gpus"),
+    [
+        ([(24, 3072), (12, 1536)], "16"),
+        ([(24.01, 3072)], "16"),
+        ([(24, 3072), (48, 3072)], None),
+        ([(24, 0)], None),
+    ],
+)
+def test_gpus_follow_from_rates_that_agree(
+    lines: list[tuple[float, float]],
+    gpus: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    text = [MEGATRON.format(step=n, samples=s, tgs=t) for n, (s, t) in enumerate(lines, 1)]
+    (launch,) = parse("megatron-deepspeed", text).launches
+    assert given(inferred(by_name["megatron-deepspeed"], launch)).get("gpus") == gpus
+
+
+@pytest.mark.parametrize(
+    ("ranks", "gpus"), [((0, 1, 2, 3), "4"), ((0,), None), ((0, 2), None), ((1,), None)]
+)
+def test_gpus_follow_from_the_ranks_of_xtuner_v1(
+    ranks: tuple[int, ...],
+    gpus: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    example = by_name["xtuner-v1"].steps[0].example
+    lines = [example.replace("[RANK 0]", f"[RANK {rank}]") for rank in ranks]
+    (launch,) = parse("xtuner-v1", lines).launches
+    assert given(inferred(by_name["xtuner-v1"], launch)).get("gpus") == gpus
+
+
+def test_every_inferred_fact_says_from_what(
+    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+) -> None:
+    for name, log_format in by_name.items():
+        (launch,) = parse(name, [log_format.steps[0].example]).launches
+        for fact in inferred(log_format, launch):
+            assert fact["name"] in FACT_NAMES
+            assert len(fact["origin"]) > len("inferred: ")
+            assert fact["origin"].startswith("inferred: ")
