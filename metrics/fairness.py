@@ -7,6 +7,8 @@ else (GPUs, recompute, batch, framework) is what one compares, and is named.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import exp, hypot, log
 from typing import Any, Final
 
 import polars as pl
@@ -83,6 +85,22 @@ def compare(metrics: pl.DataFrame) -> pl.DataFrame:
     out = [row for group in ranked for row in group]
     out += [row | {"group": None, "differs": []} for row in apart]
     return pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
+
+
+def ratio_interval(best: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[float, float] | None:
+    """95 % interval of best's TGS over other's, from the two runs' own intervals.
+
+    The two are independent, so distances to the bounds add in quadrature on the log scale (MOVER;
+    Zou and Donner 2008). None where either run has no interval.
+    """
+    bounds = [run[f"tgs_{end}"] for run in (best, other) for end in ("low", "high")]
+    if not all(bounds):
+        return None
+    best_low, best_high, other_low, other_high = (log(bound) for bound in bounds)
+    above, below = log(best["tgs"]), log(other["tgs"])
+    down = hypot(above - best_low, other_high - below)
+    up = hypot(best_high - above, below - other_low)
+    return exp(above - below - down), exp(above - below + up)
 
 
 def _obstacles(row: dict[str, Any]) -> list[str]:

@@ -194,7 +194,9 @@ def _row(
     scored = score(facts, rates)
     warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
     if source["unread_lines"]:
-        warnings.append(f"{source['unread_lines']} lines look like steps and could not be read")
+        warnings.append(
+            f"lines that look like steps and could not be read: {source['unread_lines']}"
+        )
     plain = ("framework_version", "accelerator", "precision", "recompute", "trainable")
     values: dict[str, Any] = {name: _value(facts, name) for name in plain}
     values |= {name: _integer(facts, name) for name in ("gpus", "seq_len")}

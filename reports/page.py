@@ -15,14 +15,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import exp, hypot, log
 from typing import Any, Final
 
 import polars as pl
 import vl_convert
 
 from ingest.schema import FACT_NAMES
-from metrics.fairness import LABELS, MAY_DIFFER, SAME_WORK
+from metrics.fairness import LABELS, MAY_DIFFER, SAME_WORK, ratio_interval
 from metrics.flops import FORMULA
 from metrics.utilization import METRICS
 from reports import charts
@@ -250,7 +249,7 @@ def _several(group: Sequence[Row]) -> str:
 
 def _gain(best: Row, other: Row) -> str:
     """How many times as fast `best` is as `other`, with the interval of the ratio."""
-    interval = ratio_of(best, other)
+    interval = ratio_interval(best, other)
     sure = "no interval: too few windows"
     if interval is not None:
         sure = f"95 % interval {interval[0]:.2f}{DASH}{interval[1]:.2f}"
@@ -259,26 +258,11 @@ def _gain(best: Row, other: Row) -> str:
     return f"{times} as fast as {_name(other)}"
 
 
-def ratio_of(best: Row, other: Row) -> tuple[float, float] | None:
-    """95 % interval of best's TGS over other's, from the two runs' own intervals.
-
-    The two are independent, so distances to the bounds add in quadrature on the log scale (MOVER;
-    Zou and Donner 2008). None where either run has no interval.
-    """
-    bounds = [run[f"tgs_{end}"] for run in (best, other) for end in ("low", "high")]
-    if not all(bounds):
-        return None
-    best_low, best_high, other_low, other_high = (log(bound) for bound in bounds)
-    above, below = log(best["tgs"]), log(other["tgs"])
-    down = hypot(above - best_low, other_high - below)
-    up = hypot(best_high - above, below - other_low)
-    return exp(above - below - down), exp(above - below + up)
-
-
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the logs of a group print of speed, in the order of its runs, and ours of the same."""
+    """What logs of a group print of speed, in the order of their runs, and ours of the same."""
 
+    rows: Sequence[Row]
     values: list[float]
     ours: list[float | None]
     unit: str
@@ -297,14 +281,15 @@ class Claims:
 
 
 def _claims(group: Sequence[Row]) -> Claims | None:
-    """The figure that every log of the group prints: TFLOP/s, or else MFU."""
+    """The figure that most logs of the group print: TFLOP/s, or else MFU; two at least."""
     for name, unit, text in (
         ("tflops", " TFLOP/s per GPU", _significant),
         ("mfu", " MFU", _percent),
     ):
-        values = [row[f"logged_{name}"] for row in group]
-        if all(values):
-            return Claims(values, [row[name] for row in group], unit, text)
+        rows = [row for row in group if row[f"logged_{name}"]]
+        if len(rows) > 1:
+            values = [row[f"logged_{name}"] for row in rows]
+            return Claims(rows, values, [row[name] for row in rows], unit, text)
     return None
 
 
@@ -312,18 +297,21 @@ def _logs_say(group: Sequence[Row]) -> str:
     """The logs' own figures beside ours, and whom one would believe the faster by them."""
     claims = _claims(group)
     if claims is None:
-        return "Not every log prints a speed of its own; the table shows those that do."
+        return "Hardly a log here prints a speed of its own; the table shows those that do."
     said = _equal(group) and claims.apart > LOGS_AGREE
     says = "" if said else f"The logs print {claims.few(claims.values)}{claims.unit}. "
     ours = [value for value in claims.ours if value is not None]
     if len(ours) == len(claims.ours):
         says += f"By one formula (exact attention) it is {claims.few(ours)}{claims.unit}. "
-    return says + _misled(group, claims)
+    silent = len(group) - len(claims.rows)
+    if silent:
+        says += f"{_count(silent, 'log')} of {len(group)} print none. "
+    return says + _misled(claims)
 
 
-def _misled(group: Sequence[Row], claims: Claims) -> str:
+def _misled(claims: Claims) -> str:
     """The wrong verdict that the logs alone suggest, where they do."""
-    first, last = (group[claims.values.index(end(claims.values))] for end in (max, min))
+    first, last = (claims.rows[claims.values.index(end(claims.values))] for end in (max, min))
     right = first["tied_with_best"] and not last["tied_with_best"]
     if right or claims.apart <= LOGS_AGREE:
         return ""

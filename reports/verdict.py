@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import polars as pl
 
+from metrics.fairness import ratio_interval
+
 SAME: Final = 0.005
 """Rates that differ by less, with overlapping intervals, are called equal."""
 
@@ -65,11 +67,10 @@ def _not_told_apart(rows: list[dict[str, Any]], tied: list[dict[str, Any]]) -> s
 
 
 def _sureness(best: dict[str, Any], second: dict[str, Any]) -> str:
-    bounds = [best["tgs_low"], best["tgs_high"], second["tgs_low"], second["tgs_high"]]
-    if any(bound is None for bound in bounds):
+    interval = ratio_interval(best, second)
+    if interval is None:
         return " (too few windows for an interval)"
-    low, high = bounds[0] / bounds[3], bounds[1] / bounds[2]
-    return f" (95 % intervals allow {low:.2f}x to {high:.2f}x)"
+    return f" (95 % interval {interval[0]:.2f}x to {interval[1]:.2f}x)"
 
 
 def _mfu(row: dict[str, Any]) -> str:

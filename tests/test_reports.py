@@ -13,7 +13,7 @@ import pytest
 
 from ingest.schema import frame_schema
 from metrics import inputs, throughput
-from metrics.fairness import compare
+from metrics.fairness import compare, ratio_interval
 from metrics.utilization import operator_table, run_metrics
 from reports import charts, page, theme
 
@@ -315,9 +315,9 @@ def test_overlapping_intervals_are_not_told_apart():
 def test_interval_of_a_ratio():
     best = {"tgs": 200.0, "tgs_low": 198.0, "tgs_high": 202.0}
     other = {"tgs": 100.0, "tgs_low": 99.0, "tgs_high": 101.0}
-    low, high = page.ratio_of(best, other)
+    low, high = ratio_interval(best, other)
     assert (low, high) == pytest.approx((2 * (1 - 0.0141), 2 * (1 + 0.0142)), rel=1e-3)
-    assert page.ratio_of(best, other | {"tgs_low": None}) is None
+    assert ratio_interval(best, other | {"tgs_low": None}) is None
 
 
 # --- the page -----------------------------------------------------------------------------
