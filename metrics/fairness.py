@@ -7,6 +7,7 @@ else (GPUs, recompute, batch, framework) is what one compares, and is named.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from math import exp, hypot, log
 from typing import Any, Final
@@ -21,7 +22,7 @@ SAME_WORK: Final = (
     "seq_len",
     "trainable",
     "precision",
-    "accelerator",
+    "device",
     "token_group",
 )
 """Runs with one of these missing, or different, are never ranked against each other. The first two
@@ -34,6 +35,7 @@ LABELS: Final = {
     "token_group": "token basis",
     "flops_per_token": "FLOPs per token",
     "params_total": "model",
+    "device": "accelerator",
     "framework_version": "version",
     "time_basis": "time evidence",
 }
@@ -81,7 +83,9 @@ def compare(metrics: pl.DataFrame) -> pl.DataFrame:
         key = () if row["not_ranked"] else tuple(row[name] for name in SAME_WORK)
         groups.setdefault(key, []).append(row)
     apart = sorted(groups.pop((), []), key=lambda row: str(row["name"]))
-    ranked = sorted((_ranked(group) for group in groups.values()), key=lambda g: str(g[0]["group"]))
+    labels = Counter(_label(group[0]) for group in groups.values())
+    ranked = [_ranked(group, twice=labels[_label(group[0])] > 1) for group in groups.values()]
+    ranked.sort(key=lambda group: str(group[0]["group"]))
     out = [row for group in ranked for row in group]
     out += [row | {"group": None, "differs": []} for row in apart]
     return pl.DataFrame([{n: row.get(n) for n in COMPARISON} for row in out], schema=COMPARISON)
@@ -122,13 +126,16 @@ def _label(row: dict[str, Any]) -> str:
     trained = "" if row["trainable"] == "full" else f", {row['trainable']}"
     return (
         f"{row['model']}, {row['seq_len']:,} tokens, {row['precision']}{trained}, "
-        f"{row['accelerator']}, {row['token_group']} tokens"
+        f"{row['device']}, {row['token_group']} tokens"
     )
 
 
-def _ranked(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _ranked(group: list[dict[str, Any]], *, twice: bool) -> list[dict[str, Any]]:
+    """`twice`: another group has the same label, so what tells them apart is added."""
     order = sorted(group, key=lambda row: -row["tgs"])
     best, label = order[0], _label(order[0])
+    if twice:
+        label += f", {best['params_total']:,} parameters, {best['flops_per_token']:.5g} FLOPs/token"
     differs = [_difference(name, group) for name in MAY_DIFFER if _varies(name, group)]
     return [
         row

@@ -139,6 +139,7 @@ METRICS: Final = pl.Schema(
         "synthetic": BOOL,
         "model": TEXT,
         "accelerator": TEXT,
+        "device": TEXT,
         "gpus": INT,
         "seq_len": INT,
         "precision": TEXT,
@@ -498,15 +499,23 @@ def _dtypes(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf
 def _peaks(
     facts: Mapping[str, Mapping[str, Any]], dtypes: tuple[DtypeOf, Dtype] | None, out: Score
 ) -> Mapping[Dtype, float] | None:
-    """Dense peaks of the device by number format: given by hand, or from the table."""
-    if (given := facts.get("peak_flops")) is not None and dtypes is not None:
-        return {dtypes[1]: float(given["value"])}
+    """Dense peaks of the device by number format: given by hand, or from the table.
+
+    `device` becomes the one name of all the spellings that frameworks print.
+    """
     name = _value(facts, "accelerator")
+    out.values["device"] = name
+    if (given := facts.get("peak_flops")) is not None and dtypes is not None:
+        peak = float(given["value"])
+        out.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
+        return {dtypes[1]: peak}
     if name is None:
         out.missing.append("accelerator")
         return None
     try:
-        return accelerators.find(name).peaks
+        device = accelerators.find(name)
+        out.values["device"] = device.name
+        return device.peaks
     except accelerators.UnknownAcceleratorError as error:
         out.missing.append("peak_flops")
         out.warnings.append(str(error))

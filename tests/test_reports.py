@@ -291,7 +291,7 @@ def test_equal_runs_with_different_logs():
     assert "are equal within 0.4 %, although their logs print 298, 331 and 412 TFLOP/s" in says
     assert "it is 300, 300 and 299 TFLOP/s per GPU" in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
-    assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 80GB HBM3" in says
+    assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM" in says
 
 
 def test_a_faster_run_is_named_with_its_interval():
