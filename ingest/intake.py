@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +22,7 @@ from ingest.registry import FORMATS, detect
 from ingest.schema import frame_schema
 from ingest.store import Store, Tables
 
+HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC_NAMES: Final = frozenset({"run", "log", "train", "stdout", "stderr", "out", "console"})
 NOT_LOGS: Final = frozenset(
     {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
@@ -175,13 +179,24 @@ def _name(path: Path) -> str:
 def _date(launch: Launch) -> None:
     """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
     years = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
-    started = launch.started_at
-    if not years or started is None or started.year != YEAR_UNKNOWN:
+    before = launch.started_at
+    if before is None or before.year != YEAR_UNKNOWN:
         return
-    for row in (*launch.rows, *launch.events):
-        if row["logged_at"] is not None:
-            row["logged_at"] = row["logged_at"].replace(year=years[-1])
-    launch.started_at = started.replace(year=years[-1])
+    year = years[-1] if years else YEAR_UNKNOWN
+    launch.started_at = _in_year(before, year)
+    for row in sorted((*launch.rows, *launch.events), key=itemgetter("line")):
+        stamp = row["logged_at"]
+        if stamp is not None and stamp.year == YEAR_UNKNOWN:
+            year += before - stamp > HALF_A_YEAR  # a New Year lies between them
+            before = stamp
+            row["logged_at"] = _in_year(stamp, year)
+
+
+def _in_year(stamp: datetime, year: int) -> datetime | None:
+    """Null for a 29 February in a year that has none."""
+    with suppress(ValueError):
+        return stamp.replace(year=year)
+    return None
 
 
 def ingest(

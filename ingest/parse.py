@@ -121,7 +121,7 @@ class Parser:
         self._marker: tuple[int, str] | None = None
         self._held: _Held | None = None
         self._ended = True
-        self._printed: dict[int, tuple[set[str], bool]] = {}
+        self._printed: dict[int, tuple[set[str], str]] = {}
         self._kinds: dict[str, dict[str, Any]] = {}
         self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
 
@@ -251,7 +251,7 @@ class Parser:
         printed = {k: v for k, v in match.groupdict().items() if v is not None}
         if (pair := self._pairs.get(id(line))) is not None:
             printed.update(_cut_pairs(pair, printed.pop("pairs", "")))
-        self._refuse_cut_off(line, set(printed), at_end=match.end() == len(text))
+        self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
         row: dict[str, Any] = {"line": number, "rank": _rank(text)}
         row["logged_at"] = self._stamp(text, match.start())
         extra = {}
@@ -268,15 +268,15 @@ class Parser:
         row["extra"] = json.dumps(extra) if extra else None
         return row
 
-    def _refuse_cut_off(self, line: StepLine, printed: set[str], *, at_end: bool) -> None:
-        """A last line without newline may be half a line: its fields are those of the line before.
+    def _refuse_cut_off(self, line: StepLine, printed: set[str], last: str) -> None:
+        """A last line without newline may be half a line: it needs the fields of the one before.
 
-        Its last number could be cut too, so where other text followed it, it has to follow.
+        Its last number may be cut too, so a character that closed the line before has to close it.
         """
-        fields, was_at_end = self._printed.get(id(line), (set[str](), True))
-        if not self._ended and (not fields <= printed or (at_end and not was_at_end)):
+        fields, closed = self._printed.get(id(line), (set[str](), "0"))
+        if not self._ended and not (fields <= printed and (closed.isdigit() or last == closed)):
             raise _Rejected("cut off at the end of the file")
-        self._printed[id(line)] = printed, at_end
+        self._printed[id(line)] = printed, last
 
     def _complete(self, row: dict[str, Any], printed: Mapping[str, str]) -> None:
         if self.primary.complete is None:

@@ -5,7 +5,10 @@ Matmuls only; one multiply-add is 2 FLOPs; nothing that is recomputed counts. Fo
     query/key/value/output projections   2d(Hq + Gq + Gv) + 2Hvd
       the same under MLA                 query 2dHq, or 2dr + 2rHq with a query rank r
                                          key/value 2d(c + rope) + 2cH(nope + v); output 2Hvd
+      an output gate (Qwen3-Next)        2dHv more
     core attention                       2H(q + v) A
+    linear attention projections         2 per weight, convolution likewise
+    linear attention state               6 d_k d_v per value head: an estimate
     ffn                                  gated 6df, plain 4df
     router                               2dE
     routed experts                       k times the FFN of the experts' width
@@ -19,9 +22,13 @@ Matmuls only; one multiply-add is 2 FLOPs; nothing that is recomputed counts. Fo
     c  key/value rank of MLA  rope, nope  the two parts of q under MLA
     E  experts                k  experts per token        V  vocabulary, unpadded
     T  sequence length        A  attended pairs per token, see `attended_pairs`
+    d_k, d_v  head widths of linear attention, see `linear_attention_state`
 
 Backward: a trained weight 2x its forward (input and weight gradient), a frozen weight that a
-gradient passes 1x, core attention 2x where a gradient passes. So full training is 3x forward.
+gradient passes 1x, one upstream of everything trained 0x; core attention and states 2x where a
+gradient passes, else 0x. So full training is 3x forward.
+
+Vision towers are in metrics/vision.py, by the same operators.
 
 Not counted: norms, softmax, activations, rotary, embeddings, optimizer, communication.
 Sources: PaLM, arXiv:2204.02311, appendix B, and Korthikanti et al., arXiv:2205.05198, made exact
@@ -31,18 +38,20 @@ per operator; held by PyTorch's FlopCounterMode in tests/test_flop_counter.py.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from metrics.model_shapes import (
+    Attention,
+    FeedForward,
+    LayerGroup,
+    LinearAttention,
+    MixtureOfExperts,
+    ModelShape,
+    Weight,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from metrics.model_shapes import (
-        Attention,
-        FeedForward,
-        LayerGroup,
-        MixtureOfExperts,
-        ModelShape,
-    )
 
 FORMULA = "fairmfu-1"
 """Version of this formula; stored with each computed row. Another formula is another version."""
@@ -59,13 +68,17 @@ Convention = Literal["exact", "full"]
 Recompute = Literal["none", "full", "selective"]
 """`full`: every layer is checkpointed. `selective`: core attention only (Megatron)."""
 
+Phase = Literal["prefill", "decode"]
+"""Of inference. `prefill`: a whole prompt at once. `decode`: one token after a cached context."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trainable:
-    """What is trained.
+    """What is trained, of a model or of one part of it (`metrics.vision.TrainedParts`).
 
-    kind: `full`: every weight. `lora`: adapters only. `frozen`: no weight of this model, but a
-        gradient passes through it (LLaVA's first stage: only the projector before it is trained)
+    kind: `full`: every weight. `lora`: adapters only. `frozen`: no weight, but a gradient passes
+        through it (LLaVA's first stage: only the projector before it is trained). `upstream`: no
+        weight, and nothing before it is trained either, so that it runs forward only
     lora_rank: rank of the adapters; required with `lora`
     lora_targets: ("all-linear",), every projection of attention and FFN, but not router, gates
         and lm_head; or names of projections as the model's code has them: q_proj, w1, wqkv, …
@@ -74,7 +87,7 @@ class Trainable:
     Raises ValueError where the three contradict each other.
     """
 
-    kind: Literal["full", "lora", "frozen"] = "full"
+    kind: Literal["full", "lora", "frozen", "upstream"] = "full"
     lora_rank: int | None = None
     lora_targets: tuple[str, ...] = ()
 
@@ -98,6 +111,8 @@ class Trainable:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
     """One kind of matmul of a model, all its layers together [FLOP per token].
+
+    Of a vision tower, before `metrics.vision.per_token`, it is FLOP per set of images.
 
     layers: in how many layers it stands
     forward, backward: of one token, one forward and its backward
@@ -182,6 +197,10 @@ def _causal_pairs(n: int, window: int | None) -> int:
     return W * (W + 1) // 2 + (n - W) * W
 
 
+_Pairs: TypeAlias = "Callable[[Attention], float]"
+"""A of a kind of attention."""
+
+
 # --- forward, one layer ---------------------------------------------------------------------
 
 
@@ -195,7 +214,8 @@ def projections(d: int, attention: Attention) -> int:
     )
     if attention.kv_lora_rank is not None:
         return _latent_projections(d, attention) + 2 * H * v * d
-    return 2 * d * (H * q + G * q + G * v) + 2 * H * v * d
+    gate = 2 * d * H * v if attention.gated else 0
+    return 2 * d * (H * q + G * q + G * v) + gate + 2 * H * v * d
 
 
 def _latent_projections(d: int, attention: Attention) -> int:
@@ -210,6 +230,23 @@ def core_attention(attention: Attention, A: float) -> float:
     """Scores and weighted sum of one layer at A attended pairs per token [FLOP per token]."""
     H, q, v = attention.heads, attention.qk_head_dim, attention.v_head_dim
     return 2 * H * (q + v) * A
+
+
+def linear_attention_state(attention: LinearAttention) -> int:
+    """Recurrent form of the state of one layer [FLOP per token], an estimate.
+
+    Per value head a product with the state for the delta rule's read, one for its write and one
+    for the query: 6 d_k d_v. (Megatron counts 8.) A chunked kernel does more, which is its own.
+    """
+    return 6 * attention.value_heads * attention.key_head_dim * attention.value_head_dim
+
+
+def _linear_attention(d: int, attention: LinearAttention) -> Iterator[tuple[str, float]]:
+    weights = {weight.name: 2 * weight.rows * weight.columns for weight in attention.weights(d)}
+    convolution = weights.pop("conv1d")
+    yield "linear attention projections", sum(weights.values())
+    yield "linear attention convolution", convolution
+    yield "linear attention state", linear_attention_state(attention)
 
 
 def ffn(d: int, feed_forward: FeedForward) -> int:
@@ -228,10 +265,13 @@ def _experts(d: int, moe: MixtureOfExperts) -> Iterator[tuple[str, float]]:
         yield "shared gate", 2 * d * moe.shared_gates
 
 
-def _layer(d: int, layer: LayerGroup, A: float) -> Iterator[tuple[str, float]]:
+def _layer(d: int, layer: LayerGroup, A_of: _Pairs) -> Iterator[tuple[str, float]]:
     """Operators of one layer: name, forward FLOPs per token."""
-    yield "query/key/value/output projections", projections(d, layer.attention)
-    yield "core attention", core_attention(layer.attention, A)
+    if isinstance(layer.attention, LinearAttention):
+        yield from _linear_attention(d, layer.attention)
+    else:
+        yield "query/key/value/output projections", projections(d, layer.attention)
+        yield "core attention", core_attention(layer.attention, A_of(layer.attention))
     if layer.ffn is not None:
         yield "ffn", ffn(d, layer.ffn)
     if layer.moe is not None:
@@ -254,28 +294,24 @@ def _attended(attention: Attention, T: int, convention: Convention, known: float
     return min(known, masked) if local or not attention.causal else known
 
 
-def _forward(
-    shape: ModelShape, T: int, convention: Convention, known: float | None
-) -> Iterator[tuple[str, int, float]]:
+def _forward(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
     """(name, layers, forward FLOPs per token of them together), group by group."""
     d, e, V = shape.hidden_size, shape.embedding_size, shape.vocab_size
     for group in shape.layers:
-        A = _attended(group.attention, T, convention, known)
-        for name, flops in _layer(d, group, A):
+        for name, flops in _layer(d, group, A_of):
             yield name, group.count, group.count * flops
     if e is not None:
         yield "embedding projections", 1, 2 * e * d + 2 * d * e
     yield "lm_head", 1, 2 * (d if e is None else e) * V
     if shape.mtp_modules:
-        A = _attended(shape.layers[-1].attention, T, convention, known)
-        yield from _mtp(shape, A)
+        yield from _mtp(shape, A_of)
 
 
-def _mtp(shape: ModelShape, A: float) -> Iterator[tuple[str, int, float]]:
+def _mtp(shape: ModelShape, A_of: _Pairs) -> Iterator[tuple[str, int, float]]:
     """Multi-token prediction: modules of the last kind of layer (DeepSeek-V3, arXiv:2412.19437)."""
     d, V, modules = shape.hidden_size, shape.vocab_size, shape.mtp_modules
     yield "mtp projection", modules, modules * 2 * (2 * d) * d
-    for name, flops in _layer(d, shape.layers[-1], A):
+    for name, flops in _layer(d, shape.layers[-1], A_of):
         yield f"mtp {name}", modules, modules * flops
     yield "mtp lm_head", modules, modules * 2 * d * V
 
@@ -318,32 +354,34 @@ def operators(
             f"Attended pairs per token lie in (0, {seq_len}], the sequence length: {attended}."
         )
     trained = trainable or Trainable()
-    terms = _summed(_forward(shape, seq_len, attention, attended))
-    base = (_operator(name, layers, flops, trained) for name, layers, flops in terms)
-    adapters = (_adapters(shape, trained),) if trained.kind == "lora" else ()
-    return (*base, *adapters)
+    terms = _summed(_forward(shape, lambda at: _attended(at, seq_len, attention, attended)))
+    base = (operator(name, layers, flops, trained) for name, layers, flops in terms)
+    if trained.kind != "lora":
+        return tuple(base)
+    forward = adapter_flops(shape.adapted_weights(trained.lora_targets), trained)
+    adapters = operator("lora adapters", shape.layer_count, forward, Trainable())
+    return (*base, adapters)
 
 
-def _operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
-    """The operator with its backward: 2x, or 1x for a frozen weight that a gradient passes."""
-    twice = trainable.kind == "full" or name.endswith("core attention")
+def operator(name: str, layers: int, forward: float, trainable: Trainable) -> Operator:
+    """The operator with its backward: 2x, 1x for a frozen weight that a gradient passes, or 0x."""
+    weightless = name.endswith(("core attention", "linear attention state"))
+    times = 2 if trainable.kind == "full" or weightless else 1
     return Operator(
-        name=name, layers=layers, forward=forward, backward=2 * forward if twice else forward
-    )
-
-
-def _adapters(shape: ModelShape, trainable: Trainable) -> Operator:
-    """LoRA: 2r(in + out) per targeted weight, trained weights of their own (arXiv:2106.09685)."""
-    r = trainable.lora_rank or 0
-    forward = sum(
-        layers * w.per_token * 2 * r * (w.rows + w.columns)
-        for layers, w in shape.adapted_weights(trainable.lora_targets)
-    )
-    return Operator(
-        name="lora adapters",
-        layers=shape.layer_count,
+        name=name,
+        layers=layers,
         forward=forward,
-        backward=2 * forward,
+        backward=0 if trainable.kind == "upstream" else times * forward,
+        estimate=name.endswith("linear attention state"),
+    )
+
+
+def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -> int:
+    """LoRA: 2r(in + out) per adapted (layers, weight) [FLOP per token] (arXiv:2106.09685)."""
+    r = trainable.lora_rank or 0
+    return sum(
+        layers * weight.per_token * 2 * r * (weight.rows + weight.columns)
+        for layers, weight in weights
     )
 
 
@@ -357,6 +395,43 @@ def flops_per_token(ops: Iterable[Operator]) -> float:
     return sum(op.training for op in ops)
 
 
+# --- inference ------------------------------------------------------------------------------
+
+
+def inference_operators(shape: ModelShape, context_len: int, phase: Phase) -> tuple[Operator, ...]:
+    """Every operator of inference with a key/value cache, forward only, per token.
+
+    prefill: the forward of a prompt of `context_len` tokens, logits of all of them (an engine that
+        makes only the last token's saves nearly all of lm_head). A is causal, as in training
+    decode: one token more, which sees `context_len` keys, itself included, or its window or chunk
+
+    MLA counts as over decompressed keys and values, 2H(q + v) a pair; kernels that attend over the
+    latent vector execute 2H(2c + rope). Multi-token prediction is not part of it.
+    Raises ValueError for a length below 1 or another phase.
+    """
+    if phase not in ("prefill", "decode"):
+        raise ValueError(f"Inference has the phases prefill and decode, not {phase!r}.")
+    served, forward_only = replace(shape, mtp_modules=0), Trainable(kind="upstream")
+    if phase == "prefill":
+        return operators(served, context_len, trainable=forward_only)
+    _check_lengths(context_len, [context_len], [])
+    terms = _summed(_forward(served, lambda attention: _cached(attention, context_len)))
+    return tuple(operator(*term, forward_only) for term in terms)
+
+
+def _cached(attention: Attention, context_len: int) -> int:
+    """Keys that the last of `context_len` tokens sees."""
+    seen = context_len
+    if attention.chunk is not None:
+        seen = (context_len - 1) % attention.chunk + 1
+    return seen if attention.window is None else min(seen, attention.window)
+
+
+def inference_flops_per_token(shape: ModelShape, context_len: int, phase: Phase) -> float:
+    """F of inference [FLOP per token], see `inference_operators`."""
+    return forward_flops_per_token(inference_operators(shape, context_len, phase))
+
+
 # --- what the hardware executes -------------------------------------------------------------
 
 
@@ -367,8 +442,10 @@ _POLICIES: Mapping[str | None, Recompute] = {
 }
 
 
-def hardware_unknown(recompute: str | None) -> str | None:
-    """Why no HFU can be given under this policy; None where it can."""
+def hardware_unknown(recompute: str | None, shape: ModelShape | None = None) -> str | None:
+    """Why no HFU can be given, for this policy or this shape; None where it can."""
+    if shape is not None and shape.has_linear_attention:
+        return f"{shape.name} has linear attention, whose kernel decides what is executed"
     if recompute in _POLICIES:
         return None
     if recompute is None:
@@ -390,7 +467,11 @@ def hardware_operators(
     forward once more, lm_head not; low is the same less each block's last product, before which
     PyTorch's non-reentrant checkpointing stops. Flash attention's own recomputation of the scores
     is not counted, as in PaLM.
+
+    Raises ValueError for a shape with linear attention, which has no HFU (`hardware_unknown`).
     """
+    if reason := hardware_unknown(recompute, shape):
+        raise ValueError(f"No HFU: {reason}.")
     ops = operators(shape, seq_len, trainable=trainable, attended=attended)
     high = tuple(replace(op, recomputed=_recomputed(op, recompute)) for op in ops)
     if recompute != "full":
@@ -431,10 +512,10 @@ def hardware_flops_bounds(
 ) -> tuple[float | None, float | None]:
     """Numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
-    (None, None) under a policy that has no closed form; `hardware_unknown` says why.
+    (None, None) where there is no closed form; `hardware_unknown` says why.
     """
     policy = _POLICIES.get(recompute)
-    if policy is None:
+    if policy is None or shape.has_linear_attention:
         return None, None
     low, high = hardware_operators(shape, seq_len, policy, trainable=trainable, attended=attended)
     return _executed(low), _executed(high)

@@ -26,6 +26,7 @@ __all__ = [
     "Attention",
     "FeedForward",
     "LayerGroup",
+    "LinearAttention",
     "MixtureOfExperts",
     "ModelShape",
     "ShapeError",
@@ -91,6 +92,7 @@ class Attention:
     chunk: tokens of the chunks that attention stays inside of; None: no chunks
     kv_lora_rank, q_lora_rank, rope_head_dim: MLA; no q_lora_rank: one full query projection
     fused: query, key and value are one weight (counts for adapters only)
+    gated: the query projection also makes a gate on the output (Qwen3-Next)
     qkv_bias, output_bias: biases of the projections
     qk_norm: RMSNorm of query and key, `head`: one weight per head width, `all`: over all heads
     sinks: one learned score per head
@@ -107,6 +109,7 @@ class Attention:
     q_lora_rank: int | None = None
     rope_head_dim: int = 0
     fused: bool = False
+    gated: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     qk_norm: Literal["none", "head", "all"] = "none"
@@ -114,7 +117,7 @@ class Attention:
 
     def weights(self, hidden: int) -> tuple[Weight, ...]:
         """Weight matrices of a layer whose input is `hidden` wide."""
-        query, key = self.heads * self.qk_head_dim, self.kv_heads * self.qk_head_dim
+        query, key = self._query_width(), self.kv_heads * self.qk_head_dim
         value = self.kv_heads * self.v_head_dim
         output = Weight("o_proj", self.heads * self.v_head_dim, hidden)
         if self.kv_lora_rank is not None:
@@ -127,6 +130,10 @@ class Attention:
             Weight("v_proj", hidden, value),
             output,
         )
+
+    def _query_width(self) -> int:
+        """Outputs of the query projection, the gate among them."""
+        return self.heads * (self.qk_head_dim + (self.v_head_dim if self.gated else 0))
 
     def _latent_weights(self, hidden: int, rank: int) -> Iterator[Weight]:
         query = self.heads * self.qk_head_dim
@@ -141,22 +148,96 @@ class Attention:
 
     def vector_params(self, hidden: int) -> int:
         """Parameters outside the matrices: biases, norms of query and key, sinks."""
-        return (
-            (self._qkv_bias_params() if self.qkv_bias else 0)
-            + (hidden if self.output_bias else 0)
-            + self._norm_params()
-            + (self.heads if self.sinks else 0)
-        )
+        return self.bias_params(hidden) + self.norm_params() + self.sink_params()
+
+    def bias_params(self, hidden: int) -> int:
+        """Parameters of the projections' biases."""
+        output = hidden if self.output_bias else 0
+        return output + (self._qkv_bias_params() if self.qkv_bias else 0)
+
+    def sink_params(self) -> int:
+        """Parameters of the sinks."""
+        return self.heads if self.sinks else 0
 
     def _qkv_bias_params(self) -> int:
         if self.kv_lora_rank is not None:
             return (self.q_lora_rank or 0) + self.kv_lora_rank + self.rope_head_dim
-        return (self.heads + self.kv_heads) * self.qk_head_dim + self.kv_heads * self.v_head_dim
+        key_value = self.kv_heads * (self.qk_head_dim + self.v_head_dim)
+        return self._query_width() + key_value
 
-    def _norm_params(self) -> int:
+    def norm_params(self) -> int:
+        """Parameters of the norms of query and key, and of MLA's latent vectors."""
         latent = (self.kv_lora_rank or 0) + (self.q_lora_rank or 0)
         per_head = {"none": 0, "head": 2, "all": self.heads + self.kv_heads}[self.qk_norm]
         return latent + per_head * self.qk_head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearAttention:
+    """Attention through a recurrent state: Gated DeltaNet, or KDA where `gate_rank` is set.
+
+    Each value head keeps a state of key_head_dim x value_head_dim; queries, keys and values pass a
+    short convolution first (Gated DeltaNet, arXiv:2412.06464; Kimi Linear, arXiv:2510.26692).
+
+    conv_kernel: tokens that the convolution spans
+    gate_rank: KDA's rank of the decay per channel and of the output gate; None: Gated DeltaNet's
+        full output gate, and one decay per head
+    fused: query, key, value and gate are one weight, as in Qwen3-Next (counts for adapters only)
+    """
+
+    key_heads: int
+    value_heads: int
+    key_head_dim: int
+    value_head_dim: int
+    conv_kernel: int
+    gate_rank: int | None = None
+    fused: bool = False
+
+    @property
+    def key_width(self) -> int:
+        """All key heads together."""
+        return self.key_heads * self.key_head_dim
+
+    @property
+    def value_width(self) -> int:
+        """All value heads together."""
+        return self.value_heads * self.value_head_dim
+
+    def weights(self, hidden: int) -> Iterator[Weight]:
+        """Weight matrices of a layer; the convolution's kernel is one, of `conv_kernel` rows."""
+        key, value = self.key_width, self.value_width
+        if self.gate_rank is None:
+            yield from self._delta_weights(hidden)
+        else:
+            yield from self._kimi_weights(hidden, self.gate_rank)
+        yield Weight("conv1d", self.conv_kernel, 2 * key + value)
+        yield Weight("out_proj" if self.gate_rank is None else "o_proj", value, hidden)
+
+    def _delta_weights(self, hidden: int) -> Iterator[Weight]:
+        key, value, heads = self.key_width, self.value_width, self.value_heads
+        if self.fused:
+            yield Weight("in_proj_qkvz", hidden, 2 * key + 2 * value)
+            yield Weight("in_proj_ba", hidden, 2 * heads)
+        else:
+            yield Weight("in_proj_qkv", hidden, 2 * key + value)
+            yield Weight("in_proj_z", hidden, value)
+            yield Weight("in_proj_b", hidden, heads)
+            yield Weight("in_proj_a", hidden, heads)
+
+    def _kimi_weights(self, hidden: int, rank: int) -> Iterator[Weight]:
+        key, value = self.key_width, self.value_width
+        yield Weight("q_proj", hidden, key)
+        yield Weight("k_proj", hidden, key)
+        yield Weight("v_proj", hidden, value)
+        yield Weight("b_proj", hidden, self.value_heads)
+        for name, width in (("f", key), ("g", value)):
+            yield Weight(f"{name}_a_proj", hidden, rank)
+            yield Weight(f"{name}_b_proj", rank, width)
+
+    def vector_params(self, hidden: int) -> int:  # noqa: ARG002 (as Attention's)
+        """Parameters outside the matrices: decay, its bias, and the norm before the output."""
+        decays = self.value_heads if self.gate_rank is None else self.key_width
+        return self.value_heads + decays + self.value_head_dim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +307,7 @@ class LayerGroup:
     """
 
     count: int
-    attention: Attention
+    attention: Attention | LinearAttention
     ffn: FeedForward | None = None
     moe: MixtureOfExperts | None = None
 
@@ -273,6 +354,7 @@ class ModelShape:
     final_norm, embedding_norm: a norm before lm_head, one after the embedding
     embedding_size: width of the table where it is not the hidden size (two projections more)
     positions: rows of a learned position table
+    head_bias: lm_head has a bias
     mtp_modules: multi-token prediction modules, each a layer of the last group; a configuration
         names them, but only the run knows whether they are trained: `replace(shape, mtp_modules=1)`
     """
@@ -288,12 +370,18 @@ class ModelShape:
     embedding_norm: bool = False
     embedding_size: int | None = None
     positions: int = 0
+    head_bias: bool = False
     mtp_modules: int = 0
 
     @property
     def layer_count(self) -> int:
         """Number of layers, without multi-token prediction."""
         return sum(group.count for group in self.layers)
+
+    @property
+    def has_linear_attention(self) -> bool:
+        """Whether a layer's cost depends on its kernel, so that it is an estimate."""
+        return any(isinstance(group.attention, LinearAttention) for group in self.layers)
 
     @property
     def params_total(self) -> int:
@@ -313,11 +401,14 @@ class ModelShape:
 
     @property
     def params_matmul(self) -> int:
-        """N: weights that multiply one token. Forward FLOPs are 2N plus core attention."""
+        """N: weights that multiply one token.
+
+        Forward FLOPs are 2N plus core attention and the states of linear attention.
+        """
         hidden, table = self.hidden_size, self.embedding_size or self.hidden_size
         layers = sum(
             count * weight.rows * weight.columns * weight.per_token
-            for count, group in self._blocks()
+            for count, group in self.blocks()
             for weight in group.weights(hidden)
         )
         heads = table * self.vocab_size + self.mtp_modules * hidden * self.vocab_size
@@ -336,20 +427,10 @@ class ModelShape:
             for weight in group.weights(self.hidden_size)
             if weight.name not in _NOT_ADAPTED
         ]
-        if tuple(targets) == ("all-linear",):
-            return tuple(weights)
-        names = {name: _WEIGHT_NAMES.get(name, (name,)) for name in targets}
-        present = {weight.name for _, weight in weights}
-        for target, meant in names.items():
-            if present.isdisjoint(meant):
-                raise ShapeError(
-                    f"{self.name} has no projection {target!r} for LoRA to adapt;"
-                    f" it has {', '.join(sorted(present))}: correct lora_targets."
-                )
-        wanted = {name for meant in names.values() for name in meant}
-        return tuple((count, weight) for count, weight in weights if weight.name in wanted)
+        return adapted(weights, targets, self.name)
 
-    def _blocks(self) -> Iterator[tuple[int, LayerGroup]]:
+    def blocks(self) -> Iterator[tuple[int, LayerGroup]]:
+        """(count, kind of layer) of the model, then of multi-token prediction."""
         for group in self.layers:
             yield group.count, group
         if self.mtp_modules:
@@ -364,9 +445,10 @@ class ModelShape:
         params = self.params_embedding + self._projections()
         if not self.tied_embeddings:
             params += self.vocab_size * (self.embedding_size or hidden)
+        params += self.vocab_size * self.head_bias
         params += norm * (self.final_norm + self.embedding_norm)
         params += self.mtp_modules * (2 * hidden * hidden + 3 * norm)
-        for count, group in self._blocks():
+        for count, group in self.blocks():
             matrices = sum(
                 weight.rows * weight.columns * (weight.per_token if active else weight.copies)
                 for weight in group.weights(hidden)
@@ -376,7 +458,7 @@ class ModelShape:
         return params
 
 
-_NOT_ADAPTED = ("router", "shared_gate")
+_NOT_ADAPTED = ("router", "shared_gate", "conv1d")
 
 _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "wqkv": ("qkv_proj",),  # InternLM2
@@ -395,6 +477,28 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "dense_h_to_4h": ("up_proj",),
     "dense_4h_to_h": ("down_proj",),
 }
+
+
+def adapted(
+    weights: Sequence[tuple[int, Weight]], targets: Sequence[str], model: str
+) -> tuple[tuple[int, Weight], ...]:
+    """Those of (layers, weight) that LoRA targets name; `all-linear`: all of them.
+
+    Raises ShapeError, naming the model, for a target that none of them has.
+    """
+    if tuple(targets) == ("all-linear",):
+        return tuple(weights)
+    present = {weight.name for _, weight in weights}
+    wanted: set[str] = set()
+    for target in targets:
+        meant = {target} if target in present else set(_WEIGHT_NAMES.get(target, (target,)))
+        if present.isdisjoint(meant):
+            raise ShapeError(
+                f"{model} has no projection {target!r} for LoRA to adapt;"
+                f" it has {', '.join(sorted(present))}: correct lora_targets."
+            )
+        wanted |= meant
+    return tuple((count, weight) for count, weight in weights if weight.name in wanted)
 
 
 def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
@@ -416,7 +520,8 @@ def with_params_total(shape: ModelShape, params_total: int) -> ModelShape:
 
 # --- building shapes ------------------------------------------------------------------------
 
-_Layer = tuple[Attention, FeedForward | None, MixtureOfExperts | None]
+_Mixer = Attention | LinearAttention
+_Layer = tuple[_Mixer, FeedForward | None, MixtureOfExperts | None]
 
 
 def _grouped(layers: Iterable[_Layer]) -> tuple[LayerGroup, ...]:
@@ -447,7 +552,7 @@ def _heads(
 
 
 @dataclass(frozen=True, slots=True)
-class _Config:
+class Config:
     """Reads a configuration; a key that is missing or of the wrong kind is a ShapeError.
 
     A default stands only where transformers documents one for this model_type (5.23.0, its
@@ -488,6 +593,13 @@ class _Config:
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
         return default if value is None else value
 
+    def choice(self, key: str, *choices: str, default: str) -> str:
+        """One of `choices`; where the key is absent, the default."""
+        value = self.values.get(key) or default
+        if value not in choices:
+            raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
+        return str(value)
+
     def items(self, key: str) -> list[object]:
         """A list of the configuration; empty where it is absent."""
         value = self.values.get(key) or []
@@ -499,12 +611,12 @@ class _Config:
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
 
+    The tower of such a model is `metrics.vision.from_hugging_face` of the same config.
     Raises ShapeError for an unknown model_type, and for a key that is missing or malformed.
     """
-    for nested in ("text_config", "llm_config"):
-        inner = config.get(nested)
-        if isinstance(inner, Mapping):
-            return from_hugging_face({"_name_or_path": config.get("_name_or_path"), **inner})
+    inner = text_config(config)
+    if inner is not config:
+        return from_hugging_face(inner)
     model_type = config.get("model_type")
     reader = _HUGGING_FACE.get(str(model_type))
     if reader is None:
@@ -514,19 +626,35 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
             " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
             " intermediate_size, vocab_size and tie_word_embeddings."
         )
-    shape = reader(_Config(config, f"the {model_type} config"))
+    shape = reader(Config(config, f"the {model_type} config"))
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
 
 
-def _gqa(config: _Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
+def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
+    """The text model's part of a config; the config itself where it is one of a text model.
+
+    A nested part is saved without what equals its class's defaults (transformers, to_diff_dict), so
+    that those stand in for what it lacks. Tied embeddings may be said at either level.
+    """
+    for nested in ("text_config", "llm_config"):
+        inner = config.get(nested)
+        if isinstance(inner, Mapping):
+            given = {"_name_or_path": config.get("_name_or_path"), **inner}
+            if config.get("tie_word_embeddings") is True:
+                given["tie_word_embeddings"] = True
+            return {**_NESTED_DEFAULTS.get(str(inner.get("model_type")), {}), **given}
+    return config
+
+
+def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
     """Heads of a Llama-like config; `width`, `kv_heads`: defaults of the model_type, if any."""
     heads = config.number("num_attention_heads")
     width = config.number("head_dim", default=width or config.number("hidden_size") // heads)
     return _heads(heads, config.number("num_key_value_heads", default=kv_heads), width)
 
 
-def _decoder(config: _Config, layers: tuple[LayerGroup, ...], *, tied: bool = False) -> ModelShape:
+def _decoder(config: Config, layers: tuple[LayerGroup, ...], *, tied: bool = False) -> ModelShape:
     """A decoder with RMSNorm before attention and feed-forward block."""
     return ModelShape(
         name=str(config.values.get("model_type")),
@@ -537,35 +665,46 @@ def _decoder(config: _Config, layers: tuple[LayerGroup, ...], *, tied: bool = Fa
     )
 
 
-def _windows(
-    config: _Config, default: Callable[[int], bool], window: int | None
-) -> list[int | None]:
-    """Window of each layer, from `layer_types` or, without them, where `default` says so."""
+def _layer_kinds(config: Config, default: Callable[[int], str], *known: str) -> list[str]:
+    """Kind of attention of each layer: `layer_types`, or as the model's class has it by default."""
     count = config.number("num_hidden_layers")
-    types = config.items("layer_types")
+    types = [str(kind) for kind in config.items("layer_types")]
     if not types:
-        return [window if default(layer) else None for layer in range(count)]
-    unknown = sorted({str(kind) for kind in types} - {"full_attention", "sliding_attention"})
+        return [default(layer) for layer in range(count)]
+    unknown = sorted(set(types) - set(known))
     if unknown or len(types) != count:
         raise ShapeError(
             f"{config.source}: layer_types holds {len(types)} layers of {count}, and kinds that"
             f" this formula does not have: {', '.join(unknown) or 'none'}."
         )
-    if "sliding_attention" in types and window is None:
+    return types
+
+
+def _windows(
+    config: Config, default: Callable[[int], bool], window: int | None
+) -> list[int | None]:
+    """Window of each layer, from `layer_types` or, without them, where `default` says so."""
+    types = _layer_kinds(
+        config,
+        lambda layer: "sliding_attention" if default(layer) else "full_attention",
+        "full_attention",
+        "sliding_attention",
+    )
+    if config.items("layer_types") and "sliding_attention" in types and window is None:
         raise ShapeError(f"{config.source}: layer_types needs 'sliding_window', which is missing.")
     return [window if kind == "sliding_attention" else None for kind in types]
 
 
-def _ffn(config: _Config, *keys: str, bias: bool = False, fused: bool = False) -> FeedForward:
+def _ffn(config: Config, *keys: str, bias: bool = False, fused: bool = False) -> FeedForward:
     width = config.number(*(keys or ("intermediate_size",)))
     return FeedForward(width=width, bias=bias, fused=fused)
 
 
-def _every_layer(config: _Config, attention: Attention, ffn: FeedForward) -> tuple[LayerGroup, ...]:
+def _every_layer(config: Config, attention: Attention, ffn: FeedForward) -> tuple[LayerGroup, ...]:
     return (LayerGroup(count=config.number("num_hidden_layers"), attention=attention, ffn=ffn),)
 
 
-def _llama(config: _Config) -> ModelShape:
+def _llama(config: Config) -> ModelShape:
     bias = config.flag("attention_bias", default=False)
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     attention = replace(attention, qkv_bias=bias, output_bias=bias)
@@ -573,7 +712,7 @@ def _llama(config: _Config) -> ModelShape:
     return _decoder(config, _every_layer(config, attention, ffn))
 
 
-def _mistral(config: _Config) -> ModelShape:
+def _mistral(config: Config) -> ModelShape:
     window = config.optional("sliding_window")
     if "sliding_window" not in config.values:
         window = 4096
@@ -581,7 +720,7 @@ def _mistral(config: _Config) -> ModelShape:
     return _decoder(config, _every_layer(config, attention, _ffn(config)))
 
 
-def _mixtral(config: _Config) -> ModelShape:
+def _mixtral(config: Config) -> ModelShape:
     attention = replace(_gqa(config, kv_heads=8), window=config.optional("sliding_window"))
     experts = MixtureOfExperts(
         experts=config.number("num_local_experts"),
@@ -592,7 +731,7 @@ def _mixtral(config: _Config) -> ModelShape:
     return _decoder(config, (LayerGroup(count=count, attention=attention, moe=experts),))
 
 
-def _qwen_windows(config: _Config) -> list[int | None]:
+def _qwen_windows(config: Config) -> list[int | None]:
     """Qwen: windows only where switched on, and then from layer `max_window_layers` up."""
     if not config.flag("use_sliding_window", default=False):
         return [None] * config.number("num_hidden_layers")
@@ -600,75 +739,127 @@ def _qwen_windows(config: _Config) -> list[int | None]:
     return _windows(config, lambda layer: layer >= first, config.number("sliding_window"))
 
 
-def _qwen2(config: _Config) -> ModelShape:
+def _qwen2(config: Config) -> ModelShape:
     attention = replace(_gqa(config), qkv_bias=True)
     return _decoder(config, _windowed(attention, _qwen_windows(config), _ffn(config)))
 
 
-def _qwen3_attention(config: _Config) -> Attention:
+def _qwen3_attention(config: Config) -> Attention:
     bias = config.flag("attention_bias", default=False)
     attention = _gqa(config, width=128)
     return replace(attention, qkv_bias=bias, output_bias=bias, qk_norm="head")
 
 
-def _qwen3(config: _Config) -> ModelShape:
+def _qwen3(config: Config) -> ModelShape:
     attention = _qwen3_attention(config)
     return _decoder(config, _windowed(attention, _qwen_windows(config), _ffn(config)))
 
 
+def _windowed_mixers(config: Config, attention: Attention) -> list[_Mixer]:
+    return [replace(attention, window=window) for window in _qwen_windows(config)]
+
+
 def _qwen_sparse(
-    config: _Config, attention: Attention, experts: MixtureOfExperts
+    config: Config, mixers: Sequence[_Mixer], experts: MixtureOfExperts
 ) -> tuple[LayerGroup, ...]:
     """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
     step = config.number("decoder_sparse_step", default=1)
     dense = set(config.items("mlp_only_layers"))
-    windows = _qwen_windows(config)
-    sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(windows))]
+    sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
     ffn = None if all(sparse) else _ffn(config)
     return _grouped(
-        (replace(attention, window=window), None, experts)
-        if has_experts
-        else (replace(attention, window=window), ffn, None)
-        for window, has_experts in zip(windows, sparse, strict=True)
+        (mixer, None, experts) if has_experts else (mixer, ffn, None)
+        for mixer, has_experts in zip(mixers, sparse, strict=True)
     )
 
 
-def _qwen2_moe(config: _Config) -> ModelShape:
-    attention = replace(_gqa(config), qkv_bias=config.flag("qkv_bias", default=True))
-    experts = MixtureOfExperts(
+def _gated_shared_experts(config: Config) -> MixtureOfExperts:
+    return MixtureOfExperts(
         experts=config.number("num_experts"),
         experts_per_token=config.number("num_experts_per_tok"),
         expert=_ffn(config, "moe_intermediate_size"),
         shared=_ffn(config, "shared_expert_intermediate_size"),
         shared_gates=1,
     )
-    return _decoder(config, _qwen_sparse(config, attention, experts))
 
 
-def _qwen3_moe(config: _Config) -> ModelShape:
+def _qwen2_moe(config: Config) -> ModelShape:
+    attention = replace(_gqa(config), qkv_bias=config.flag("qkv_bias", default=True))
+    mixers = _windowed_mixers(config, attention)
+    return _decoder(config, _qwen_sparse(config, mixers, _gated_shared_experts(config)))
+
+
+def _qwen3_moe(config: Config) -> ModelShape:
     experts = MixtureOfExperts(
         experts=config.number("num_experts", "num_local_experts"),
         experts_per_token=config.number("num_experts_per_tok"),
         expert=_ffn(config, "moe_intermediate_size"),
     )
-    return _decoder(config, _qwen_sparse(config, _qwen3_attention(config), experts))
+    mixers = _windowed_mixers(config, _qwen3_attention(config))
+    return _decoder(config, _qwen_sparse(config, mixers, experts))
 
 
-def _internlm(config: _Config) -> ModelShape:
+def _qwen3_vl_moe(config: Config) -> ModelShape:
+    """The text model of Qwen3-VL with experts: no default head width, tied unless it says not."""
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    values = {"head_dim": hidden // heads, "tie_word_embeddings": True, **config.values}
+    return _qwen3_moe(Config(values, config.source))
+
+
+def _delta_mixers(config: Config, *, fused: bool) -> list[_Mixer]:
+    """Layers of Qwen3-Next and Qwen3.5: Gated DeltaNet, every fourth with gated attention."""
+    interval = config.number("full_attention_interval", default=4)
+    kinds = _layer_kinds(
+        config,
+        lambda i: "linear_attention" if (i + 1) % interval else "full_attention",
+        "linear_attention",
+        "full_attention",
+    )
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(
+        _gqa(config, width=256), gated=True, qkv_bias=bias, output_bias=bias, qk_norm="head"
+    )
+    linear = LinearAttention(
+        key_heads=config.number("linear_num_key_heads", default=16),
+        value_heads=config.number("linear_num_value_heads", default=32),
+        key_head_dim=config.number("linear_key_head_dim", default=128),
+        value_head_dim=config.number("linear_value_head_dim", default=128),
+        conv_kernel=config.number("linear_conv_kernel_dim", default=4),
+        fused=fused,
+    )
+    return [linear if kind == "linear_attention" else attention for kind in kinds]
+
+
+def _qwen3_next(config: Config) -> ModelShape:
+    mixers = _delta_mixers(config, fused=True)
+    return _decoder(config, _qwen_sparse(config, mixers, _gated_shared_experts(config)))
+
+
+def _qwen3_5(config: Config) -> ModelShape:
+    mixers, ffn = _delta_mixers(config, fused=False), _ffn(config)
+    return _decoder(config, _grouped((mixer, ffn, None) for mixer in mixers))
+
+
+def _qwen3_5_moe(config: Config) -> ModelShape:
+    mixers, experts = _delta_mixers(config, fused=False), _gated_shared_experts(config)
+    return _decoder(config, _grouped((mixer, None, experts) for mixer in mixers))
+
+
+def _internlm(config: Config) -> ModelShape:
     bias = config.flag("bias", default=True)
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     attention = replace(attention, qkv_bias=bias, output_bias=bias)
     return _decoder(config, _every_layer(config, attention, _ffn(config)))
 
 
-def _internlm2(config: _Config) -> ModelShape:
+def _internlm2(config: Config) -> ModelShape:
     bias = config.flag("bias", default=True)
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     attention = replace(attention, fused=True, qkv_bias=bias, output_bias=bias)
     return _decoder(config, _every_layer(config, attention, _ffn(config)))
 
 
-def _internlm3(config: _Config) -> ModelShape:
+def _internlm3(config: Config) -> ModelShape:
     bias = config.flag("bias", default=False)
     attention = replace(
         _gqa(config), qkv_bias=config.flag("qkv_bias", default=False), output_bias=bias
@@ -677,7 +868,7 @@ def _internlm3(config: _Config) -> ModelShape:
 
 
 def _leading_dense(
-    config: _Config, attention: Attention, experts: MixtureOfExperts
+    config: Config, attention: Attention, experts: MixtureOfExperts
 ) -> tuple[LayerGroup, ...]:
     """Dense layers first, then every `moe_layer_freq`-th with experts (DeepSeek, GLM)."""
     step = config.number("moe_layer_freq", default=1)
@@ -693,7 +884,7 @@ def _leading_dense(
     )
 
 
-def _shared_experts(config: _Config) -> MixtureOfExperts:
+def _shared_experts(config: Config) -> MixtureOfExperts:
     width = config.number("moe_intermediate_size")
     shared = config.optional("n_shared_experts") or 0
     return MixtureOfExperts(
@@ -704,11 +895,16 @@ def _shared_experts(config: _Config) -> MixtureOfExperts:
     )
 
 
-def _deepseek(config: _Config) -> ModelShape:
+def _deepseek(config: Config) -> ModelShape:
     """DeepSeek-V2 and V3; num_nextn_predict_layers is a checkpoint's, not a run's: not used."""
+    layers = _leading_dense(config, _latent_attention(config), _shared_experts(config))
+    return _decoder(config, layers)
+
+
+def _latent_attention(config: Config) -> Attention:
     heads, rope = config.number("num_attention_heads"), config.number("qk_rope_head_dim")
     bias = config.flag("attention_bias", default=False)
-    attention = Attention(
+    return Attention(
         heads=heads,
         kv_heads=heads,
         qk_head_dim=config.number("qk_nope_head_dim") + rope,
@@ -719,10 +915,9 @@ def _deepseek(config: _Config) -> ModelShape:
         qkv_bias=bias,
         output_bias=bias,
     )
-    return _decoder(config, _leading_dense(config, attention, _shared_experts(config)))
 
 
-def _query_rank(config: _Config) -> int | None:
+def _query_rank(config: Config) -> int | None:
     """A null q_lora_rank is a full query projection (V2-Lite); an absent one is an omission."""
     if "q_lora_rank" not in config.values:
         raise ShapeError(
@@ -732,7 +927,40 @@ def _query_rank(config: _Config) -> int | None:
     return config.optional("q_lora_rank")
 
 
-def _glm4_moe(config: _Config) -> ModelShape:
+def _kimi_linear(config: Config) -> ModelShape:
+    """Kimi Linear: KDA layers, and MLA where `full_attn_layers` (counted from 1) says so."""
+    names = {
+        "num_experts": "n_routed_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+    }
+    values = Config({names.get(k, k): v for k, v in config.values.items()}, config.source)
+    layers = config.values.get("linear_attn_config")
+    if not isinstance(layers, Mapping):
+        raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
+    linear = Config(layers, f"linear_attn_config of {config.source}")
+    full, width = set(linear.items("full_attn_layers")), linear.number("head_dim")
+    heads = linear.number("num_heads")
+    delta = LinearAttention(
+        key_heads=heads,
+        value_heads=heads,
+        key_head_dim=width,
+        value_head_dim=width,
+        conv_kernel=linear.number("short_conv_kernel_size"),
+        gate_rank=width,
+    )
+    latent, experts = _latent_attention(values), _shared_experts(values)
+    dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
+    return _decoder(
+        values,
+        _grouped(
+            (latent if i + 1 in full else delta, *((ffn, None) if i < dense else (None, experts)))
+            for i in range(values.number("num_hidden_layers"))
+        ),
+    )
+
+
+def _glm4_moe(config: Config) -> ModelShape:
     attention = replace(
         _gqa(config),
         qkv_bias=config.flag("attention_bias", default=False),
@@ -741,7 +969,7 @@ def _glm4_moe(config: _Config) -> ModelShape:
     return _decoder(config, _leading_dense(config, attention, _shared_experts(config)))
 
 
-def _gpt_oss(config: _Config) -> ModelShape:
+def _gpt_oss(config: Config) -> ModelShape:
     bias = config.flag("attention_bias", default=True)
     attention = replace(_gqa(config, width=64), qkv_bias=bias, output_bias=bias, sinks=True)
     experts = MixtureOfExperts(
@@ -756,22 +984,22 @@ def _gpt_oss(config: _Config) -> ModelShape:
     )
 
 
-def _gemma(config: _Config) -> ModelShape:
+def _gemma(config: Config) -> ModelShape:
     attention = _gqa(config, width=256)
     return _decoder(config, _every_layer(config, attention, _ffn(config)), tied=True)
 
 
-def _gemma2(config: _Config) -> ModelShape:
+def _gemma2(config: Config) -> ModelShape:
     window = config.number("sliding_window", default=4096)
     windows = _windows(config, lambda layer: layer % 2 == 0, window)
     layers = _windowed(_gqa(config, width=256), windows, _ffn(config))
     return replace(_decoder(config, layers, tied=True), norms_per_layer=4)
 
 
-def _gemma3(config: _Config) -> ModelShape:
+def _gemma3(config: Config) -> ModelShape:
     """Gemma 3's text model; its published configs leave out what is the class's default."""
     defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
-    values = _Config({**defaults, **config.values}, config.source)
+    values = Config({**defaults, **config.values}, config.source)
     pattern = values.number("sliding_window_pattern", default=6)
     window = values.number("sliding_window", default=4096)
     windows = _windows(values, lambda layer: (layer + 1) % pattern != 0, window)
@@ -780,13 +1008,100 @@ def _gemma3(config: _Config) -> ModelShape:
     return replace(_decoder(values, layers, tied=True), norms_per_layer=4)
 
 
-def _olmo2(config: _Config) -> ModelShape:
+def _olmo2(config: Config) -> ModelShape:
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     attention = replace(attention, qk_norm="all")
     return _decoder(config, _every_layer(config, attention, _ffn(config)))
 
 
-def _olmoe(config: _Config) -> ModelShape:
+def _olmo(config: Config) -> ModelShape:
+    """The first OLMo: its norms have no parameters."""
+    return replace(_llama(config), norms_per_layer=0, final_norm=False)
+
+
+def _olmo3(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(attention, qk_norm="all", qkv_bias=bias, output_bias=bias)
+    window = config.number("sliding_window", default=4096)
+    windows = _windows(config, lambda layer: (layer + 1) % 4 != 0, window)
+    return _decoder(config, _windowed(attention, windows, _ffn(config)))
+
+
+def _cohere(config: Config) -> ModelShape:
+    attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
+    bias = config.flag("attention_bias", default=False)
+    norm: Literal["none", "all"] = "all" if config.flag("use_qk_norm", default=False) else "none"
+    attention = replace(attention, qkv_bias=bias, output_bias=bias, qk_norm=norm)
+    shape = _decoder(config, _every_layer(config, attention, _ffn(config)), tied=True)
+    return replace(shape, norms_per_layer=1)  # attention and feed-forward block stand side by side
+
+
+def _glm4(config: Config) -> ModelShape:
+    bias = config.flag("attention_bias", default=True)
+    attention = replace(_gqa(config, width=128), qkv_bias=bias)
+    layers = _every_layer(config, attention, _ffn(config, fused=True))
+    return replace(_decoder(config, layers), norms_per_layer=4)
+
+
+def _seed_oss(config: Config) -> ModelShape:
+    attention = replace(
+        _gqa(config, width=128),
+        qkv_bias=config.flag("attention_bias", default=True),
+        output_bias=config.flag("attention_out_bias", default=False),
+    )
+    ffn = _ffn(config, bias=config.flag("mlp_bias", default=False))
+    return _decoder(config, _every_layer(config, attention, ffn))
+
+
+def _smollm3(config: Config) -> ModelShape:
+    """Windows, where switched on, stand in the layers without rotary embedding."""
+    if config.flag("use_sliding_window", default=False):
+        raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
+    values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
+    return _llama(Config(values, config.source))
+
+
+def _llama4(config: Config) -> ModelShape:
+    """Llama 4's text model: three of four layers attend inside chunks."""
+    rotary = config.items("no_rope_layers")  # 1 where a layer has rotary embedding
+    interval = config.number("no_rope_layer_interval", default=4)
+    kinds = _layer_kinds(
+        config,
+        lambda i: (
+            "chunked_attention"
+            if (rotary[i] if rotary else (i + 1) % interval)
+            else "full_attention"
+        ),
+        "chunked_attention",
+        "full_attention",
+    )
+    bias = config.flag("attention_bias", default=False)
+    attention = replace(_gqa(config, width=128), qkv_bias=bias, output_bias=bias)
+    chunked = replace(attention, chunk=config.number("attention_chunk_size", default=8192))
+    expert = _ffn(config)
+    experts = MixtureOfExperts(
+        experts=config.number("num_local_experts"),
+        experts_per_token=config.number("num_experts_per_tok", default=1),
+        expert=replace(expert, fused=True),
+        shared=expert,
+    )
+    step = config.number("interleave_moe_layer_step", default=1)
+    sparse = config.items("moe_layers") or range(step - 1, len(kinds), step)
+    ffn = None if len(sparse) == len(kinds) else _ffn(config, "intermediate_size_mlp")
+    return _decoder(
+        config,
+        _grouped(
+            (
+                chunked if kind == "chunked_attention" else attention,
+                *((None, experts) if i in sparse else (ffn, None)),
+            )
+            for i, kind in enumerate(kinds)
+        ),
+    )
+
+
+def _olmoe(config: Config) -> ModelShape:
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     experts = MixtureOfExperts(
         experts=config.number("num_experts"),
@@ -801,14 +1116,14 @@ def _olmoe(config: _Config) -> ModelShape:
     return _decoder(config, (layers,))
 
 
-def _phi3(config: _Config) -> ModelShape:
+def _phi3(config: Config) -> ModelShape:
     attention = _gqa(config, kv_heads=config.number("num_attention_heads"))
     attention = replace(attention, fused=True, window=config.optional("sliding_window"))
     return _decoder(config, _every_layer(config, attention, _ffn(config, fused=True)))
 
 
 def _plain(
-    config: _Config, attention: Attention, ffn: FeedForward, *, count: int, hidden: int
+    config: Config, attention: Attention, ffn: FeedForward, *, count: int, hidden: int
 ) -> ModelShape:
     """A decoder of the GPT-2 kind: LayerNorm, plain feed-forward blocks, tied embeddings."""
     return ModelShape(
@@ -827,7 +1142,7 @@ def _biased(heads: int, hidden: int, *, kv_heads: int | None = None, bias: bool)
     )
 
 
-def _gpt2(config: _Config) -> ModelShape:
+def _gpt2(config: Config) -> ModelShape:
     hidden = config.number("n_embd", "hidden_size")
     width = config.number("n_inner", default=4 * hidden)
     shape = _plain(
@@ -840,7 +1155,7 @@ def _gpt2(config: _Config) -> ModelShape:
     return replace(shape, positions=config.number("n_positions"))
 
 
-def _bloom(config: _Config) -> ModelShape:
+def _bloom(config: Config) -> ModelShape:
     hidden = config.number("hidden_size", "n_embed")
     heads = config.number("n_head", "num_attention_heads")
     shape = _plain(
@@ -853,7 +1168,7 @@ def _bloom(config: _Config) -> ModelShape:
     return replace(shape, embedding_norm=True)
 
 
-def _opt(config: _Config) -> ModelShape:
+def _opt(config: Config) -> ModelShape:
     hidden, table = config.number("hidden_size"), config.optional("word_embed_proj_dim")
     bias = config.flag("enable_bias", default=True)
     shape = _plain(
@@ -871,7 +1186,7 @@ def _opt(config: _Config) -> ModelShape:
     )
 
 
-def _falcon(config: _Config) -> ModelShape:
+def _falcon(config: Config) -> ModelShape:
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads", "n_head")
     new = config.flag("new_decoder_architecture", default=False)
     multi_query = config.flag("multi_query", default=True)
@@ -891,31 +1206,126 @@ def _falcon(config: _Config) -> ModelShape:
     return replace(shape, norms_per_layer=1 if one_norm else 2)
 
 
-_HUGGING_FACE: Mapping[str, Callable[[_Config], ModelShape]] = {
+def _without(config: Config, key: str) -> None:
+    """Raises ShapeError where a variant is switched on that the shape has no place for."""
+    if config.flag(key, default=False):
+        raise ShapeError(f"{config.source}: {key!r} is true, which is not in this formula.")
+
+
+def _phi(config: Config) -> ModelShape:
+    """Phi 1 and 2: attention and feed-forward block side by side after one norm."""
+    _without(config, "qk_layernorm")
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    kv_heads = config.number("num_key_value_heads", default=heads)
+    shape = _plain(
+        config,
+        _biased(heads, hidden, kv_heads=kv_heads, bias=True),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=True),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+    tied = config.flag("tie_word_embeddings", default=False)
+    return replace(shape, norms_per_layer=1, head_bias=True, tied_embeddings=tied)
+
+
+def _gpt_neox(config: Config) -> ModelShape:
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    bias = config.flag("attention_bias", default=True)
+    shape = _plain(
+        config,
+        replace(_biased(heads, hidden, bias=bias), fused=True),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=True),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+    return replace(shape, tied_embeddings=config.flag("tie_word_embeddings", default=False))
+
+
+def _starcoder2(config: Config) -> ModelShape:
+    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
+    bias = config.flag("use_bias", default=True)
+    attention = _biased(heads, hidden, kv_heads=config.number("num_key_value_heads"), bias=bias)
+    return _plain(
+        config,
+        replace(attention, window=config.optional("sliding_window")),
+        FeedForward(width=config.number("intermediate_size"), gated=False, bias=bias),
+        count=config.number("num_hidden_layers"),
+        hidden=hidden,
+    )
+
+
+def _stablelm(config: Config) -> ModelShape:
+    _without(config, "qk_layernorm")
+    attention = replace(_gqa(config), qkv_bias=config.flag("use_qkv_bias", default=False))
+    shape = _decoder(config, _every_layer(config, attention, _ffn(config)))
+    parallel = config.flag("use_parallel_residual", default=False)
+    return replace(shape, norm="layer", norms_per_layer=1 if parallel else 2)
+
+
+_HUGGING_FACE: Mapping[str, Callable[[Config], ModelShape]] = {
     "bloom": _bloom,
+    "cohere": _cohere,
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "falcon": _falcon,
     "gemma": _gemma,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
+    "glm4": _glm4,
     "glm4_moe": _glm4_moe,
     "gpt2": _gpt2,
+    "gpt_neox": _gpt_neox,
     "gpt_oss": _gpt_oss,
+    "granite": _llama,
     "internlm": _internlm,
     "internlm2": _internlm2,
     "internlm3": _internlm3,
+    "kimi_k2": _deepseek,
+    "kimi_linear": _kimi_linear,
     "llama": _llama,
+    "llama4_text": _llama4,
     "mistral": _mistral,
     "mixtral": _mixtral,
+    "olmo": _olmo,
     "olmo2": _olmo2,
+    "olmo3": _olmo3,
     "olmoe": _olmoe,
     "opt": _opt,
+    "phi": _phi,
     "phi3": _phi3,
     "qwen2": _qwen2,
+    "qwen2_5_vl": _qwen2,  # flat, as published: text keys beside vision_config
+    "qwen2_5_vl_text": _qwen2,
     "qwen2_moe": _qwen2_moe,
+    "qwen2_vl": _qwen2,
+    "qwen2_vl_text": _qwen2,
     "qwen3": _qwen3,
+    "qwen3_5_moe_text": _qwen3_5_moe,
+    "qwen3_5_text": _qwen3_5,
     "qwen3_moe": _qwen3_moe,
+    "qwen3_next": _qwen3_next,
+    "qwen3_vl_moe_text": _qwen3_vl_moe,
+    "qwen3_vl_text": _qwen3,
+    "seed_oss": _seed_oss,
+    "smollm3": _smollm3,
+    "stablelm": _stablelm,
+    "starcoder2": _starcoder2,
+}
+
+# Defaults of nested configurations (transformers 5.23.0), in the order of `_DIMENSIONS`.
+_DIMENSIONS = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "intermediate_size",
+    "vocab_size",
+)
+_NESTED_DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "llama": dict(zip(_DIMENSIONS, (4096, 32, 32, 32, 11008, 32000), strict=True)),
+    "qwen2_vl_text": dict(zip(_DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen2_5_vl_text": dict(zip(_DIMENSIONS, (8192, 80, 64, 8, 29568, 152064), strict=True)),
+    "qwen3_vl_text": dict(zip(_DIMENSIONS, (4096, 32, 32, 32, 22016, 151936), strict=True)),
 }
 
 
@@ -1205,16 +1615,6 @@ def _normalised(name: str) -> str:
     while shorter := next((folded[: -len(s)] for s in _SUFFIXES if folded.endswith(s)), None):
         folded = shorter
     return folded
-
-
-_DIMENSIONS = (
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "intermediate_size",
-    "vocab_size",
-)
 
 
 def _config(model_type: str, *dimensions: int, **more: object) -> dict[str, object]:

@@ -225,6 +225,7 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
     """MFU and its kin of one run from its held facts (by name) and its rates."""
     out = Score()
     run = formula_inputs(facts, rates, out)
+    hardware = _hardware(facts, out)
     if run is None:
         return out
     exact, full = run.operators(), run.operators("full")
@@ -234,7 +235,6 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
         "flops_per_token": flops.flops_per_token(exact),
         "flops_per_token_full_attention": flops.flops_per_token(full),
     }
-    hardware = _hardware(facts, out)
     if hardware is None or rates["tgs"] is None:
         return out
     try:

@@ -136,15 +136,16 @@ def test_a_last_line_that_is_cut_is_unread(good: Path, ingest: Ingest, store: St
     ],
 )
 def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, example: str) -> None:
-    """But of the very last number, where nothing is printed behind it."""
+    """But of a number that nothing is printed behind."""
     whole = NumberedLine(1, example, cut=False)
     (expected,) = Parser(log_format).parse([whole]).launches[0].rows
-    *_, last = (key for key in expected if key not in ("line", "rank", "logged_at", "extra"))
+    *_, last = (key for key in expected if key != "extra")
+    unsure = {last} if example.rstrip()[-1].isdigit() else set()
     for end in range(len(example)):
         cut = NumberedLine(2, example[:end], cut=False, ended=False)
         rows = [r for x in Parser(log_format).parse([whole, cut]).launches for r in x.rows]
         for row in rows[1:]:
-            columns = set(row) - {"line", "extra", last}
+            columns = set(row) - {"line", "extra"} - unsure
             assert {key: row[key] for key in columns} == {key: expected[key] for key in columns}
 
 

@@ -281,6 +281,32 @@ def test_gpus_follow_from_the_ranks_of_xtuner_v1(
     assert given(inferred(by_name["xtuner-v1"], launch)).get("gpus") == gpus
 
 
+@pytest.mark.parametrize(
+    ("exp_name", "stamps", "dates"),
+    [
+        ("cfg_20240504_152410", ["05/04", "05/05"], ["2024-05-04", "2024-05-05"]),
+        ("cfg_20241231_235900", ["12/31", "01/01"], ["2024-12-31", "2025-01-01"]),
+        ("cfg_20230228_120000", ["02/28", "02/29"], ["2023-02-28", None]),
+        ("no_stamp", ["05/04", "05/05"], ["2000-05-04", "2000-05-05"]),
+    ],
+    ids=["year", "new-year", "no-such-day", "unknown"],
+)
+def test_stamps_without_a_year_take_it_from_the_name_of_the_experiment(
+    exp_name: str, stamps: list[str], dates: list[str | None], logs: Path
+) -> None:
+    steps = [
+        f"{stamp} 10:00:00 - mmengine - INFO - Iter(train) [{n}/2]  time: 0.5  loss: 1.5\n"
+        for n, stamp in enumerate(stamps, 1)
+    ]
+    named = f"{stamps[0]} 09:00:00 - mmengine - INFO - Exp name: {exp_name}\n"
+    (logs / "run.log").write_text(named + "".join(steps))
+    tables = read_source(logs / "run.log")
+    found = tables["steps"]["logged_at"].dt.strftime("%Y-%m-%d").to_list()
+    assert found == dates
+    started = tables["runs"]["started_at"].dt.strftime("%Y-%m-%d").to_list()
+    assert started == [None if exp_name == "no_stamp" else dates[0]]
+
+
 def test_every_inferred_fact_says_from_what(
     parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
 ) -> None:

@@ -160,6 +160,16 @@ def test_given_facts_stay_when_the_file_grows(
     assert_same(full, before)
 
 
+def test_facts_of_a_run_that_is_gone_go_with_it(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    full.give({run: from_flags(["gpus=8"]) for run in full.table("runs")["run_id"]})
+    log.write_text(titan(loss=9.0))
+    ingest(log)
+    assert set(full.table("facts")["run_id"]) == set(full.table("runs")["run_id"])
+    assert holding(full.table("facts")).filter(name="gpus").is_empty()
+
+
 def test_a_rebuild_gives_equal_tables(
     full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
 ) -> None:
