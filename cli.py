@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ingest.intake import Outcome
     from ingest.store import Store
+    from metrics.calculator import Question
     from metrics.utilization import Analysis
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -290,6 +291,101 @@ def rebuild(store: Path) -> None:
     from ingest.store import Store
 
     click.echo(f"{Store(store).rebuild():,} parts registered", err=True)
+
+
+@main.command(name="flops")
+@click.argument("model")
+@click.option(
+    "--seq-len",
+    type=click.IntRange(min=1),
+    required=True,
+    help="Tokens of one sequence, or of the context.",
+)
+@click.option(
+    "--phase",
+    type=click.Choice(["train", "prefill", "decode"]),
+    default="train",
+    help="Training, or inference with a KV cache.",
+)
+@click.option(
+    "--dtype",
+    "precision",
+    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]),
+    default="bf16",
+    help="Precision; below 16 bits core attention and lm_head stay in bf16.",
+)
+@click.option(
+    "--trainable",
+    type=click.Choice(["full", "lora", "frozen"]),
+    default="full",
+    help="What is trained.",
+)
+@click.option("--lora-rank", type=click.IntRange(min=1), help="Rank of the adapters.")
+@click.option("--lora-targets", help="all-linear, or projection names with commas.")
+@click.option(
+    "--recompute",
+    type=click.Choice(["none", "full", "selective"]),
+    help="Activation recomputation, for HFU; selective: core attention.",
+)
+@click.option("--accelerator", help="Device, for rates; see fairmfu accelerators.")
+@click.option("--tgs", type=float, help="Tokens/s/GPU, to get MFU.")
+@click.option(
+    "--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction, to get TGS."
+)
+@click.option(
+    "--time-for", "tokens", metavar="TOKENS", help="Time to train on this many tokens, e.g. 1T."
+)
+@click.option("--gpus", type=click.IntRange(min=1), help="Devices, for --time-for.")
+@click.option(
+    "--against-others", is_flag=True, help="What other tools' formulas give for this model."
+)
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    help="Text or JSON.",
+)
+def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
+    r"""The formula alone: FLOPs of MODEL per token, operator by operator.
+
+    MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
+
+    \b
+    Examples:
+      fairmfu flops llama3-8b --seq-len 8192 --accelerator h100 --tgs 6400
+      fairmfu flops llama3-70b --seq-len 8192 --accelerator h100 --mfu 0.4 --gpus 512 --time-for 1T
+    """
+    from ingest.facts import model_config
+    from metrics.accelerators import UnknownAcceleratorError
+    from metrics.calculator import answer, compared_with_others
+    from reports.calculator import show, show_others
+
+    try:
+        config = model_config(Path(model)) if Path(model).is_file() else None
+        question = _question(model, config, options)
+        if against_others:
+            click.echo(show_others(question, compared_with_others(question), output))
+        else:
+            click.echo(show(answer(question), output))
+    except (ValueError, UnknownAcceleratorError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]) -> Question:
+    from metrics.calculator import Question, amount, shape_of
+    from metrics.flops import Trainable
+
+    kind, rank = options.pop("trainable"), options.pop("lora_rank")
+    targets = tuple((options.pop("lora_targets") or "").replace(",", " ").split())
+    trainable = Trainable(kind=kind, lora_rank=rank, lora_targets=targets)
+    tokens = options.pop("tokens")
+    return Question(
+        shape=shape_of(model, config),
+        trainable=None if trainable == Trainable() else trainable,
+        tokens=None if tokens is None else amount(tokens),
+        **options,
+    )
 
 
 @main.command()

@@ -90,14 +90,15 @@ def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
 
 def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
-    counts = {
-        round(row["logged_samples_per_second"] * row["sequence_length"] / row["logged_tgs"])
+    ratios = (
+        row["logged_samples_per_second"] * row["sequence_length"] / row["logged_tgs"]
         for row in rows
         if row.get("logged_samples_per_second")
         and row.get("sequence_length")
         and row.get("logged_tgs")
-    }
-    if len(counts) != 1:
+    )
+    counts = {round(ratio) for ratio in ratios if math.isfinite(ratio)}
+    if len(counts) != 1 or 0 in counts:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"
     return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
@@ -159,15 +160,23 @@ def _toml_text(value: object) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
+def model_config(path: Path) -> dict[str, Any]:
+    """The object of a Hugging Face config.json. Raises FactError."""
+    return _json_values(path, str(path))
+
+
 def _json_file(path: Path, where: str) -> str:
+    return json.dumps(_json_values(path, where))
+
+
+def _json_values(path: Path, where: str) -> dict[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
-        values = json.loads(text)
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
     if not isinstance(values, dict):
         raise FactError(f"{where}: {path} holds no JSON object.")
-    return json.dumps(values)
+    return values
 
 
 def _model_config(path: Path) -> dict[str, str]:

@@ -15,15 +15,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ingest.log_format import Block, FactLine, LogFormat, StepLine, Target
 from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
+_T = TypeVar("_T")
+
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
-    r"^\s*(?:\[(?:rank|default)(\d+)\]:|(\d+): |\[XTuner\]\[RANK (\d+)\])"
+    r"^\s*(?:\[(?:rank|default)(\d{1,9})\]:|(\d{1,9}): |\[XTuner\]\[RANK (\d{1,9})\])"
 )
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
@@ -341,7 +343,7 @@ class Parser:
 
     def _state(self, number: int, line: FactLine, match: re.Match[str]) -> None:
         groups = {k: v for k, v in match.groupdict().items() if v is not None}
-        facts = dict(line.read(groups)) if line.read else groups
+        facts = _read(line.read, groups) if line.read else groups
         facts.update(line.constants)
         origin = f"log:{number}"
         if line.inferred:
@@ -374,7 +376,7 @@ class Parser:
         block, self._open_block = self._open_block, None
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
-        for name, value in block.spec.read(block.lines[first:]).items():
+        for name, value in _read(block.spec.read, block.lines[first:]).items():
             self._fact(block.number, name, value, f"log:{block.number}")
 
     # -- what is not understood -----------------------------------------------------------
@@ -471,6 +473,13 @@ def _whole(text: str) -> int:
     if not abs(value) < 2**63 or value != int(value):
         raise ValueError(text)
     return int(value)
+
+
+def _read(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
+    """The facts of what a line or block says; numbers that no machine holds state none."""
+    with suppress(ValueError):
+        return dict(read(said))
+    return {}
 
 
 def _scaled(value: str, factor: float | None) -> str:

@@ -13,21 +13,42 @@ Sources, as short names in the table:
     stas      stas00/ml-engineering@744d01e1 compute/accelerator/README.md, table of TFLOPS
     lightning Lightning-AI/pytorch-lightning fabric/utilities/throughput.py, data sheets cited there
     titan     pytorch/torchtitan torchtitan/tools/utils.py, get_peak_flops
+
+A user adds devices, or replaces rows of the table, by a TOML file (`load_overlay`):
+
+    [[accelerator]]
+    name = "ACME X1"
+    unit = "GPU"
+    source = "data sheet of 2026-03, dense"
+    names = ["X1-80GB"]
+    peaks = { fp32 = 60e12, bf16 = 800e12, fp8 = 1600e12 }
+
+Errors:
+
+    UnknownAcceleratorError (LookupError)
+    OverlayError (ValueError)
 """
 
 from __future__ import annotations
 
 import difflib
 import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, cast, get_args
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from metrics.flops import Dtype
 
-    from metrics.flops import Dtype
-
-__all__ = ["Accelerator", "UnknownAcceleratorError", "find", "normalised", "table"]
+__all__ = [
+    "Accelerator",
+    "OverlayError",
+    "UnknownAcceleratorError",
+    "find",
+    "load_overlay",
+    "normalised",
+    "table",
+]
 
 Confidence = Literal["high", "medium", "low"]
 """high: data sheet or clock times units; medium: one source; low: sources differ or no source."""
@@ -71,16 +92,23 @@ class UnknownAcceleratorError(LookupError):
         )
 
 
-def find(name: str) -> Accelerator:
+class OverlayError(ValueError):
+    """A file of a user's accelerators that cannot be taken; says which row and key."""
+
+
+def find(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
     """The accelerator that a framework prints, or a person types, as `name`.
+
+    overlay: a user's rows (`load_overlay`), which go before the table's
 
     Raises UnknownAcceleratorError.
     """
     wanted = normalised(name)
-    if wanted not in _BY_NAME:
-        near = difflib.get_close_matches(wanted, _BY_NAME, n=3)
-        raise UnknownAcceleratorError(name, list(dict.fromkeys(_BY_NAME[n].name for n in near)))
-    return _BY_NAME[wanted]
+    rows = {**_BY_NAME, **dict(_named(overlay))}
+    if wanted not in rows:
+        near = difflib.get_close_matches(wanted, rows, n=3)
+        raise UnknownAcceleratorError(name, list(dict.fromkeys(rows[n].name for n in near)))
+    return rows[wanted]
 
 
 def table() -> tuple[Accelerator, ...]:
@@ -635,10 +663,91 @@ _TABLE: tuple[Accelerator, ...] = (
 )  # fmt: skip
 
 
-def _named() -> Iterator[tuple[str, Accelerator]]:
-    for accelerator in _TABLE:
+def _named(rows: Sequence[Accelerator]) -> Iterator[tuple[str, Accelerator]]:
+    for accelerator in rows:
         for name in (accelerator.name, *accelerator.names):
             yield normalised(name), accelerator
 
 
-_BY_NAME: Mapping[str, Accelerator] = dict(_named())
+_BY_NAME: Mapping[str, Accelerator] = dict(_named(_TABLE))
+
+
+# --- a user's own rows ----------------------------------------------------------------------
+
+_KEYS = ("name", "unit", "peaks", "source", "confidence", "note", "names")
+_LEAST_PEAK = 1e9
+"""No accelerator is slower; a smaller number is TFLOP/s by mistake."""
+
+
+def load_overlay(text: str) -> tuple[Accelerator, ...]:
+    """A user's accelerators from the text of a TOML file; see the head of this module.
+
+    Required: name, unit, peaks (dense FLOP/s by number format), source. Optional: names, note, and
+    confidence, which is `medium` (one source) where the file does not say.
+    Raises OverlayError for what is no TOML, unknown, missing, malformed, or named twice.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise OverlayError(f"The accelerators file is no TOML: {error}.") from None
+    _only(document, ("accelerator",), "the accelerators file")
+    rows = document.get("accelerator")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise OverlayError("The accelerators file has no [[accelerator]], one for each device.")
+    overlay = tuple(_overlay_row(row, number) for number, row in enumerate(rows, start=1))
+    seen: dict[str, Accelerator] = {}
+    for name, row in _named(overlay):
+        if seen.setdefault(name, row) is not row:
+            raise OverlayError(f"{row.name} and {seen[name].name} have the name {name!r} both.")
+    return overlay
+
+
+def _overlay_row(row: Mapping[str, object], number: int) -> Accelerator:
+    where = f"[[accelerator]] {row.get('name') or f'number {number}'}"
+    _only(row, _KEYS, where)
+    confidence = row.get("confidence", "medium")
+    if confidence not in get_args(Confidence):
+        raise OverlayError(f"{where}: confidence is {confidence!r}: high, medium or low.")
+    names = row.get("names", [])
+    if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+        raise OverlayError(f"{where}: names is {names!r}, not a list of names.")
+    return Accelerator(
+        name=_text(row, "name", where),
+        unit=_text(row, "unit", where),
+        peaks=_overlay_peaks(row.get("peaks"), where),
+        source=_text(row, "source", where),
+        confidence=cast("Confidence", confidence),
+        note=_text(row, "note", where) if "note" in row else "",
+        names=tuple(names),
+    )
+
+
+def _overlay_peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
+    if not isinstance(peaks, dict) or not peaks:
+        raise OverlayError(f"{where} needs peaks, as {{ bf16 = 989.4e12 }}: dense FLOP/s.")
+    _only(peaks, _DTYPES, f"peaks of {where}")
+    for dtype, peak in peaks.items():
+        if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
+            raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
+        if not _LEAST_PEAK <= peak < float("inf"):
+            raise OverlayError(
+                f"{where}: the peak of {dtype} is {peak:g} FLOP/s, which no accelerator has; peaks"
+                " are in FLOP/s, so 989.4 TFLOP/s is 989.4e12."
+            )
+    return {dtype: float(peaks[dtype]) for dtype in _DTYPES if dtype in peaks}
+
+
+def _text(row: Mapping[str, object], key: str, where: str) -> str:
+    value = row.get(key)
+    if not isinstance(value, str) or not value.strip():
+        said = "is missing" if value is None else f"is {value!r}, not a text"
+        raise OverlayError(f"{where}: {key!r} {said}.")
+    return value
+
+
+def _only(values: Mapping[str, object], known: Sequence[str], where: str) -> None:
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise OverlayError(f"{where} has {key!r}, none of {', '.join(known)}.{hint}")

@@ -9,7 +9,7 @@ What a framework says of itself never enters. Frames in, frames out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -17,7 +17,7 @@ import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 from metrics import accelerators, flops, inputs, throughput
-from metrics.flops import FORMULA, Dtype, Operator, Pass, Recompute, Trainable
+from metrics.flops import FORMULA, Dtype, Operator, Recompute, Trainable
 from metrics.model_shapes import (
     ModelShape,
     ShapeError,
@@ -28,18 +28,8 @@ from metrics.model_shapes import (
     known_models,
     with_params_total,
 )
+from metrics.precision import DtypeOf, number_formats
 
-BELOW_16_BITS: Final[dict[str, Dtype]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
-"""Recipes that run the linears below 16 bits; core attention, router and lm_head stay in BF16."""
-
-LOW_PRECISION_OPERATORS: Final = frozenset(
-    {
-        "query/key/value/output projections",
-        "ffn",
-        "routed experts",
-        "shared experts",
-    }
-)
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
 
@@ -289,9 +279,6 @@ def operator_table(
     return pl.DataFrame(rows, schema=OPERATORS)
 
 
-DtypeOf = Callable[[Operator, Pass], Dtype]
-
-
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """The number format of each operator, the fastest of them, and the device's dense peaks."""
@@ -489,11 +476,7 @@ def _dtypes(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf
         out.missing.append("precision")
         out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
         return None
-    low = BELOW_16_BITS.get(precision)
-    if low is not None:
-        return (lambda op, _: low if op.name in LOW_PRECISION_OPERATORS else "bf16"), low
-    one = cast("Dtype", precision)
-    return (lambda *_: one), one
+    return number_formats(precision)
 
 
 def _peaks(
@@ -514,12 +497,12 @@ def _peaks(
         return None
     try:
         device = accelerators.find(name)
-        out.values["device"] = device.name
-        return device.peaks
     except accelerators.UnknownAcceleratorError as error:
         out.missing.append("peak_flops")
         out.warnings.append(str(error))
         return None
+    out.values["device"] = device.name
+    return device.peaks
 
 
 def _value(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:

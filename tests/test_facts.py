@@ -253,10 +253,13 @@ MEGATRON = (
         ([(24.01, 3072)], "16"),
         ([(24, 3072), (48, 3072)], None),
         ([(24, 0)], None),
+        ([("inf", 3072)], None),
+        ([("nan", 3072), (24, 3072)], "16"),
+        ([(0.01, 3072)], None),
     ],
 )
 def test_gpus_follow_from_rates_that_agree(
-    lines: list[tuple[float, float]],
+    lines: list[tuple[float | str, float]],
     gpus: str | None,
     parse: Callable[..., Parsed],
     by_name: dict[str, LogFormat],

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest import intake
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser, parse_stamp
-from ingest.reader import NumberedLine
+from ingest.reader import NumberedLine, Source
 from ingest.registry import FORMATS
 
 Parse = Callable[..., Parsed]
@@ -329,6 +332,11 @@ def test_a_config_that_is_cut_off_loses_its_last_statement_only(end: str, parse:
     assert facts_of(parse("xtuner", CONFIG.rstrip() + end + END_OF_CONFIG)) == CONFIG_FACTS
 
 
+def test_odd_literals_of_a_config_warn_nobody(parse: Parse) -> None:
+    config = CONFIG.rstrip().replace("SYSTEM = ''", "SYSTEM = '\\d'\nSTEPS = 1if True else 2")
+    assert facts_of(parse("xtuner", config + END_OF_CONFIG)) == CONFIG_FACTS
+
+
 def test_a_config_is_never_executed(parse: Parse) -> None:
     config = CONFIG + "max_length = __import__('os').system('false')\nbatch_size = exit(1)"
     assert facts_of(parse("xtuner", config + END_OF_CONFIG))["seq_len"] == "2048"
@@ -413,6 +421,15 @@ def test_other_lines_are_counted_by_kind_with_an_example(parse: Parse) -> None:
 
 EXAMPLES = [line.example for f in FORMATS for line in (*f.steps, *f.facts, *f.events)]
 EXAMPLES += [text for f in FORMATS for block in f.blocks for text in block.example]
+
+
+def _replaced(text: str, which: int, what: str) -> str:
+    """`text` with one of its numbers replaced."""
+    spans = [match.span() for match in NUMBER.finditer(text)]
+    start, end = spans[which % len(spans)]
+    return text[:start] + what + text[end:]
+
+
 cut_examples = st.builds(
     lambda text, start, end: text[start:end],
     st.sampled_from(EXAMPLES),
@@ -425,15 +442,27 @@ spoilt_examples = st.builds(
     st.integers(0, 200),
     st.sampled_from(["", ".", ",", "9" * 30, "nan", "-", "[", "\x1b[1m", "=", ": ", "٣", "\x85"]),
 )
-any_line = st.one_of(
-    st.sampled_from(EXAMPLES), cut_examples, spoilt_examples, st.text(max_size=40), st.just("")
+NUMBER = re.compile(r"\d[\d.,:e+-]*")
+odd_numbers = st.builds(
+    _replaced,
+    st.sampled_from([text for text in EXAMPLES if NUMBER.search(text)]),
+    st.integers(0, 50),
+    st.sampled_from(["nan", "inf", "-inf", "-1", "0", "1e400", "9" * 25, "9" * 5000, "N/A", "1:2"]),
 )
-any_lines = st.lists(st.tuples(any_line, st.integers(0, 19).map(lambda n: n == 0)), max_size=30)
+any_line = st.one_of(
+    st.sampled_from(EXAMPLES),
+    cut_examples,
+    spoilt_examples,
+    odd_numbers,
+    st.text(max_size=40),
+    st.just(""),
+)
+any_lines = st.lists(st.tuples(any_line, st.integers(0, 19).map(lambda n: n == 0)), max_size=15)
 
 
 @pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: f.name)
 @given(lines=any_lines)
-def test_every_line_is_counted_once_whatever_it_holds(
+def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     log_format: LogFormat, lines: Sequence[tuple[str, bool]]
 ) -> None:
     numbered = [NumberedLine(n, text, cut) for n, (text, cut) in enumerate(lines, 1)]
@@ -449,7 +478,8 @@ def test_every_line_is_counted_once_whatever_it_holds(
     assert parsed.lines == len(lines) == sum(counts)
     assert parsed.step_lines == sum(len(launch.rows) for launch in parsed.launches)
     assert parsed.unread_lines == len(parsed.unread)
-    assert all(min(count, 0) == 0 for count in counts)
+    tables = intake._tables(Source(Path("run.log")), log_format, companions, parsed, [])
+    assert tables["steps"].height == parsed.step_lines
 
 
 @given(

@@ -11,6 +11,7 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from warnings import catch_warnings
 
 from ingest.log_format import MIB, Block, EventLine, FactLine, LogFormat, StepLine
 
@@ -53,7 +54,8 @@ def _statements(lines: Sequence[str]) -> list[ast.stmt]:
     text = list(lines)
     while text:
         try:
-            return ast.parse("\n".join(text)).body
+            with catch_warnings(action="ignore"):  # of '\\d' and the like: not our source
+                return ast.parse("\n".join(text)).body
         except SyntaxError as error:
             text = text[: min((error.lineno or len(text)) - 1, len(text) - 1)]
         except (ValueError, RecursionError, MemoryError):

@@ -1,0 +1,190 @@
+"""The formula on its own: a model, a length and a device to FLOPs, rates and time.
+
+No log is needed. Rates are tokens per second per GPU (TGS), times seconds, FLOPs per token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from metrics import accelerators, flops
+from metrics.flops import FORMULA, Dtype, Operator, Trainable
+from metrics.model_shapes import ModelShape, from_hugging_face, known
+from metrics.others import against_others
+from metrics.parameters import kv_cache_bytes_per_token, modules, uncounted
+from metrics.precision import number_formats
+
+Phase = Literal["train", "prefill", "decode"]
+
+RULES: Final[Mapping[str, float]] = {
+    "2N (forward)": 2.0,
+    "6N (training)": 6.0,
+    "8N (training, all recomputed)": 8.0,
+}
+"""Rules of thumb; N are the weights that multiply a token (arXiv:2001.08361)."""
+
+BYTES: Final[Mapping[Dtype, float]] = {
+    "fp32": 4,
+    "tf32": 4,
+    "fp16": 2,
+    "bf16": 2,
+    "fp8": 1,
+    "fp4": 0.5,
+}
+"""Bytes of one value."""
+
+_SCALES: Final[Mapping[str, float]] = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked of one model.
+
+    tgs [tokens/s/GPU] and mfu are two ways to give the speed: one at most; tokens, with one of
+    them and gpus, asks for the time of a training run.
+    """
+
+    shape: ModelShape
+    seq_len: int
+    phase: Phase = "train"
+    trainable: Trainable | None = None
+    recompute: str | None = None
+    precision: str = "bf16"
+    accelerator: str | None = None
+    gpus: int | None = None
+    tgs: float | None = None
+    mfu: float | None = None
+    tokens: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tgs is not None and self.mfu is not None:
+            raise ValueError("The speed is given twice: give --tgs or --mfu, and get the other.")
+        if (self.tgs is not None or self.mfu is not None) and self.accelerator is None:
+            raise ValueError("MFU is of a device's peak: give --accelerator.")
+        if self.tokens is not None and (self.gpus is None or (self.tgs or self.mfu) is None):
+            raise ValueError("A training time needs --gpus, and the speed by --tgs or --mfu.")
+        if self.phase != "train" and (self.tgs or self.mfu or self.tokens or self.trainable):
+            raise ValueError("Rates, times and adapters are of training: leave --phase out.")
+
+
+def shape_of(model: str, config: Mapping[str, object] | None = None) -> ModelShape:
+    """The model by name, or by its Hugging Face config. Raises ShapeError."""
+    return known(model) if config is None else from_hugging_face(config)
+
+
+def amount(text: str) -> float:
+    """`1T`, `300B`, `15e12` or `2000` as a number. Raises ValueError."""
+    match = re.fullmatch(r"([\d.]+(?:[eE][+-]?\d+)?)\s*([KMBT]?)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no amount: write 1T, 300B or 15e12.")
+    return float(match[1]) * _SCALES[match[2]]
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """All that follows, by name; what was not asked for is absent.
+
+    Raises ValueError for a format without a peak and UnknownAcceleratorError.
+    """
+    q = question
+    ops = _operators(q)
+    out: dict[str, Any] = {
+        "model": q.shape.name,
+        "seq_len": q.seq_len,
+        "phase": q.phase,
+        "formula": FORMULA,
+        "params_total": q.shape.params_total,
+        "params_active": q.shape.params_active,
+        "params_matmul": q.shape.params_matmul,
+        "params_embedding": q.shape.params_embedding,
+        "forward_flops_per_token": flops.forward_flops_per_token(ops),
+        "operators": _rows(ops, training=q.phase == "train"),
+        "modules": [_row(module) for module in modules(q.shape)],
+        "uncounted": [_row(part) for part in uncounted(q.shape, q.seq_len)],
+        "kv_cache_bytes_per_token": kv_cache_bytes_per_token(
+            q.shape, bytes_per_value=BYTES[number_formats(q.precision)[1]]
+        ),
+    }
+    if q.phase == "train":
+        out |= _training(q, ops)
+    return out
+
+
+def _operators(q: Question) -> tuple[Operator, ...]:
+    if q.phase == "train":
+        return flops.operators(q.shape, q.seq_len, trainable=q.trainable)
+    return flops.inference_operators(q.shape, q.seq_len, q.phase)
+
+
+def _rows(ops: tuple[Operator, ...], *, training: bool) -> list[dict[str, Any]]:
+    total = flops.flops_per_token(ops) if training else flops.forward_flops_per_token(ops)
+    return [
+        {
+            "name": op.name,
+            "layers": op.layers,
+            "forward_flops_per_token": op.forward,
+            "share": (op.training if training else op.forward) / total,
+            "estimate": op.estimate,
+        }
+        | ({"flops_per_token": op.training} if training else {})
+        for op in ops
+    ]
+
+
+def _row(item: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the frozen rows
+    return {name: getattr(item, name) for name in item.__dataclass_fields__}
+
+
+def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
+    exact = flops.flops_per_token(ops)
+    full = flops.operators(q.shape, q.seq_len, attention="full", trainable=q.trainable)
+    low, high = flops.hardware_flops_bounds(q.shape, q.seq_len, q.recompute, trainable=q.trainable)
+    _, all_again = flops.hardware_flops_bounds(q.shape, q.seq_len, "full", trainable=q.trainable)
+    beside = (flops.forward_flops_per_token(ops), exact, all_again)
+    rules = [
+        {"rule": rule, "flops_per_token": n * q.shape.params_matmul, "exact": counted}
+        for (rule, n), counted in zip(RULES.items(), beside, strict=True)
+    ]
+    out: dict[str, Any] = {
+        "flops_per_token": exact,
+        "flops_per_token_full_attention": flops.flops_per_token(full),
+        "hardware_flops_per_token": None if low is None else [low, high],
+        "rules": rules,
+    }
+    return out | (_speed(q, ops) if q.accelerator else {})
+
+
+def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
+    """The ideal time per token, and what follows for a rate, a utilisation and a run."""
+    device = accelerators.find(q.accelerator or "")
+    dtype_of, fastest = number_formats(q.precision)
+    ideal = flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
+    out: dict[str, Any] = {
+        "accelerator": device.name,
+        "precision": q.precision,
+        "peak_flops": device.peaks[fastest],
+        "tgs_at_peak": 1 / ideal,
+    }
+    tgs = q.tgs if q.mfu is None else q.mfu / ideal
+    if tgs is None:
+        return out
+    out |= {"tgs": tgs, "mfu": tgs * ideal}
+    if q.tokens is not None and q.gpus is not None:
+        seconds = q.tokens / (tgs * q.gpus)
+        out |= {
+            "tokens": q.tokens,
+            "gpus": q.gpus,
+            "training_seconds": seconds,
+            "training_days": seconds / 86_400,
+            "gpu_hours": seconds * q.gpus / 3600,
+            "training_flops": q.tokens * flops.flops_per_token(ops),
+        }
+    return out
+
+
+def compared_with_others(q: Question) -> list[dict[str, Any]]:
+    """The other tools' formulas for full training of this model, as ratios to ours."""
+    recompute: Literal["none", "full"] = "full" if q.recompute == "full" else "none"
+    return [_row(row) for row in against_others(q.shape, q.seq_len, recompute=recompute)]

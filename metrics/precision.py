@@ -1,0 +1,55 @@
+"""Which number format each operator runs in, by the name of a training's precision.
+
+Below 16 bits only the linears of attention and FFN run so; core attention, router, gates, adapters
+and lm_head stay in BF16, as torchao, Transformer Engine and DeepSeek-V3 (arXiv:2412.19437, 3.3.1)
+keep them. All three passes of a linear run in its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from metrics.flops import Dtype, Operator, Pass
+
+DtypeOf = Callable[[Operator, Pass], Dtype]
+
+BELOW_16_BITS: Final[Mapping[str, Dtype]] = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Recipes that run the linears below 16 bits, and in what."""
+
+SIXTEEN_AND_MORE: Final[Mapping[str, Dtype]] = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "fp16": "fp16",
+    "bf16": "bf16",
+}
+
+PRECISIONS: Final = (*SIXTEEN_AND_MORE, *BELOW_16_BITS)
+
+LOW_PRECISION_OPERATORS: Final = frozenset(
+    {
+        "query/key/value/output projections",
+        "linear attention projections",
+        "ffn",
+        "routed experts",
+        "shared experts",
+    }
+)
+
+
+def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
+    """The format of each operator and pass, and the fastest of them.
+
+    Raises ValueError for a name that is not in PRECISIONS.
+    """
+    low = BELOW_16_BITS.get(precision)
+    if low is not None:
+        return (lambda op, _: low if _is_linear(op) else "bf16"), low
+    one = SIXTEEN_AND_MORE.get(precision)
+    if one is None:
+        raise ValueError(f"{precision!r} is no precision: one of {', '.join(PRECISIONS)}.")
+    return (lambda *_: one), one
+
+
+def _is_linear(op: Operator) -> bool:
+    return op.name.removeprefix("mtp ") in LOW_PRECISION_OPERATORS

@@ -1,0 +1,112 @@
+"""The calculator: FLOPs, rates and times of a model without a log."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli import main
+from metrics.calculator import Question, amount, answer, shape_of
+
+F = 51_471_187_968
+CONFIG = Path(__file__).parents[1] / "sample_logs/genuine/xtuner-0.2.0/llama-1rank-fp32/config.json"
+
+
+def asked(**more: object) -> dict:
+    return answer(Question(shape=shape_of("llama3-8b"), seq_len=8192, **more))
+
+
+def command(*arguments: object) -> str:
+    result = CliRunner().invoke(main, ["flops", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_json_has_the_keys_of_the_contract() -> None:
+    out = json.loads(command("llama3-8b", "--seq-len", 8192, "--format", "json"))
+    assert out["model"] == "llama-3-8b"
+    assert out["params_total"] == 8_030_261_248
+    assert out["flops_per_token"] == F
+    assert out["flops_per_token_full_attention"] == 57_912_852_480
+    assert sum(row["forward_flops_per_token"] for row in out["operators"]) == F / 3
+    assert sum(row["share"] for row in out["operators"]) == pytest.approx(1)
+    assert {"name", "layers", "forward_flops_per_token", "share"} <= set(out["operators"][0])
+
+
+def test_modules_add_up_to_the_parameters() -> None:
+    out = asked()
+    assert sum(row["params_total"] for row in out["modules"]) == out["params_total"]
+    assert sum(row["params_matmul"] for row in out["modules"]) == out["params_matmul"]
+
+
+def test_rate_and_utilisation_are_each_others_inverse() -> None:
+    there = asked(accelerator="h100", tgs=6400.0)
+    assert there["mfu"] == pytest.approx(6400 * F / 989.4e12)
+    back = asked(accelerator="h100", mfu=there["mfu"])
+    assert back["tgs"] == pytest.approx(6400)
+
+
+def test_a_training_time_is_tokens_over_rate() -> None:
+    out = asked(accelerator="h100", mfu=0.4, gpus=512, tokens=1e12)
+    assert out["training_seconds"] == pytest.approx(1e12 * F / (0.4 * 989.4e12 * 512))
+    assert out["gpu_hours"] == pytest.approx(out["training_seconds"] * 512 / 3600)
+
+
+def test_6n_leaves_attention_out() -> None:
+    rule = next(rule for rule in asked()["rules"] if rule["rule"].startswith("6N"))
+    attention = 3 * 32 * 4 * 4096 * 4096.5
+    assert rule["flops_per_token"] == F - attention
+    assert rule["exact"] == F
+
+
+def test_decode_attends_to_the_whole_context() -> None:
+    decode, prefill = asked(phase="decode"), asked(phase="prefill")
+    extra = 32 * 4 * 4096 * (8192 - 4096.5)
+    difference = decode["forward_flops_per_token"] - prefill["forward_flops_per_token"]
+    assert difference == extra
+    assert decode["kv_cache_bytes_per_token"] == 2 * 2 * 32 * 8 * 128
+
+
+def test_a_config_file_is_a_model() -> None:
+    out = json.loads(command(CONFIG, "--seq-len", 256, "--format", "json"))
+    assert out["params_total"] == 1_049_728
+
+
+@pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
+def test_the_text_shows_each_part(phase: str) -> None:
+    text = command("deepseek-v3", "--seq-len", 4096, "--phase", phase)
+    for words in ("routed experts", "KV cache", "not counted", "37,552,282,624 active"):
+        assert words in text
+
+
+def test_other_formulas_stand_beside_ours() -> None:
+    text = command("llama3-8b", "--seq-len", 8192, "--against-others")
+    assert "torchtitan" in text
+    assert "1.125x" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("1T", 1e12), ("300B", 3e11), ("15e12", 15e12), ("2.5 M", 2.5e6)]
+)
+def test_amounts_read_as_people_write_them(text: str, number: float) -> None:
+    assert amount(text) == number
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--tgs", 100), "--accelerator"),
+        (("--accelerator", "h100", "--mfu", 0.4, "--time-for", "1T"), "--gpus"),
+        (("--accelerator", "h100", "--mfu", 0.4, "--tgs", 5), "given twice"),
+        (("--accelerator", "z9000", "--tgs", 5), "No peak is known"),
+        (("--trainable", "lora"), "rank"),
+        (("--phase", "decode", "--tgs", 5, "--accelerator", "h100"), "--phase"),
+        (("--time-for", "many", "--gpus", 1, "--accelerator", "h100", "--mfu", 0.4), "no amount"),
+    ],
+)
+def test_a_question_without_an_answer_says_why(options: tuple, says: str) -> None:
+    arguments = ["flops", "llama3-8b", "--seq-len", "8192", *map(str, options)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 1
+    assert says in result.stderr
