@@ -236,6 +236,7 @@ def report(store: Path, out: Path, title: str) -> None:
         operators={run_id: analysis.operators(run_id) for run_id in analysis.metrics["run_id"]},
         sources=tables["sources"],
         unread=tables["unread"],
+        others=analysis.others(),
         version=version("fairmfu"),
     )
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, Literal, cast
 
 import polars as pl
 
@@ -28,6 +28,7 @@ from metrics.model_shapes import (
     known_models,
     with_params_total,
 )
+from metrics.others import against_others
 from metrics.precision import DtypeOf, number_formats
 
 IMPOSSIBLE: Final = 1.0
@@ -87,6 +88,29 @@ class Analysis:
         """The formula of one run, a row per operator: `operator_table`."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
         return operator_table(self.facts(run_id), row)
+
+    def others(self) -> dict[str, pl.DataFrame]:
+        """What other tools' formulas make of each model and length: label to a table.
+
+        Columns of metrics.others.Comparison, for full training; recomputation is work where a tool
+        counts it and the model's first run recomputes. A formula that lacks an input is null.
+        """
+        found: dict[str, pl.DataFrame] = {}
+        ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
+        for row in ranked.iter_rows(named=True):
+            label = f"{row['model']}, {row['seq_len']:,} tokens"
+            run = formula_inputs(self.facts(row["run_id"]), row, Score())
+            if run is None or label in found:
+                continue
+            again: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
+            rows = against_others(run.shape, run.seq_len, recompute=again)
+            found[label] = pl.DataFrame([asdict(other) for other in rows], schema=OTHERS)
+        return found
+
+
+OTHERS: Final = pl.Schema(
+    {"name": TEXT, "flops_per_token": FLOAT, "ratio_to_ours": FLOAT, "why": TEXT}
+)
 
 
 def analyse(tables: Mapping[str, pl.DataFrame]) -> Analysis:

@@ -227,6 +227,43 @@ def operators(operator_table: pl.DataFrame) -> Layers:
     )
 
 
+def others(rows: pl.DataFrame) -> Layers:
+    """FLOPs per token by each other formula as a ratio to ours, on a log scale.
+
+    rows: as metrics.utilization.Analysis.others, one model; a formula without a figure is absent.
+    """
+    data = _drawable(
+        rows.filter(pl.col("ratio_to_ours").is_not_null())
+        .sort("ratio_to_ours", "name", descending=[True, False])
+        .with_columns(one=pl.lit(1.0))
+    )
+    base = alt.Chart(data).encode(
+        alt.Y("name:N", sort=data["name"].to_list(), title=None, axis=alt.Axis(labelLimit=320)),
+        tooltip=[
+            alt.Tooltip("name:N", title="formula"),
+            alt.Tooltip("ratio_to_ours:Q", title="FLOPs / ours", format=".3f"),
+            alt.Tooltip("flops_per_token:Q", title="FLOPs per token", format=".4s"),
+            alt.Tooltip("why:N", title="what it does otherwise"),
+        ],
+    )
+    scale = alt.Scale(type="log", nice=True)
+    ratio = alt.X("ratio_to_ours:Q", scale=scale, title="FLOPs per token / ours (log scale)")
+    stems = base.mark_rule(color=theme.ACCENT, opacity=0.5).encode(ratio, alt.X2("one"))
+    dots = base.mark_point(filled=True, size=70, color=theme.ACCENT).encode(ratio)
+    figures = base.mark_text(align="left", dx=8).encode(
+        ratio, alt.Text("ratio_to_ours:Q", format=".2f")
+    )
+    return alt.layer(stems, dots, figures).properties(
+        width=460,
+        height=alt.Step(20),
+        title=_title(
+            "The same work by other formulas",
+            "Full training, over our exact count. A logger that uses one is off by so much.",
+        ),
+        description=f"{data.height} formulas of other tools as ratios to ours.",
+    )
+
+
 # --- what is drawn ------------------------------------------------------------------------
 
 _CARD_FIELDS: Final = (

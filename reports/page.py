@@ -53,13 +53,15 @@ def render(  # noqa: PLR0913 - the frames of one store
     operators: Mapping[str, pl.DataFrame],
     sources: pl.DataFrame,
     unread: pl.DataFrame,
+    others: Mapping[str, pl.DataFrame],
     version: str,
 ) -> str:
     """The page as HTML text.
 
     metrics: metrics.utilization.run_metrics; comparison: metrics.fairness.compare of it; windows:
     metrics.throughput.windows; facts_held: metrics.inputs.holding; operators: by run_id,
-    metrics.utilization.operator_table; sources, unread: as in ingest.schema.
+    metrics.utilization.operator_table; sources, unread: as in ingest.schema; others: by model and
+    length, metrics.utilization.Analysis.others.
     """
     about = {row["run_id"]: row for row in metrics.iter_rows(named=True)}
     names = charts.names(metrics)
@@ -73,6 +75,7 @@ def render(  # noqa: PLR0913 - the frames of one store
         _runs(rows, metrics, windows, facts_held, operators),
         _sources(sources, unread),
         METHOD,
+        _appendix(others),
     ]
     return _document(title, body)
 
@@ -749,6 +752,39 @@ overlap are not told apart. The interval of a ratio joins those of its two runs.
 weights, device and way of counting tokens.</li>
 </ul>
 <p class="note">Formula {FORMULA}.</p>"""
+
+
+# --- why the logs disagree ----------------------------------------------------------------
+
+MOST_MODELS: Final = 6
+"""Models whose other formulas the page shows; `fairmfu flops --against-others` has any."""
+
+
+def _appendix(others: Mapping[str, pl.DataFrame]) -> str:
+    """What other tools' formulas make of each model: why loggers disagree about one run."""
+    if not others:
+        return ""
+    shown = "".join(_other_formulas(*item) for item in list(others.items())[:MOST_MODELS])
+    words = (
+        "Each tool prints TFLOP/s or MFU by a formula of its own. This is what each would count "
+        "for the models on this page."
+    )
+    return f"<h2>Appendix: one model, many formulas</h2><p>{words}</p>{shown}"
+
+
+def _other_formulas(label: str, rows: pl.DataFrame) -> str:
+    whole = table(f"{esc(label)}", OTHER_FORMULA_COLUMNS, rows.iter_rows(named=True))
+    return (
+        f"<details><summary>{esc(label)}</summary>{_figure(charts.others(rows))}{whole}</details>"
+    )
+
+
+OTHER_FORMULA_COLUMNS: Final = (
+    Column("Formula", lambda row: esc(row["name"])),
+    Column("FLOPs per token", lambda row: _flops(row["flops_per_token"]), "number"),
+    Column("/ ours", lambda row: _number(row["ratio_to_ours"], 3), "number"),
+    Column("What it does otherwise", lambda row: esc(row["why"]), "text"),
+)
 
 
 # --- the document -------------------------------------------------------------------------

@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 from ingest.schema import frame_schema
-from metrics import inputs, throughput
 from metrics.fairness import compare, ratio_interval
-from metrics.utilization import operator_table, run_metrics
+from metrics.utilization import analyse
 from reports import charts, page, theme
 
 EVIL = "</script><script>alert(1)</script>"
@@ -102,25 +101,17 @@ def a_store(*runs):
 
 def parts(tables):
     """What the command gives to `page.render`."""
-    metrics = run_metrics(tables)
-    held = inputs.holding(tables["facts"])
-    by_name = {
-        row["run_id"]: {f["name"]: f for f in held.filter(run_id=row["run_id"]).to_dicts()}
-        for row in metrics.to_dicts()
-    }
+    analysis = analyse(tables)
+    metrics = analysis.metrics
     return {
         "metrics": metrics,
         "comparison": compare(metrics),
-        "windows": throughput.windows(
-            tables["steps"], tables["runs"], inputs.typed(held), tables["events"]
-        ),
-        "facts_held": held,
-        "operators": {
-            row["run_id"]: operator_table(by_name[row["run_id"]], {"attention_ratio": None})
-            for row in metrics.to_dicts()
-        },
+        "windows": analysis.windows,
+        "facts_held": analysis.held,
+        "operators": {run_id: analysis.operators(run_id) for run_id in metrics["run_id"]},
         "sources": tables["sources"],
         "unread": tables["unread"],
+        "others": analysis.others(),
     }
 
 
@@ -423,3 +414,14 @@ def test_every_figure_carries_its_convention():
     assert "MFU (full attention)" in text
     assert "5,825\N{EN DASH}5,855" in text
     assert "MFU = ideal time per token / actual time per token" in text
+
+
+def test_the_appendix_shows_what_other_formulas_make_of_each_model():
+    whole = parts(a_store(a_run("torchtitan", 5_000.0)))
+    ((label, rows),) = whole["others"].items()
+    assert rows.height == 18
+    text = rendered(whole)
+    assert "Appendix: one model, many formulas" in text
+    assert label.split(",", maxsplit=1)[0] in text
+    spec = charts.others(rows).to_dict()
+    assert "log" in json.dumps(spec)
