@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ingest.intake import Outcome
     from ingest.store import Store
+    from metrics.accelerators import Accelerator
     from metrics.calculator import Question
     from metrics.utilization import Analysis
 
@@ -66,12 +67,22 @@ class _Group(click.Group):
 
 @click.group(cls=_Group, context_settings=CONTEXT)
 @click.version_option(package_name="fairmfu", prog_name="fairmfu")
-def main() -> None:
+@click.option(
+    "--accelerators",
+    "overlay",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="FAIRMFU_ACCELERATORS",
+    show_envvar=True,
+    help="TOML file of devices that go before the built-in table.",
+)
+@click.pass_context
+def main(context: click.Context, overlay: Path | None) -> None:
     """Whose training run is really faster, by how much, and why do the logs disagree.
 
     Reads the logs of XTuner, Torchtitan and DeepSpeed runs and recomputes tokens/s, TGS and MFU
     from one formula, the same for all.
     """
+    context.obj = overlay
 
 
 @main.command()
@@ -226,7 +237,7 @@ def report(store: Path, out: Path, title: str) -> None:
     from reports.page import render
 
     tables = _tables(_open(store))
-    analysis = analyse(tables)
+    analysis = analyse(tables, _overlay())
     html = render(
         title=title,
         metrics=analysis.metrics,
@@ -385,6 +396,7 @@ def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]
         shape=shape_of(model, config),
         trainable=None if trainable == Trainable() else trainable,
         tokens=None if tokens is None else amount(tokens),
+        overlay=_overlay(),
         **options,
     )
 
@@ -422,7 +434,7 @@ def accelerators(output: str) -> None:
     from reports.summary import accelerator_table
     from reports.tables import render
 
-    click.echo(render(accelerator_table(), output))
+    click.echo(render(accelerator_table(_overlay()), output))
 
 
 # -- what several commands do ------------------------------------------------------------------
@@ -443,7 +455,20 @@ def _tables(store: Store) -> dict[str, pl.DataFrame]:
 def _analysis(store: Store) -> Analysis:
     from metrics.utilization import analyse
 
-    return analyse(_tables(store))
+    return analyse(_tables(store), _overlay())
+
+
+def _overlay() -> tuple[Accelerator, ...]:
+    """The devices of the file that `--accelerators` names."""
+    from metrics.accelerators import OverlayError, load_overlay
+
+    path = click.get_current_context().find_root().obj
+    if path is None:
+        return ()
+    try:
+        return load_overlay(path.read_text(encoding="utf-8"))
+    except (OverlayError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
 
 
 def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:

@@ -6,11 +6,12 @@ No log is needed. Rates are tokens per second per GPU (TGS), times seconds, FLOP
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from metrics import accelerators, flops
+from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Dtype, Operator, Trainable
 from metrics.model_shapes import ModelShape, from_hugging_face, known
 from metrics.others import against_others
@@ -58,6 +59,7 @@ class Question:
     tgs: float | None = None
     mfu: float | None = None
     tokens: float | None = None
+    overlay: Sequence[Accelerator] = ()
 
     def __post_init__(self) -> None:
         if self.tgs is not None and self.mfu is not None:
@@ -158,7 +160,7 @@ def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
 
 def _speed(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     """The ideal time per token, and what follows for a rate, a utilisation and a run."""
-    device = accelerators.find(q.accelerator or "")
+    device = accelerators.find(q.accelerator or "", q.overlay)
     dtype_of, fastest = number_formats(q.precision)
     ideal = flops.ideal_seconds_per_token(ops, dtype_of, device.peaks)
     out: dict[str, Any] = {

@@ -1065,6 +1065,10 @@ def _smollm3(config: Config) -> ModelShape:
 def _llama4(config: Config) -> ModelShape:
     """Llama 4's text model: three of four layers attend inside chunks."""
     rotary = config.items("no_rope_layers")  # 1 where a layer has rotary embedding
+    if rotary and len(rotary) != config.number("num_hidden_layers"):
+        raise ShapeError(
+            f"{config.source}: 'no_rope_layers' has {len(rotary)} entries, not one each."
+        )
     interval = config.number("no_rope_layer_interval", default=4)
     kinds = _layer_kinds(
         config,
@@ -1087,7 +1091,9 @@ def _llama4(config: Config) -> ModelShape:
         shared=expert,
     )
     step = config.number("interleave_moe_layer_step", default=1)
-    sparse = config.items("moe_layers") or range(step - 1, len(kinds), step)
+    sparse = config.items("moe_layers")
+    if config.values.get("moe_layers") is None:
+        sparse = list(range(step - 1, len(kinds), step))
     ffn = None if len(sparse) == len(kinds) else _ffn(config, "intermediate_size_mlp")
     return _decoder(
         config,
@@ -1651,6 +1657,16 @@ def _mixtral_moe(experts: int, per_token: int) -> dict[str, object]:
     return {"num_local_experts": experts, "num_experts_per_tok": per_token}
 
 
+def _llama4_moe(experts: int, step: int) -> dict[str, object]:
+    return {
+        "intermediate_size_mlp": 16384,
+        "num_local_experts": experts,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": step,
+        "attention_chunk_size": 8192,
+    }
+
+
 def _gpt2_config(hidden: int, layers: int, heads: int, positions: int = 1024) -> dict[str, object]:
     return {
         "model_type": "gpt2",
@@ -1758,6 +1774,11 @@ _LLAMA_LIKE: Mapping[str, dict[str, object]] = {
     "olmo-2-7b olmo2-7b olmo-2-1124-7b": _config("olmo2", 4096, 32, 32, 32, 11008, 100352),
     "olmo-2-13b olmo2-13b olmo-2-1124-13b": _config("olmo2", 5120, 40, 40, 40, 13824, 100352),
     "olmo-2-32b olmo2-32b olmo-2-0325-32b": _config("olmo2", 5120, 64, 40, 8, 27648, 100352),
+    "olmo-3-7b olmo3-7b olmo-3-1025-7b": _config(
+        "olmo3", 4096, 32, 32, 32, 11008, 100278, sliding_window=4096
+    ),
+    "smollm3-3b": _config("smollm3", 2048, 36, 16, 4, 11008, 128256, tie_word_embeddings=True),
+    "seed-oss-36b": _config("seed_oss", 5120, 64, 80, 8, 27648, 155136, head_dim=128),
     "phi-3-mini-4k phi-3-mini": _config("phi3", 3072, 32, 32, 32, 8192, 32064, sliding_window=2047),
     "phi-3-mini-128k": _config("phi3", 3072, 32, 32, 32, 8192, 32064, sliding_window=262144),
 }
@@ -1804,6 +1825,20 @@ _SPARSE: Mapping[str, dict[str, object]] = {
         "deepseek_v3", 256, 6, 16, 16, 1024, 2048,
         **_mla(None, 8, 3, 256, first_k_dense_replace=1, n_shared_experts=2),
     ),
+    "kimi-k2 kimi-k2-0905": _config(
+        "kimi_k2", 7168, 61, 64, 64, 18432, 163840,
+        **_mla(1536, 384, 8, 2048, first_k_dense_replace=1, n_shared_experts=1),
+    ),
+    "llama-4-scout llama-4-scout-17b-16e": _config(
+        "llama4_text", 5120, 48, 40, 8, 8192, 202048, **_llama4_moe(16, 1)
+    ),
+    "llama-4-maverick llama-4-maverick-17b-128e": _config(
+        "llama4_text", 5120, 48, 40, 8, 8192, 202048, **_llama4_moe(128, 2)
+    ),
+    "qwen3-next-80b-a3b": _config(
+        "qwen3_next", 2048, 48, 16, 2, 5120, 151936,
+        shared_expert_intermediate_size=512, **_qwen_moe(512, 10, 512),
+    ),
     "gpt-oss-20b": _config(
         "gpt_oss", 2880, 24, 64, 8, 2880, 201088,
         head_dim=64, sliding_window=128, **_mixtral_moe(32, 4),
@@ -1846,6 +1881,8 @@ _GPT_LIKE: Mapping[str, dict[str, object]] = {
     "gpt2-large": _gpt2_config(1280, 36, 20),
     "gpt2-xl": _gpt2_config(1600, 48, 25),
     "gpt3-175b gpt-3-175b": _gpt2_config(12288, 96, 96, positions=2048),
+    "phi-2": _config("phi", 2560, 32, 32, 32, 10240, 51200),
+    "gpt-neox-20b": _config("gpt_neox", 6144, 44, 64, 64, 24576, 50432),
     "opt-350m": _opt_config(1024, 24, 16, word_embed_proj_dim=512, do_layer_norm_before=False),
     "opt-1.3b": _opt_config(2048, 24, 32),
     "opt-6.7b": _opt_config(4096, 32, 32),

@@ -9,7 +9,7 @@ What a framework says of itself never enters. Frames in, frames out.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
@@ -17,6 +17,7 @@ import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 from metrics import accelerators, flops, inputs, throughput
+from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Dtype, Operator, Recompute, Trainable
 from metrics.model_shapes import (
     ModelShape,
@@ -113,11 +114,11 @@ OTHERS: Final = pl.Schema(
 )
 
 
-def analyse(tables: Mapping[str, pl.DataFrame]) -> Analysis:
+def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] = ()) -> Analysis:
     """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of ingest.schema.
 
-    Rates are tokens per second (per GPU for tgs), utilisations fractions, FLOPs per token. Runs are
-    sorted by name.
+    overlay: a user's accelerators, which go before the table's. Rates are tokens per second (per
+    GPU for tgs), utilisations fractions, FLOPs per token. Runs are sorted by name.
     """
     held = inputs.holding(tables["facts"])
     facts = inputs.typed(held)
@@ -133,7 +134,10 @@ def analyse(tables: Mapping[str, pl.DataFrame]) -> Analysis:
         run_id = run["run_id"]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
         warnings = [row["warning"] for row in differ.get(run_id, [])]
-        rows.append(_row(run, of_run[run_id], known_facts, warnings, sources[run["sha256"]]))
+        scored = score(known_facts, of_run[run_id], overlay)
+        rows.append(
+            _row(run, of_run[run_id], known_facts, scored, warnings, sources[run["sha256"]])
+        )
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     return Analysis(metrics, windows, held)
 
@@ -199,14 +203,14 @@ METRICS: Final = pl.Schema(
 )
 
 
-def _row(
+def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     run: dict[str, Any],
     rates: dict[str, Any],
     facts: dict[str, dict[str, Any]],
+    scored: Score,
     differ: list[str],
     source: dict[str, Any],
 ) -> dict[str, Any]:
-    scored = score(facts, rates)
     warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
     if source["unread_lines"]:
         warnings.append(
@@ -235,11 +239,15 @@ def _row(
     )
 
 
-def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> Score:
+def score(
+    facts: Mapping[str, Mapping[str, Any]],
+    rates: Mapping[str, Any],
+    overlay: Sequence[Accelerator] = (),
+) -> Score:
     """MFU and its kin of one run from its held facts (by name) and its rates."""
     out = Score()
     run = formula_inputs(facts, rates, out)
-    hardware = _hardware(facts, out)
+    hardware = _hardware(facts, overlay, out)
     if run is None:
         return out
     exact, full = run.operators(), run.operators("full")
@@ -252,7 +260,7 @@ def score(facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]) -> S
     if hardware is None or rates["tgs"] is None:
         return out
     try:
-        _utilisations(run, hardware, _value(facts, "recompute"), rates["tgs"], out)
+        _utilisations(run, hardware, facts, rates["tgs"], out)
     except ValueError as error:
         out.missing.append("peak_flops")
         out.warnings.append(str(error))
@@ -312,14 +320,20 @@ class Hardware:
     peaks: Mapping[Dtype, float]
 
 
-def _hardware(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Hardware | None:
+def _hardware(
+    facts: Mapping[str, Mapping[str, Any]], overlay: Sequence[Accelerator], out: Score
+) -> Hardware | None:
     dtypes = _dtypes(facts, out)
-    peaks = _peaks(facts, dtypes, out)
+    peaks = _peaks(facts, dtypes, overlay, out)
     return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
 
 
 def _utilisations(
-    run: Inputs, hardware: Hardware, recompute: str | None, tgs: float, out: Score
+    run: Inputs,
+    hardware: Hardware,
+    facts: Mapping[str, Mapping[str, Any]],
+    tgs: float,
+    out: Score,
 ) -> None:
     """MFU under each convention and HFU; raises ValueError where a format has no peak."""
     exact = run.operators()
@@ -334,7 +348,7 @@ def _utilisations(
     if hardware.fastest in ("fp8", "fp4"):
         values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
-    policy = _hfu_policy(recompute)
+    policy = _hfu_policy(_value(facts, "recompute"))
     if policy is not None:
         low, high = flops.hardware_operators(
             run.shape, run.seq_len, policy, trainable=run.trainable, attended=run.attended
@@ -348,19 +362,45 @@ def _utilisations(
         )
         out.missing.append("attended_pairs")
         values = {"mfu_full_attention": values["mfu_full_attention"]}
-    out.values |= _possible(values, out)
+    out.values |= _possible(values, facts, out)
 
 
-def _possible(values: dict[str, float | None], out: Score) -> dict[str, float | None]:
-    """Above 100 % nothing is published: the figure becomes `implied`."""
+def _possible(
+    values: dict[str, float | None], facts: Mapping[str, Mapping[str, Any]], out: Score
+) -> dict[str, float | None]:
+    """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
     mfu = values.get("mfu")
     if mfu is None or mfu <= IMPOSSIBLE:
         return values
+    likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
+    causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
     out.warnings.append(
-        f"MFU would be {mfu:.0%}, which is impossible: wrong gpus, accelerator, seq_len, model or "
-        "unit of the log (world size, 1000, accumulation, sparse peak)"
+        f"MFU would be {mfu:.0%}, which is impossible: {causes}; else a wrong accelerator, "
+        "model or seq_len"
     )
     return {"implied": mfu}
+
+
+PLAUSIBLE: Final = (0.02, 0.8)
+"""MFU that real training reaches."""
+
+
+def _plausible(mfu: float) -> bool:
+    return PLAUSIBLE[0] <= mfu <= PLAUSIBLE[1]
+
+
+def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, float]]:
+    """Usual factors by which a rate is too high, with what they are."""
+    known = (
+        ("a rate of all GPUs taken for one (x world size)", _integer(facts, "gpus")),
+        ("accumulation counted twice", _integer(facts, "gradient_accumulation")),
+        ("sequence-parallel ranks counted apart", _integer(facts, "context_parallel")),
+        ("model-parallel ranks counted apart", _integer(facts, "tensor_parallel")),
+        ("milliseconds taken for seconds (x 1000)", 1000),
+        ("recomputation counted (x 4/3)", 4 / 3),
+        ("half a device's peak (x 2)", 2),
+    )
+    return [(why, float(factor)) for why, factor in known if factor is not None and factor > 1]
 
 
 def _hfu_policy(recompute: str | None) -> Recompute | None:
@@ -504,7 +544,10 @@ def _dtypes(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf
 
 
 def _peaks(
-    facts: Mapping[str, Mapping[str, Any]], dtypes: tuple[DtypeOf, Dtype] | None, out: Score
+    facts: Mapping[str, Mapping[str, Any]],
+    dtypes: tuple[DtypeOf, Dtype] | None,
+    overlay: Sequence[Accelerator],
+    out: Score,
 ) -> Mapping[Dtype, float] | None:
     """Dense peaks of the device by number format: given by hand, or from the table.
 
@@ -520,7 +563,7 @@ def _peaks(
         out.missing.append("accelerator")
         return None
     try:
-        device = accelerators.find(name)
+        device = accelerators.find(name, overlay)
     except accelerators.UnknownAcceleratorError as error:
         out.missing.append("peak_flops")
         out.warnings.append(str(error))

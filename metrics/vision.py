@@ -527,8 +527,12 @@ def _qwen2_5_vl(config: Config) -> VisionTower:
     d = config.number("hidden_size", default=3584)
     width = config.number("intermediate_size", default=3420)
     tower = _qwen(_completed(config, _QWEN), d, FeedForward(width=width, bias=True))
-    full = config.items("fullatt_block_indexes") or [7, 15, 23, 31]
+    full = config.items("fullatt_block_indexes")
+    if config.values.get("fullatt_block_indexes") is None:
+        full = [7, 15, 23, 31]
     merged = config.number("window_size", default=112) // tower.merge // tower.patch_side
+    if not merged:
+        raise ShapeError(f"{config.source}: 'window_size' is smaller than a merged patch.")
     return replace(
         tower,
         patch_bias=False,
@@ -610,7 +614,11 @@ def _internvl(tower: VisionTower, config: Config, out: int) -> VisionTower:
 
 
 def _gemma3(tower: VisionTower, config: Config, out: int) -> VisionTower:
-    """Gemma 3 (arXiv:2503.19786): patches averaged to mm_tokens_per_image, one layer."""
+    """Gemma 3 (arXiv:2503.19786): patches averaged to mm_tokens_per_image, one layer.
+
+    Its language model lets the tokens of one image see each other both ways: 256 * 255 / 2 pairs an
+    image that `metrics.flops.attended_pairs` does not count.
+    """
     tokens = config.number("mm_tokens_per_image", default=256)
     side = round(tokens**0.5)
     patches = tower.grid[0] if tower.grid else 0

@@ -238,14 +238,14 @@ def model_table() -> pl.DataFrame:
     )
 
 
-def accelerator_table() -> pl.DataFrame:
-    """Dense peaks [TFLOP/s] by number format, with source and confidence."""
+def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.DataFrame:
+    """Dense peaks [TFLOP/s] by number format, with source and confidence; a user's own first."""
     dtypes = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
     return pl.DataFrame(
         [
             {"accelerator": a.name, "unit": a.unit}
             | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in dtypes}  # type: ignore[index]
             | {"confidence": a.confidence, "source": a.source}
-            for a in accelerators.table()
+            for a in (*overlay, *accelerators.table())
         ]
     )

@@ -6,7 +6,15 @@ from collections import Counter
 
 import pytest
 
-from metrics.accelerators import Accelerator, UnknownAcceleratorError, find, normalised, table
+from metrics.accelerators import (
+    Accelerator,
+    OverlayError,
+    UnknownAcceleratorError,
+    find,
+    load_overlay,
+    normalised,
+    table,
+)
 
 # As the frameworks print them, and the dense 16-bit peak in TFLOP/s. Each of these names gets a
 # wrong peak, none, or one that only luck makes right in at least one of eight code bases that
@@ -134,3 +142,82 @@ def test_devices_are_what_a_framework_sees() -> None:
     assert 2 * find("MI250X").peaks["bf16"] == find("MI250X OAM").peaks["bf16"]
     assert 2 * find("TPU v3").peaks["bf16"] == find("TPU v3 chip").peaks["bf16"]
     assert 4 * find("Trainium2 logical core").peaks["bf16"] == find("Trainium2 chip").peaks["bf16"]
+
+
+# --- a user's own rows ----------------------------------------------------------------------
+
+OWN = """
+[[accelerator]]
+name = "ACME X1"
+unit = "GPU"
+source = "data sheet of 2026-03, dense"
+names = ["X1-80GB", "X1"]
+peaks = { bf16 = 800e12, fp8 = 1.6e15, fp32 = 60_000_000_000_000 }
+
+[[accelerator]]
+name = "NVIDIA H20"
+unit = "GPU"
+source = "measured with our own GEMM"
+confidence = "low"
+note = "below the data sheet"
+[accelerator.peaks]
+bf16 = 140e12
+"""
+
+
+def test_an_overlay_adds_devices() -> None:
+    overlay = load_overlay(OWN)
+    own = find("x1-80gb", overlay)
+    assert own == overlay[0]
+    assert own.peaks == {"fp32": 60e12, "bf16": 800e12, "fp8": 1600e12}
+    assert list(own.peaks) == ["fp32", "bf16", "fp8"]
+    assert (own.confidence, own.note) == ("medium", "")
+    with pytest.raises(UnknownAcceleratorError):
+        find("ACME X1")
+
+
+def test_an_overlay_goes_before_the_table() -> None:
+    overlay = load_overlay(OWN)
+    assert find("NVIDIA H20", overlay).peaks == {"bf16": 140e12}
+    assert find("NVIDIA H100 80GB HBM3", overlay) is find("h100")
+
+
+def test_the_error_names_what_is_near_in_an_overlay() -> None:
+    with pytest.raises(UnknownAcceleratorError) as error:
+        find("ACME X2", load_overlay(OWN))
+    assert error.value.nearest[0] == "ACME X1"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("[[accelerator]]", "[[accelerator"), "is no TOML: .*line 2"),
+        (("[[accelerator]]", "[accelerators.a]"), "none of accelerator. Did you mean"),
+        (('unit = "GPU"', ""), r"\[\[accelerator\]\] ACME X1: 'unit' is missing"),
+        (('name = "ACME X1"', ""), "number 1: 'name' is missing"),
+        (('source = "data sheet of 2026-03, dense"', "source = 1"), "'source' is 1, not a text"),
+        (("peaks = {", "peak = {"), "has 'peak', none of .* Did you mean 'peaks'"),
+        (("bf16 = 800e12", "bf61 = 800e12"), "has 'bf61', none of .* Did you mean 'bf16'"),
+        (("bf16 = 800e12", "bf16 = 800"), "800 FLOP/s, which no accelerator has.* 989.4e12"),
+        (("bf16 = 800e12", "bf16 = -1.0"), "-1 FLOP/s, which no accelerator"),
+        (("bf16 = 800e12", "bf16 = nan"), "peak of bf16 is nan, not a number"),
+        (("bf16 = 800e12", "bf16 = inf"), "inf FLOP/s, which no"),
+        (("bf16 = 800e12", "bf16 = true"), "is True, not a number"),
+        (("bf16 = 800e12", 'bf16 = "800e12"'), "is '800e12', not a number"),
+        (('"low"', '"sure"'), "confidence is 'sure': high, medium or low"),
+        (('["X1-80GB", "X1"]', '"X1"'), "names is 'X1', not a list"),
+        (('"X1"]', '"NVIDIA H20"]'), "ACME X1 have the name 'h20' both"),
+        (('note = "below the data sheet"', "note = 3"), "NVIDIA H20: 'note' is 3, not a text"),
+    ],
+)
+def test_an_overlay_that_cannot_be_taken(change: tuple[str, str], said: str) -> None:
+    with pytest.raises(OverlayError, match=said):
+        load_overlay(OWN.replace(*change, 1))
+
+
+def test_an_overlay_without_devices() -> None:
+    for text in ("", "accelerator = 1", "accelerator = [1]"):
+        with pytest.raises(OverlayError, match=r"no \[\[accelerator\]\]"):
+            load_overlay(text)
+    with pytest.raises(OverlayError, match="needs peaks"):
+        load_overlay('[[accelerator]]\nname = "X"\nunit = "GPU"\nsource = "s"')

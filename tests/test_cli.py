@@ -222,3 +222,19 @@ def test_a_terminal_never_obeys_a_log(tmp_path: Path) -> None:
     run("ingest", log, "--store", tmp_path / "store")
     for command in (("runs",), ("compare",), ("explain", log.parent.name)):
         assert "\x1b]" not in run(*command, "--store", tmp_path / "store").output
+
+
+def test_a_users_devices_go_before_the_table(store: Path, tmp_path: Path) -> None:
+    overlay = tmp_path / "devices.toml"
+    overlay.write_text(
+        '[[accelerator]]\nname = "NVIDIA H100 80GB HBM3"\nunit = "GPU"\nsource = "me"\n'
+        "peaks = { bf16 = 500e12 }\n",
+        encoding="utf-8",
+    )
+    arguments = ("--accelerators", overlay, "runs", "--format", "json", "--store", store)
+    rows = json.loads(run(*arguments).stdout)
+    assert [row["peak_flops"] for row in rows] == pytest.approx([500e12] * 5)
+    overlay.write_text("[[accelerator]]\nname = 3\n", encoding="utf-8")
+    broken = run(*arguments)
+    assert broken.exit_code == 1
+    assert str(overlay) in broken.stderr

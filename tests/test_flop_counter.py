@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from metrics import model_shapes
 from metrics.flops import (
+    Operator,
     Trainable,
+    ffn,
     flops_per_token,
     forward_flops_per_token,
     hardware_flops_bounds,
@@ -25,7 +29,11 @@ def golden(name: str) -> Any:
     return json.loads((GOLDEN / f"{name}.json").read_text())
 
 
-CONFIGS: dict[str, dict[str, object]] = golden("configs")
+CONFIGS: dict[str, dict[str, Any]] = golden("configs")
+MORE: dict[str, dict[str, Any]] = golden("more_configs")
+MORE_FORWARD = golden("more_forward")
+LINEAR_CONFIGS: dict[str, dict[str, Any]] = golden("linear_configs")
+LINEAR = golden("linear_forward")
 FORWARD = golden("forward")
 BACKWARD = golden("backward")
 LORA = golden("lora")
@@ -134,26 +142,193 @@ def test_lora(case: dict[str, Any]) -> None:
     assert adapters.forward == 2 * case["adapter_parameters"]
 
 
-@pytest.mark.parametrize("model", CONFIGS)
-def test_live(model: str) -> None:
+# --- other architectures --------------------------------------------------------------------
+
+
+def test_every_model_type_was_counted() -> None:
+    """All but two whose code is not part of transformers: their layers are Llama's."""
+    configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values()]
+    counted_types = {config["model_type"] for config in configs}
+    flat = {"qwen2_vl", "qwen2_5_vl"}  # the same keys, with `_text` where they are nested
+    assert set(model_shapes._HUGGING_FACE) - counted_types - flat == {"internlm", "internlm2"}
+    assert (
+        len({c["model_type"] for c in MORE.values()} - {c["model_type"] for c in configs[:23]}) > 10
+    )
+
+
+@pytest.mark.parametrize("model_type", ["internlm", "internlm2"])
+def test_internlm_is_a_llama(model_type: str) -> None:
+    llama = CONFIGS["llama-3.1-8b"]
+    shape = from_hugging_face({**llama, "model_type": model_type, "bias": False})
+    assert shape.params_total == from_hugging_face(llama).params_total
+    ops, expected = (operators(s, 512) for s in (shape, from_hugging_face(llama)))
+    assert ops == expected
+
+
+def executed(config: dict[str, Any], seq_len: int) -> float:
+    """Forward FLOPs per token as transformers' code runs them.
+
+    Its Llama 4 multiplies every token by all experts and zeroes what was not routed.
+    """
+    shape = from_hugging_face(config)
+    flops = forward_flops_per_token(operators(shape, seq_len, attention="full"))
+    if config["model_type"] == "llama4_text":
+        for group in shape.layers:
+            if group.moe is not None:
+                idle = group.moe.experts - group.moe.experts_per_token
+                flops += group.count * idle * ffn(shape.hidden_size, group.moe.expert)
+    return flops
+
+
+@pytest.mark.parametrize("model", MORE)
+def test_forward_of_other_architectures(model: str) -> None:
+    assert executed(MORE[model], 512) * TOKENS - MORE_FORWARD[model]["flops"] == 0
+
+
+@pytest.mark.parametrize("model", MORE)
+def test_parameters_of_other_architectures(model: str) -> None:
+    assert from_hugging_face(MORE[model]).params_total == MORE_FORWARD[model]["parameters"]
+
+
+# --- linear attention -----------------------------------------------------------------------
+
+LINEAR_CASES = [(model, seq_len) for model in LINEAR for seq_len in (64, 128, 256)]
+
+
+def linear_operators(model: str, seq_len: int) -> dict[str, Operator]:
+    shape = from_hugging_face(LINEAR_CONFIGS[model])
+    return {op.name: op for op in operators(shape, seq_len, attention="full")}
+
+
+@pytest.mark.parametrize(("model", "seq_len"), LINEAR_CASES)
+def test_weights_beside_linear_attention_are_exact(model: str, seq_len: int) -> None:
+    """Plain matmuls: all weights but the routed experts', which run as batches."""
+    ops, case = linear_operators(model, seq_len), LINEAR[model][str(seq_len)]
+    other = ("core attention", "routed experts", "linear attention convolution")
+    weights = sum(op.forward for op in ops.values() if op.name not in other and not op.estimate)
+    assert weights * seq_len - case["mm"] == 0
+
+
+@pytest.mark.parametrize(("model", "seq_len"), LINEAR_CASES)
+def test_the_convolution_is_exact_but_for_its_padding(model: str, seq_len: int) -> None:
+    """transformers also computes the 3 outputs after the end, which it cuts off."""
+    per_token = linear_operators(model, seq_len)["linear attention convolution"].forward
+    assert per_token * (seq_len + 3) == LINEAR[model][str(seq_len)]["convolution"]
+
+
+@pytest.mark.parametrize(("model", "seq_len"), LINEAR_CASES)
+def test_the_state_is_an_estimate_below_the_chunked_kernel(model: str, seq_len: int) -> None:
+    ops, case = linear_operators(model, seq_len), LINEAR[model][str(seq_len)]
+    state = ops["linear attention state"]
+    batched = ops["core attention"].forward
+    batched += ops["routed experts"].forward if "routed experts" in ops else 0
+    kernel = case["bmm"] - batched * seq_len
+    assert 0 < state.forward * seq_len < kernel
+    assert [op.name for op in ops.values() if op.estimate] == ["linear attention state"]
+
+
+@pytest.mark.parametrize("model", LINEAR)
+def test_parameters_with_linear_attention(model: str) -> None:
+    shape = from_hugging_face(LINEAR_CONFIGS[model])
+    assert shape.params_total == LINEAR[model]["parameters"]
+
+
+def test_closed_parts_of_qwen3_next() -> None:
+    """As a study of the same model published them: weights and softmax layers, convolution."""
+    for seq_len, closed in ((64, 249_430_016), (128, 507_248_640), (256, 1_048_051_712)):
+        ops = linear_operators("qwen3-next (scaled)", seq_len)
+        convolution = ops["linear attention convolution"].forward
+        state = ops["linear attention state"].forward
+        everything = sum(op.forward for op in ops.values())
+        assert (everything - convolution - state) * seq_len == closed
+        assert convolution == 786_432 / 64
+        assert state == 3 * 6 * 8 * 32 * 32  # Megatron counts 8 for our 6
+
+
+# --- counted again --------------------------------------------------------------------------
+
+TEXT_MODELS = {
+    "qwen2_vl_text": "Qwen2VLTextModel",
+    "qwen2_5_vl_text": "Qwen2_5_VLTextModel",
+    "qwen3_vl_text": "Qwen3VLTextModel",
+    "qwen3_vl_moe_text": "Qwen3VLMoeTextModel",
+}
+TWO_DIMENSIONAL_MASK = ("bloom", "opt")
+
+
+def network(config: dict[str, Any], device: str) -> Any:
+    """The model without weights; of a multimodal one, its text model, which has no lm_head."""
     torch = pytest.importorskip("torch", reason="counts again where torch is installed")
     transformers = pytest.importorskip("transformers", reason="needs transformers")
+    kind = config["model_type"]
+    same_code = "deepseek_v3" if kind == "kimi_k2" else kind
+    parsed = transformers.AutoConfig.for_model(**{**config, "model_type": same_code})
+    sparse = "expert" in str(config) and kind != "llama4_text"
+    options = {"attn_implementation": "eager"}
+    options |= {"experts_implementation": "batched_mm"} if sparse else {}
+    with torch.device(device):
+        if kind not in TEXT_MODELS:
+            return transformers.AutoModelForCausalLM.from_config(parsed, **options)
+        family = kind.removesuffix("_text")
+        code = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+        return getattr(code, TEXT_MODELS[kind])._from_config(parsed, **options)
+
+
+def live(config: dict[str, Any]) -> tuple[int, int]:
+    """Forward FLOPs of 2 x 512 tokens, and parameters."""
+    net = network(config, "meta")
+    import torch  # noqa: PLC0415
     from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
 
-    config = transformers.AutoConfig.for_model(**CONFIGS[model])
-    experts = {"experts_implementation": "batched_mm"} if "expert" in str(CONFIGS[model]) else {}
-    with torch.device("meta"):
-        network = transformers.AutoModelForCausalLM.from_config(
-            config, attn_implementation="eager", **experts
-        )
-        ids = torch.zeros(2, 512, dtype=torch.long)
-        mask: Any = torch.zeros(2, 1, 512, 512)
-    kinds = set(getattr(config, "layer_types", None) or ())
+    kind = config["model_type"]
+    ids = torch.zeros(2, 512, dtype=torch.long, device="meta")
+    plain = kind in TWO_DIMENSIONAL_MASK
+    mask: Any = torch.ones(2, 512) if plain else torch.zeros(2, 1, 512, 512)
+    mask = mask.to("meta")
+    kinds = set(getattr(net.config, "layer_types", None) or ())
     if len(kinds) > 1:
         mask = dict.fromkeys(kinds, mask)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(input_ids=ids, attention_mask=mask, use_cache=False)
-    shape = from_hugging_face(CONFIGS[model])
-    expected = forward_flops_per_token(operators(shape, 512, attention="full")) * TOKENS
-    assert counter.get_total_flops() == expected
-    assert sum(weight.numel() for weight in network.parameters()) == shape.params_total
+        net(input_ids=ids, attention_mask=mask, use_cache=False)
+    flops = counter.get_total_flops()
+    parameters = sum(weight.numel() for weight in net.parameters())
+    if kind in TEXT_MODELS:
+        head = net.config.hidden_size * net.config.vocab_size
+        flops += 2 * TOKENS * head
+        parameters += 0 if config.get("tie_word_embeddings") else head
+    return flops, parameters
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("model", [*CONFIGS, *MORE])
+def test_live(model: str) -> None:
+    config = CONFIGS.get(model) or MORE[model]
+    flops, parameters = live(config)
+    assert flops == executed(config, 512) * TOKENS
+    assert parameters == from_hugging_face(config).params_total
+    if model in MORE:
+        assert {"flops": flops, "parameters": parameters} == MORE_FORWARD[model]
+
+
+def live_linear(config: dict[str, Any], seq_len: int) -> dict[str, int]:
+    """Forward FLOPs of 1 x seq_len tokens by kind of product, on the CPU."""
+    net = network(config, "cpu")
+    import torch  # noqa: PLC0415
+    from torch.utils.flop_counter import FlopCounterMode  # noqa: PLC0415
+
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        net(input_ids=torch.zeros(1, seq_len, dtype=torch.long), use_cache=False)
+    counts = {
+        str(op).removeprefix("aten."): n for op, n in counter.get_flop_counts()["Global"].items()
+    }
+    return {kind: counts[kind] for kind in ("mm", "convolution", "bmm")}
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("model", LINEAR_CONFIGS)
+def test_live_linear_attention(model: str) -> None:
+    config = LINEAR_CONFIGS[model]
+    for seq_len in (64, 128, 256):
+        assert live_linear(config, seq_len) == LINEAR[model][str(seq_len)]
+    parameters = sum(weight.numel() for weight in network(config, "meta").parameters())
+    assert parameters == LINEAR[model]["parameters"]

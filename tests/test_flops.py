@@ -21,12 +21,15 @@ from metrics.flops import (
     hardware_operators,
     hardware_unknown,
     ideal_seconds_per_token,
+    inference_flops_per_token,
+    inference_operators,
     operators,
 )
 from metrics.model_shapes import (
     Attention,
     FeedForward,
     LayerGroup,
+    LinearAttention,
     MixtureOfExperts,
     ModelShape,
     ShapeError,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LLAMA = known("llama-3-8b")
+PEAKS: dict[Dtype, float] = {"bf16": 989.4e12, "fp8": 1978.9e12}
 
 
 def training(name: str, seq_len: int, **options: object) -> float:
@@ -105,6 +109,77 @@ def test_a_table_narrower_than_the_model_costs_two_projections() -> None:
 
 def test_plain_feed_forward_is_two_thirds_of_a_gated_one() -> None:
     assert by_name(known("gpt2"), 1024)["ffn"].forward == 12 * 4 * 768 * 3072
+
+
+DELTA = LinearAttention(
+    key_heads=16, value_heads=32, key_head_dim=128, value_head_dim=128, conv_kernel=4, fused=True
+)
+KIMI = LinearAttention(
+    key_heads=32,
+    value_heads=32,
+    key_head_dim=128,
+    value_head_dim=128,
+    conv_kernel=4,
+    gate_rank=128,
+)
+
+
+def with_linear_attention(linear: LinearAttention) -> ModelShape:
+    """A Llama 3 whose layers but eight have this instead of softmax attention."""
+    group = LLAMA.layers[0]
+    return replace(
+        LLAMA, layers=(replace(group, count=24, attention=linear), replace(group, count=8))
+    )
+
+
+def test_gated_deltanet_by_hand() -> None:
+    ops = by_name(with_linear_attention(DELTA), 8192)
+    key, value = 16 * 128, 32 * 128
+    weights = 4096 * (2 * key + 2 * value + 2 * 32) + value * 4096
+    assert ops["linear attention projections"].forward == 24 * 2 * weights
+    assert ops["linear attention convolution"].forward == 24 * 2 * 4 * (2 * key + value)
+    assert ops["linear attention state"].forward == 24 * 6 * 32 * 128 * 128
+    assert ops["core attention"].forward == 8 * 2 * 32 * 256 * 4096.5
+    assert [op.name for op in ops.values() if op.estimate] == ["linear attention state"]
+
+
+def test_kimi_delta_attention_by_hand() -> None:
+    ops = by_name(with_linear_attention(KIMI), 8192)
+    gates = 2 * (4096 * 128 + 128 * 4096)
+    weights = 3 * 4096 * 4096 + 4096 * 32 + gates + 4096 * 4096
+    assert ops["linear attention projections"].forward == 24 * 2 * weights
+    assert ops["linear attention state"].forward == 24 * 6 * 32 * 128 * 128
+
+
+def test_linear_attention_does_not_grow_with_the_length() -> None:
+    shape = replace(LLAMA, layers=(replace(LLAMA.layers[0], attention=DELTA),))
+    assert operators(shape, 100) == operators(shape, 10_000)
+    assert operators(shape, 100) == operators(shape, 100, attention="full")
+
+
+def test_an_output_gate_is_one_projection_more() -> None:
+    group = LLAMA.layers[0]
+    assert isinstance(group.attention, Attention)
+    gated = replace(LLAMA, layers=(replace(group, attention=replace(group.attention, gated=True)),))
+    more = forward_flops_per_token(operators(gated, 64)) - forward_flops_per_token(
+        operators(LLAMA, 64)
+    )
+    assert more == 32 * 2 * 4096 * 4096
+    assert gated.params_total - LLAMA.params_total == 32 * 4096 * 4096
+
+
+def test_lora_beside_linear_attention() -> None:
+    """Targets are the names of the code: out_proj is DeltaNet's, o_proj softmax attention's."""
+    shape = with_linear_attention(DELTA)
+
+    def adapter_flops(*targets: str) -> float:
+        trainable = Trainable(kind="lora", lora_rank=1, lora_targets=targets)
+        return operators(shape, 64, trainable=trainable)[-1].forward
+
+    assert adapter_flops("out_proj") == 24 * 2 * (4096 + 4096)
+    assert adapter_flops("o_proj") == 8 * 2 * (4096 + 4096)
+    with pytest.raises(ShapeError, match="conv1d"):
+        adapter_flops("conv1d")
 
 
 # --- attended pairs -------------------------------------------------------------------------
@@ -203,6 +278,53 @@ def test_attended_pairs_outside_the_sequence_are_an_error(attended: float) -> No
         operators(LLAMA, 8192, attended=attended)
 
 
+# --- inference ------------------------------------------------------------------------------
+
+
+def test_prefill_is_a_forward() -> None:
+    for shape in (LLAMA, known("gemma-3-27b"), known("deepseek-v3")):
+        expected = forward_flops_per_token(operators(shape, 4096))
+        assert inference_flops_per_token(shape, 4096, "prefill") == expected
+    assert {op.backward for op in inference_operators(LLAMA, 4096, "prefill")} == {0}
+
+
+def test_decode_by_hand() -> None:
+    core = 32 * 2 * 32 * 256 * 5000
+    assert inference_flops_per_token(LLAMA, 5000, "decode") == 2 * LLAMA.params_matmul + core
+
+
+def test_decode_sees_the_window_or_its_chunk() -> None:
+    gemma = known("gemma-2-9b")
+    core = {op.name: op for op in inference_operators(gemma, 6000, "decode")}["core attention"]
+    assert core.forward == 21 * 2 * 16 * 512 * (6000 + 4096)
+    group = LLAMA.layers[0]
+    assert isinstance(group.attention, Attention)
+    chunked = replace(
+        LLAMA, layers=(replace(group, attention=replace(group.attention, chunk=1000)),)
+    )
+    for context, seen in ((999, 999), (1000, 1000), (1001, 1), (5500, 500)):
+        ops = {op.name: op for op in inference_operators(chunked, context, "decode")}
+        assert ops["core attention"].forward == 32 * 2 * 32 * 256 * seen
+
+
+def test_inference_leaves_multi_token_prediction_out() -> None:
+    deepseek = known("deepseek-v3")
+    with_mtp = replace(deepseek, mtp_modules=1)
+    for phase in ("prefill", "decode"):
+        assert inference_operators(with_mtp, 512, phase) == inference_operators(
+            deepseek, 512, phase
+        )
+
+
+@pytest.mark.parametrize(
+    ("context", "phase", "said"),
+    [(0, "decode", "1 or more"), (0, "prefill", "1 or more"), (8, "x", "phases")],
+)
+def test_impossible_inference(context: int, phase: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        inference_flops_per_token(LLAMA, context, phase)  # type: ignore[arg-type]
+
+
 # --- laws -----------------------------------------------------------------------------------
 
 
@@ -223,6 +345,7 @@ def model_shapes(draw: st.DrawFn) -> ModelShape:
             kv_lora_rank=draw(size) if latent else None,
             q_lora_rank=draw(st.none() | size) if latent else None,
             rope_head_dim=rope if latent else 0,
+            gated=False if latent else draw(st.booleans()),
         )
         ffn = FeedForward(width=draw(size), gated=draw(st.booleans()), fused=draw(st.booleans()))
         experts = draw(size)
@@ -262,7 +385,8 @@ def test_forward_is_two_per_weight_plus_core_attention(shape: ModelShape, seq_le
 @pytest.mark.parametrize("shape", known_models(), ids=lambda shape: shape.name)
 def test_forward_is_two_per_weight_in_every_known_model(shape: ModelShape) -> None:
     ops = operators(shape, 4096)
-    core = sum(op.forward for op in ops if op.name == "core attention")
+    weightless = ("core attention", "linear attention state")
+    core = sum(op.forward for op in ops if op.name in weightless)
     assert forward_flops_per_token(ops) - core == 2 * shape.params_matmul
 
 
@@ -280,6 +404,90 @@ def test_linear_in_layers(shape: ModelShape, seq_len: int, times: int) -> None:
 def test_exact_is_at_most_full(shape: ModelShape, seq_len: int) -> None:
     exact = flops_per_token(operators(shape, seq_len))
     assert exact <= flops_per_token(operators(shape, seq_len, attention="full"))
+
+
+@st.composite
+def linear_shapes(draw: st.DrawFn) -> ModelShape:
+    """Any small decoder some of whose layers have linear attention."""
+    shape = draw(model_shapes())
+    size = st.integers(1, 40)
+    linear = LinearAttention(
+        key_heads=draw(size),
+        value_heads=draw(size),
+        key_head_dim=draw(size),
+        value_head_dim=draw(size),
+        conv_kernel=draw(size),
+        gate_rank=draw(st.none() | size),
+        fused=draw(st.booleans()),
+    )
+    return replace(shape, layers=(replace(shape.layers[0], attention=linear), *shape.layers))
+
+
+@given(shape=linear_shapes(), seq_len=st.integers(1, 500))
+def test_laws_hold_with_linear_attention(shape: ModelShape, seq_len: int) -> None:
+    ops = operators(shape, seq_len)
+    weightless = ("core attention", "linear attention state")
+    weights = sum(op.forward for op in ops if not op.name.endswith(weightless))
+    assert weights == pytest.approx(2 * shape.params_matmul)
+    assert flops_per_token(ops) == pytest.approx(3 * forward_flops_per_token(ops))
+    assert flops_per_token(ops) <= flops_per_token(operators(shape, seq_len, attention="full"))
+
+
+@given(shape=model_shapes() | linear_shapes(), context=st.integers(1, 500))
+def test_decoding_the_last_token_costs_at_least_the_prompts_mean(
+    shape: ModelShape, context: int
+) -> None:
+    prefill = inference_flops_per_token(shape, context, "prefill")
+    assert prefill <= inference_flops_per_token(shape, context, "decode") * (1 + 1e-12)
+
+
+@given(shape=model_shapes() | linear_shapes(), seq_len=st.integers(1, 500))
+def test_what_is_upstream_of_all_training_runs_forward_only(
+    shape: ModelShape, seq_len: int
+) -> None:
+    upstream = operators(shape, seq_len, trainable=Trainable(kind="upstream"))
+    assert flops_per_token(upstream) == forward_flops_per_token(operators(shape, seq_len))
+    frozen = flops_per_token(operators(shape, seq_len, trainable=Trainable(kind="frozen")))
+    trained = flops_per_token(operators(shape, seq_len))
+    assert flops_per_token(upstream) < frozen < trained
+
+
+@given(
+    shape=model_shapes(),
+    seq_len=st.integers(1, 500),
+    tgs=st.floats(1e-3, 1e9),
+    gpus=st.integers(1, 10_000),
+    factor=st.sampled_from([2, 4, 8]),
+)
+def test_mfu_is_ideal_over_actual_time(
+    shape: ModelShape, seq_len: int, tgs: float, gpus: int, factor: int
+) -> None:
+    """MFU * actual time = ideal time, and twice the GPUs with twice the tokens change nothing."""
+    ops = operators(shape, seq_len)
+    ideal = ideal_seconds_per_token(ops, lambda *_: "bf16", PEAKS)
+    mfu = tgs * flops_per_token(ops) / PEAKS["bf16"]
+    assert mfu * (1 / tgs) == pytest.approx(ideal)
+    tokens, seconds = tgs * gpus * 60, 60
+    more = (factor * tokens) / (seconds * factor * gpus)
+    assert more * ideal == tokens / (seconds * gpus) * ideal
+
+
+@given(shape=model_shapes(), data=st.data())
+def test_the_weighted_mfu_lies_between_conservative_and_bf16(
+    shape: ModelShape, data: st.DataObject
+) -> None:
+    """FP8 in some operators: mfu_conservative <= mfu <= mfu_bf16, and so in some passes only."""
+    ops = operators(shape, 256)
+    low = data.draw(st.sets(st.sampled_from([op.name for op in ops])))
+    kept: Pass = data.draw(st.sampled_from(["forward", "input_gradient", "weight_gradient"]))
+
+    def recipe(op: Operator, step: Pass) -> Dtype:
+        return "fp8" if op.name in low and step != kept else "bf16"
+
+    conservative = ideal_seconds_per_token(ops, lambda *_: "fp8", PEAKS)
+    weighted = ideal_seconds_per_token(ops, recipe, PEAKS)
+    in_bf16 = ideal_seconds_per_token(ops, lambda *_: "bf16", PEAKS)
+    assert conservative * (1 - 1e-12) <= weighted <= in_bf16 * (1 + 1e-12)
 
 
 @given(shape=model_shapes(), seq_len=st.integers(1, 500))
@@ -367,6 +575,16 @@ def test_an_unknown_policy_gives_no_hfu_but_a_reason(policy: str | None, why: st
     assert hardware_unknown("full") is None
 
 
+def test_linear_attention_has_no_hfu_but_a_reason() -> None:
+    shape = with_linear_attention(DELTA)
+    for policy in ("none", "full", "selective", None):
+        assert hardware_flops_bounds(shape, 8192, policy) == (None, None)
+        assert "linear attention, whose kernel decides" in str(hardware_unknown(policy, shape))
+    assert hardware_unknown("full", LLAMA) is None
+    with pytest.raises(ValueError, match=r"No HFU: .*linear attention"):
+        hardware_operators(shape, 8192, "none")
+
+
 @given(shape=model_shapes(), seq_len=st.integers(1, 500))
 def test_bounds_of_hfu_are_in_order(shape: ModelShape, seq_len: int) -> None:
     model = flops_per_token(operators(shape, seq_len))
@@ -379,8 +597,6 @@ def test_bounds_of_hfu_are_in_order(shape: ModelShape, seq_len: int) -> None:
 
 
 # --- ideal time -----------------------------------------------------------------------------
-
-PEAKS: dict[Dtype, float] = {"bf16": 989.4e12, "fp8": 1978.9e12}
 
 
 def test_with_one_format_ideal_time_is_flops_over_peak() -> None:

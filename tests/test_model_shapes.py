@@ -9,6 +9,7 @@ import pytest
 
 from metrics import model_shapes
 from metrics.model_shapes import (
+    Attention,
     FeedForward,
     LayerGroup,
     ModelShape,
@@ -37,6 +38,7 @@ PARAMETERS = {
     "gemma-2-9b": 9_241_705_984,
     "gemma-3-1b": 999_885_952,
     "gemma-3-27b": 27_009_346_304,
+    "gpt-neox-20b": 20_554_567_680,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
     "gpt2": 124_439_808,
@@ -48,6 +50,7 @@ PARAMETERS = {
     "internlm2-7b": 7_737_708_544,
     "internlm2.5-7b": 7_737_708_544,
     "internlm3-8b": 8_804_241_408,
+    "kimi-k2": 1_026_408_209_408,
     "llama-2-13b": 13_015_864_320,
     "llama-2-70b": 68_976_648_192,
     "llama-2-7b": 6_738_415_616,
@@ -59,6 +62,8 @@ PARAMETERS = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.3-70b": 70_553_706_496,
+    "llama-4-maverick": 400_711_848_960,
+    "llama-4-scout": 107_769_861_120,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "llama3-debugmodel": 6_163_712,
@@ -72,11 +77,13 @@ PARAMETERS = {
     "olmo-2-1b": 1_484_916_736,
     "olmo-2-32b": 32_234_279_936,
     "olmo-2-7b": 7_298_617_344,
+    "olmo-3-7b": 7_298_011_136,
     "olmoe-1b-7b": 6_919_161_856,
     "opt-1.3b": 1_315_758_080,
     "opt-13b": 12_853_473_280,
     "opt-350m": 331_196_416,
     "opt-6.7b": 6_658_473_984,
+    "phi-2": 2_779_683_840,
     "phi-3-mini-128k": 3_821_079_552,
     "phi-3-mini-4k": 3_821_079_552,
     "qwen1.5-moe-a2.7b": 14_315_784_192,
@@ -101,6 +108,9 @@ PARAMETERS = {
     "qwen3-8b": 8_190_735_360,
     "qwen3-debugmodel": 31_987_968,
     "qwen3-debugmodel-moe": 315_758_848,
+    "qwen3-next-80b-a3b": 79_674_391_296,
+    "seed-oss-36b": 36_151_104_512,
+    "smollm3-3b": 3_075_098_624,
     "yi-34b": 34_388_917_248,
     "yi-6b": 6_061_035_520,
 }
@@ -241,6 +251,20 @@ def test_windows_are_per_layer() -> None:
     assert windows(known("qwen2.5-7b")) == {None: 28}
 
 
+def test_chunks_are_per_layer() -> None:
+    chunks = {group.attention.chunk: group.count for group in known("llama-4-scout").layers}
+    assert chunks == {8192: 36, None: 12}
+
+
+def test_linear_attention_is_per_layer() -> None:
+    shape = known("qwen3-next-80b-a3b")
+    kinds = {type(group.attention).__name__: group.count for group in shape.layers}
+    assert kinds == {"LinearAttention": 36, "Attention": 12}
+    assert shape.has_linear_attention
+    assert not known("qwen3-30b-a3b").has_linear_attention
+    assert shape.params_active == pytest.approx(3e9, rel=0.3)
+
+
 def sparse_layers(shape: ModelShape) -> dict[bool, int]:
     return {group.moe is not None: group.count for group in shape.layers}
 
@@ -296,6 +320,108 @@ def test_layer_types_stand_above_the_pattern() -> None:
     config["layer_types"] = ["linear_attention"] * 3
     with pytest.raises(ShapeError, match="linear_attention"):
         from_hugging_face(config)
+
+
+NEXT: dict[str, Any] = {
+    **QWEN3_MOE,
+    "model_type": "qwen3_next",
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "shared_expert_intermediate_size": 48,
+}
+
+
+def test_every_fourth_layer_of_qwen3_next_or_as_it_says() -> None:
+    def kinds(**change: Any) -> list[str]:
+        shape = from_hugging_face({**NEXT, **change})
+        return [f"{type(g.attention).__name__} {g.count}" for g in shape.layers]
+
+    assert kinds() == ["LinearAttention 5", "Attention 1"]
+    assert kinds(full_attention_interval=2) == ["LinearAttention 3", "Attention 3"]
+    types = ["full_attention"] * 4 + ["linear_attention"] * 2
+    assert kinds(layer_types=types) == ["Attention 4", "LinearAttention 2"]
+    with pytest.raises(ShapeError, match="sliding_attention"):
+        kinds(layer_types=["sliding_attention"] * 6)
+
+
+KIMI: dict[str, Any] = {
+    "model_type": "kimi_linear",
+    "hidden_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+    "vocab_size": 100,
+    "q_lora_rank": None,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "num_experts": 8,
+    "num_experts_per_token": 2,
+    "num_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "linear_attn_config": {
+        "full_attn_layers": [4],
+        "kda_layers": [1, 2, 3],
+        "head_dim": 16,
+        "num_heads": 4,
+        "short_conv_kernel_size": 4,
+    },
+}
+
+
+def test_layers_of_kimi_linear_are_counted_from_one() -> None:
+    shape = from_hugging_face(KIMI)
+    assert [(g.count, g.moe is not None) for g in shape.layers] == [
+        (1, False),
+        (2, True),
+        (1, True),
+    ]
+    latent = shape.layers[-1].attention
+    assert isinstance(latent, Attention)
+    assert latent.kv_lora_rank == 16
+    with pytest.raises(ShapeError, match="linear_attn_config"):
+        from_hugging_face({**KIMI, "linear_attn_config": None})
+
+
+def test_llama4_with_experts_in_every_second_layer() -> None:
+    shape = known("llama-4-maverick")
+    assert sparse_layers_counted(shape) == {False: 24, True: 24}
+
+
+def test_llama4_says_which_layers() -> None:
+    config = {
+        **model_shapes._SPARSE["llama-4-scout llama-4-scout-17b-16e"],
+        "num_hidden_layers": 4,
+        "moe_layers": [1],
+        "no_rope_layers": [1, 0, 0, 0],
+    }
+    shape = from_hugging_face(config)
+    assert sparse_layers_counted(shape) == {False: 3, True: 1}
+    assert [g.attention.chunk for g in shape.layers] == [8192, None, None]
+    with pytest.raises(ShapeError, match="'no_rope_layers' has 4 entries"):
+        from_hugging_face({**config, "num_hidden_layers": 5})
+
+
+def sparse_layers_counted(shape: ModelShape) -> Counter[bool]:
+    counts: Counter[bool] = Counter()
+    for group in shape.layers:
+        counts[group.moe is not None] += group.count
+    return counts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "phi", "qk_layernorm": True},
+        {"model_type": "stablelm", "qk_layernorm": True},
+        {"model_type": "smollm3", "use_sliding_window": True},
+    ],
+)
+def test_a_variant_that_the_shape_has_no_place_for(change: dict[str, object]) -> None:
+    with pytest.raises(ShapeError, match="not in this formula"):
+        from_hugging_face({**QWEN3_MOE, **change})
 
 
 def test_the_text_model_of_a_multimodal_config() -> None:

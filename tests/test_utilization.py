@@ -72,6 +72,21 @@ def test_above_100_percent_is_implied_and_never_published() -> None:
     assert "impossible" in out.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("tgs", "facts", "cause"),
+    [
+        (51_200.0, {"gpus": "8"}, "world size"),
+        (6400.0 * 1000, {}, "x 1000"),
+        (12_800.0 * 16, {"gradient_accumulation": "16"}, "accumulation"),
+        (25_000.0, {}, "x 2"),
+    ],
+)
+def test_the_likely_unit_error_is_named(tgs: float, facts: dict[str, str], cause: str) -> None:
+    (warning,) = score(held(**facts), rate(tgs)).warnings
+    assert "likely" in warning
+    assert cause in warning
+
+
 def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
     values = score(held(precision="fp8"), rate(9000.0)).values
     assert values["mfu_conservative"] < values["mfu"] < values["mfu_bf16"]
