@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeVar
 
@@ -31,6 +31,12 @@ UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
+
+SKEW: Final = timedelta(seconds=1)
+"""Ranks in step stamp one step no further apart, stamps of whole seconds included."""
+
+COPIES: Final = timedelta(minutes=1)
+"""Copies of one step further apart than this are of two runs."""
 
 YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
@@ -55,6 +61,8 @@ class Launch:
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
+    top_step: int = -1
+    top_stamp: datetime | None = None
 
     @property
     def stated(self) -> list[dict[str, Any]]:
@@ -301,16 +309,22 @@ class Parser:
             launch.first_step_text = text
         launch.rows.append(row)
         launch.last_line = row["line"]
-        if row.get("loss") is not None:
-            launch.seen.setdefault((row["rank"], row["step"]), str(row["loss"]))
+        launch.seen.setdefault((row["rank"], row["step"]), _loss(row))
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
+        if row["step"] > launch.top_step:
+            launch.top_step, launch.top_stamp = row["step"], row["logged_at"]
 
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
-        """A launch that begins at the pending marker, or at this step where there is none."""
-        number, first = self._marker or (row["line"], text)
+        """A launch that begins at the pending marker, or with what was stated since the last step.
+
+        Events since then, such as the end of training, belong to the launch before.
+        """
+        stated = [item["line"] for kind, item in self._pending if kind != "event"]
+        number, first = self._marker or (min(stated, default=row["line"]), text)
         before = [item for item in self._pending if item[1]["line"] < number]
-        self._pending, after = before, self._pending[len(before) :]
+        after = [item for item in self._pending if item[1]["line"] >= number]
+        self._pending = before
         self._flush(self.out.launches[-1])
         self._pending = after
         launch = Launch(first_line=number, first_text=first)
@@ -434,11 +448,21 @@ class _OpenBlock:
 def _starts_again(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Evidence of a restart that no header announces.
 
-    Copies of one step by several ranks print one loss, and may come late; the same step with
-    another loss was trained again.
+    Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
+    ran: so a step stamped after a later step, or well before the launch began, was trained by
+    another process. Without stamps, one rank does not print one step twice, nor with another loss.
     """
-    before = launch.seen.get((row["rank"], row["step"]))
-    return before is not None and row.get("loss") is not None and before != str(row["loss"])
+    stamp, top = row["logged_at"], launch.top_stamp
+    if stamp is None or top is None or launch.started_at is None:
+        before = launch.seen.get((row["rank"], row["step"]))
+        return before is not None and (row["rank"] is not None or before != _loss(row))
+    if row["step"] < launch.top_step:
+        return stamp > top + SKEW or stamp < launch.started_at - COPIES
+    return row["step"] == launch.top_step and abs(stamp - top) > COPIES
+
+
+def _loss(row: Mapping[str, Any]) -> str:
+    return str(row.get("loss"))
 
 
 def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:

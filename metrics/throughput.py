@@ -79,7 +79,11 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
             pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
             pl.col("samples", "sequence_length", "step_tokens").max(),
             pl.col("consumed_samples", "consumed_tokens").max(),
-            pl.col("loss", "grad_norm", "learning_rate").drop_nulls().first(),
+            pl.coalesce(
+                pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
+                pl.col("loss").drop_nulls().first(),
+            ),
+            pl.col("grad_norm", "learning_rate").drop_nulls().first(),
             pl.col("peak_memory_bytes", "skipped_steps").max(),
             pl.col("logged_tgs", "logged_samples_per_second").median(),
             pl.col("logged_tflops", "logged_mfu").median(),
