@@ -1657,16 +1657,6 @@ def _mixtral_moe(experts: int, per_token: int) -> dict[str, object]:
     return {"num_local_experts": experts, "num_experts_per_tok": per_token}
 
 
-def _llama4_moe(experts: int, step: int) -> dict[str, object]:
-    return {
-        "intermediate_size_mlp": 16384,
-        "num_local_experts": experts,
-        "num_experts_per_tok": 1,
-        "interleave_moe_layer_step": step,
-        "attention_chunk_size": 8192,
-    }
-
-
 def _gpt2_config(hidden: int, layers: int, heads: int, positions: int = 1024) -> dict[str, object]:
     return {
         "model_type": "gpt2",
@@ -1829,11 +1819,10 @@ _SPARSE: Mapping[str, dict[str, object]] = {
         "kimi_k2", 7168, 61, 64, 64, 18432, 163840,
         **_mla(1536, 384, 8, 2048, first_k_dense_replace=1, n_shared_experts=1),
     ),
-    "llama-4-scout llama-4-scout-17b-16e": _config(
-        "llama4_text", 5120, 48, 40, 8, 8192, 202048, **_llama4_moe(16, 1)
-    ),
     "llama-4-maverick llama-4-maverick-17b-128e": _config(
-        "llama4_text", 5120, 48, 40, 8, 8192, 202048, **_llama4_moe(128, 2)
+        "llama4_text", 5120, 48, 40, 8, 8192, 202048,
+        intermediate_size_mlp=16384, interleave_moe_layer_step=2, attention_chunk_size=8192,
+        **_mixtral_moe(128, 1),
     ),
     "qwen3-next-80b-a3b": _config(
         "qwen3_next", 2048, 48, 16, 2, 5120, 151936,

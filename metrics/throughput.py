@@ -98,7 +98,8 @@ def windows(
 
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
-    [steps] and `*_time` [s; null where absent], and `spoilers`: what fell into the window.
+    [steps] and `*_time` [s; null where absent], `spoilers`: what fell into the window, and
+    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -116,6 +117,7 @@ def windows(
         .with_columns(_spans())
         .with_columns(_times())
         .pipe(_with_spoilers, events)
+        .with_columns(_smeared())
     )
 
 
@@ -139,17 +141,34 @@ def _tokens_per_gpu() -> pl.Expr:
     """Tokens of one step on one GPU, by the best that is known.
 
     Tokens of the step over all ranks > of the ranks that print them > consumed tokens or samples
-    since the last line > samples of this step > batch sizes.
+    since the last line > samples of this step > batch sizes. Where the first two cannot both be
+    right, the world size is wrong, and what the ranks print holds.
     """
+    shared, printed = _worlds()
     length = pl.coalesce("sequence_length", "seq_len")
     consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
     return pl.coalesce(
-        pl.col("step_tokens") / pl.col("gpus"),
+        pl.when(_alike(shared, printed)).then(shared),
         "rank_tokens",
         pl.when(consumed > 0).then(consumed / pl.col("new_step") / pl.col("gpus")),
         pl.col("samples") * length / pl.col("gpus"),
         _batch(),
     ).alias("tokens_per_gpu")
+
+
+def _worlds() -> tuple[pl.Expr, pl.Expr]:
+    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them."""
+    return pl.col("step_tokens") / pl.col("gpus"), pl.col("rank_tokens")
+
+
+def _alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
+    """Whether a mean over ranks and one rank's count are of one world; packs differ by less."""
+    ratio = shared / printed
+    return ratio.is_null() | ratio.is_between(1 / UNLIKE, UNLIKE)
+
+
+UNLIKE: Final = 1.5
+"""Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
 
 
 def _batch() -> pl.Expr:
@@ -226,6 +245,15 @@ def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col("spoilers").fill_null([])).sort("run_id", "step")
 
 
+def _smeared() -> pl.Expr:
+    """mmengine's mean reaches back over several lines where it logs more often than it averages."""
+    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS["elapsed"])).list.any()
+    bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
+    reach = pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW)
+    moving = pl.col("elapsed_covers") == "last_10"
+    return (moving & (pl.col("step") - reach < bad)).fill_null(value=False).alias("smeared")
+
+
 def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
@@ -260,6 +288,7 @@ def _summary(
         "last_step": frame["step"].max(),
         "token_basis": _token_basis(frame, facts),
         "attention_ratio": _weighted(frame, "attention_ratio"),
+        "world_unlike": frame.select((~_alike(*_worlds())).any()).item(),
     }
     evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)
     if evidence is None:
@@ -275,10 +304,13 @@ def _summary(
 def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """The windows of one run that count as steady, with `tokens` and `seconds` on one GPU.
 
-    Without the first, which holds start-up and compilation, and without those that an event of
-    SPOILERS fell into. What is unexplained stays in.
+    Without the first, which holds start-up and compilation, without those that an event of
+    SPOILERS fell into, and without moving means that reach back to such. What is unexplained
+    stays in.
     """
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[evidence])).list.any()
+    if evidence == "elapsed":
+        spoiled |= pl.col("smeared")
     tokens = pl.col("tokens_per_gpu")
     if evidence == "rate":
         tokens = pl.coalesce("tokens_per_gpu", 1.0)
@@ -367,7 +399,12 @@ def _warnings(
     if gap is not None and abs(gap) > _tolerance(frame) and not _explained(run, evidence):
         warnings.append(
             f"time stamps give {gap:+.1%} TGS against the logged {evidence}, "
-            "without a known cause: not ranked"
+            f"{_likely_cause(gap)}: not ranked"
+        )
+    if row["world_unlike"]:
+        warnings.append(
+            "gpus contradicts the tokens that ranks and steps print: the tokens of ranks are used; "
+            "not ranked"
         )
     if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
         warnings.append(
@@ -375,6 +412,18 @@ def _warnings(
             "--set seq_len, micro_batch_size and packed for the mean over all of them"
         )
     return warnings
+
+
+def _likely_cause(gap: float) -> str:
+    """An integer factor between two counts of tokens is a degree that was not known."""
+    for times, word in ((1 + gap, "many"), (1 / (1 + gap) if gap > -1 else 0, "few")):
+        whole = round(times)
+        if whole > 1 and abs(times / whole - 1) < DISAGREEMENT:
+            return (
+                f"as if tokens per step were {whole}x too {word} "
+                "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
+            )
+    return "without a known cause"
 
 
 def _explained(run: dict[str, Any], evidence: str) -> bool:
