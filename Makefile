@@ -33,7 +33,7 @@ golden: $(VENV)/tested
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested
 	$(BIN)/pip install --quiet torch transformers
-	$(BIN)/python -m pytest tests/test_flop_counter.py -k live
+	$(BIN)/python -m pytest tests/test_flop_counter.py tests/test_vision.py -k live
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -491,10 +491,14 @@ def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
 
 
 def _echo_missing(metrics: pl.DataFrame) -> None:
-    """What would complete the rows, on stderr so that the table stays a table."""
-    for row in metrics.select("name", "missing").iter_rows(named=True):
+    """What is doubtful and what would complete the rows, on stderr: the table stays a table."""
+    from reports.tables import printable
+
+    for row in metrics.select("name", "missing", "warnings").iter_rows(named=True):
         if row["missing"]:
             click.echo(f"{row['name']}: missing {', '.join(row['missing'])}", err=True)
+        for warning in row["warnings"]:
+            click.echo(f"{row['name']}: {printable(warning)}", err=True)
 
 
 if __name__ == "__main__":

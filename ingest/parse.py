@@ -445,7 +445,7 @@ class _OpenBlock:
         self.lines.append(self.first)
 
 
-def _starts_again(launch: Launch, row: Mapping[str, Any]) -> bool:
+def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
     """Evidence of a restart that no header announces.
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
@@ -457,8 +457,8 @@ def _starts_again(launch: Launch, row: Mapping[str, Any]) -> bool:
         before = launch.seen.get((row["rank"], row["step"]))
         return before is not None and (row["rank"] is not None or before != _loss(row))
     if row["step"] < launch.top_step:
-        return stamp > top + SKEW or stamp < launch.started_at - COPIES
-    return row["step"] == launch.top_step and abs(stamp - top) > COPIES
+        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
+    return bool(row["step"] == launch.top_step and abs(stamp - top) > COPIES)
 
 
 def _loss(row: Mapping[str, Any]) -> str:

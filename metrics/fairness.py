@@ -17,24 +17,43 @@ import polars as pl
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 
 SAME_WORK: Final = (
-    "flops_per_token",
-    "params_total",
+    "work",
     "seq_len",
     "trainable",
     "precision",
     "device",
     "token_group",
+    "synthetic",
 )
-"""Runs with one of these missing, or different, are never ranked against each other. The first two
-stand for the model: one framework's name for it need not be another's."""
+"""Runs with one of these missing, or different, are never ranked against each other. `work` stands
+for the model and what of it is trained: one framework's name for it need not be another's."""
 
-MAY_DIFFER: Final = ("gpus", "recompute", "framework", "framework_version", "time_basis")
+ALIKE: Final = 0.01
+"""FLOPs per token of one group differ by less: vocabularies, lengths of packed documents."""
+
+MAY_DIFFER: Final = (
+    "gpus",
+    "global_batch_size",
+    "micro_batch_size",
+    "gradient_accumulation",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "zero_stage",
+    "recompute",
+    "compile",
+    "flops_per_token",
+    "framework",
+    "framework_version",
+    "time_basis",
+)
 
 LABELS: Final = {
     "seq_len": "sequence length",
     "token_group": "token basis",
     "flops_per_token": "FLOPs per token",
-    "params_total": "model",
+    "work": "model",
     "device": "accelerator",
     "framework_version": "version",
     "time_basis": "time evidence",
@@ -79,8 +98,10 @@ def compare(metrics: pl.DataFrame) -> pl.DataFrame:
     )
     rows = [row | {"not_ranked": _obstacles(row)} for row in keyed.iter_rows(named=True)]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in sorted(rows, key=lambda row: row["flops_per_token"] or 0.0):
         key = () if row["not_ranked"] else tuple(row[name] for name in SAME_WORK)
+        while key in groups and key and not _near(row, groups[key][0]):
+            key = (*key, row["flops_per_token"])
         groups.setdefault(key, []).append(row)
     apart = sorted(groups.pop((), []), key=lambda row: str(row["name"]))
     labels = Counter(_label(group[0]) for group in groups.values())
@@ -116,10 +137,16 @@ def _obstacles(row: dict[str, Any]) -> list[str]:
     unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")
+    elif row["flops_per_token"] is None:
+        reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
     reasons += [warning for warning in row["warnings"] if warning.endswith("not ranked")]
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons
+
+
+def _near(row: Mapping[str, Any], first: Mapping[str, Any]) -> bool:
+    return bool(row["flops_per_token"] <= first["flops_per_token"] * (1 + ALIKE))
 
 
 def _label(row: dict[str, Any]) -> str:
@@ -135,7 +162,8 @@ def _ranked(group: list[dict[str, Any]], *, twice: bool) -> list[dict[str, Any]]
     order = sorted(group, key=lambda row: -row["tgs"])
     best, label = order[0], _label(order[0])
     if twice:
-        label += f", {best['params_total']:,} parameters, {best['flops_per_token']:.5g} FLOPs/token"
+        label += f", {best['flops_per_token']:.5g} FLOPs/token, model {best['work'][:6]}"
+        label += ", synthetic" if best["synthetic"] else ""
     differs = [_difference(name, group) for name in MAY_DIFFER if _varies(name, group)]
     return [
         row

@@ -24,6 +24,7 @@ from typing import Literal
 
 __all__ = [
     "Attention",
+    "Config",
     "FeedForward",
     "LayerGroup",
     "LinearAttention",
@@ -32,11 +33,13 @@ __all__ = [
     "ShapeError",
     "UnknownModelError",
     "Weight",
+    "adapted",
     "from_hugging_face",
     "from_megatron",
     "from_torchtitan",
     "known",
     "known_models",
+    "text_config",
     "with_params_total",
 ]
 

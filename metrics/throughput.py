@@ -56,6 +56,7 @@ SUMMARY: Final = pl.Schema(
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
         "attention_ratio": FLOAT,
+        "sequence_length": FLOAT,
         "throughput_missing": TEXTS,
         "throughput_warnings": TEXTS,
     }
@@ -288,6 +289,7 @@ def _summary(
         "last_step": frame["step"].max(),
         "token_basis": _token_basis(frame, facts),
         "attention_ratio": _weighted(frame, "attention_ratio"),
+        "sequence_length": _weighted(frame, "sequence_length"),
         "world_unlike": frame.select((~_alike(*_worlds())).any()).item(),
     }
     evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)

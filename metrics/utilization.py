@@ -8,6 +8,7 @@ What a framework says of itself never enters. Frames in, frames out.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any, Final, Literal, cast
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
-from metrics import accelerators, flops, inputs, throughput
+from metrics import accelerators, flops, inputs, throughput, vision
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Dtype, Operator, Recompute, Trainable
 from metrics.model_shapes import (
@@ -34,6 +35,21 @@ from metrics.precision import DtypeOf, number_formats
 
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
+
+INTEGERS: Final = (
+    "gpus",
+    "seq_len",
+    "global_batch_size",
+    "micro_batch_size",
+    "gradient_accumulation",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "zero_stage",
+)
+ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
+"""Facts that may follow from the framework or the numbers instead of being said; then marked."""
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
 
@@ -160,6 +176,17 @@ METRICS: Final = pl.Schema(
         "device": TEXT,
         "gpus": INT,
         "seq_len": INT,
+        "global_batch_size": INT,
+        "micro_batch_size": INT,
+        "gradient_accumulation": INT,
+        "tensor_parallel": INT,
+        "pipeline_parallel": INT,
+        "context_parallel": INT,
+        "expert_parallel": INT,
+        "zero_stage": INT,
+        "compile": TEXT,
+        "quantization": TEXT,
+        "inferred": TEXTS,
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
@@ -178,6 +205,7 @@ METRICS: Final = pl.Schema(
         "hfu_high": FLOAT,
         "implied": FLOAT,
         "params_total": INT,
+        "work": TEXT,
         "flops_per_token": FLOAT,
         "flops_per_token_full_attention": FLOAT,
         "peak_flops": FLOAT,
@@ -216,9 +244,22 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         warnings.append(
             f"lines that look like steps and could not be read: {source['unread_lines']}"
         )
-    plain = ("framework_version", "accelerator", "precision", "recompute", "trainable")
+    plain = (
+        "framework_version",
+        "accelerator",
+        "precision",
+        "recompute",
+        "trainable",
+        "quantization",
+        "compile",
+    )
     values: dict[str, Any] = {name: _value(facts, name) for name in plain}
-    values |= {name: _integer(facts, name) for name in ("gpus", "seq_len")}
+    values |= {name: _integer(facts, name) for name in INTEGERS}
+    values["inferred"] = sorted(
+        name for name in ASSUMED if name in facts and _is_inferred(facts[name])
+    )
+    if "precision" in scored.missing:
+        values["precision"] = None  # what the log says contradicts what follows from the framework
     values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
     values |= {
         name: run[name] for name in ("run_id", "name", "framework", "log_format", "synthetic")
@@ -254,9 +295,11 @@ def score(
     out.values |= {
         "model": canonical_name(run.shape),
         "params_total": run.shape.params_total,
-        "flops_per_token": flops.flops_per_token(exact),
+        "work": _work(run),
         "flops_per_token_full_attention": flops.flops_per_token(full),
     }
+    if run.documents_known:
+        out.values["flops_per_token"] = flops.flops_per_token(exact)
     if hardware is None or rates["tgs"] is None:
         return out
     try:
@@ -348,10 +391,10 @@ def _utilisations(
     if hardware.fastest in ("fp8", "fp4"):
         values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
-    policy = _hfu_policy(_value(facts, "recompute"))
-    if policy is not None:
+    recompute = _hfu_policy(_value(facts, "recompute"))
+    if recompute is not None and flops.hardware_unknown(recompute, run.shape) is None:
         low, high = flops.hardware_operators(
-            run.shape, run.seq_len, policy, trainable=run.trainable, attended=run.attended
+            run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended
         )
         values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
     out.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
@@ -361,17 +404,24 @@ def _utilisations(
             f"{values['mfu']:.1%} (one document per pack)"
         )
         out.missing.append("attended_pairs")
-        values = {"mfu_full_attention": values["mfu_full_attention"]}
-    out.values |= _possible(values, facts, out)
+        values = {"mfu": None, "mfu_full_attention": values["mfu_full_attention"]}
+    shown = _possible(values, facts, out)
+    out.values |= {name: value for name, value in shown.items() if value is not None}
 
 
 def _possible(
     values: dict[str, float | None], facts: Mapping[str, Mapping[str, Any]], out: Score
 ) -> dict[str, float | None]:
     """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
-    mfu = values.get("mfu")
+    mfu, full = values["mfu"], values["mfu_full_attention"] or 0.0
     if mfu is None or mfu <= IMPOSSIBLE:
-        return values
+        if full <= IMPOSSIBLE:
+            return values
+        out.warnings.append(
+            f"MFU (full attention) would be {full:.0%}: it counts work that windows or document "
+            "masks leave out, so it is not shown"
+        )
+        return values | {"mfu_full_attention": None}
     likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
     causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
     out.warnings.append(
@@ -420,10 +470,27 @@ def formula_inputs(
     trainable = _trainable(facts, out)
     if seq_len is None:
         out.missing.append("seq_len")
+    if (_value(facts, "token_dropping") or "").lower() == "true":
+        out.warnings.append(
+            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
+        )
+        return None
     if shape is None or seq_len is None or trainable is None:
         return None
+    seq_len = _mean_length(seq_len, rates, out)
     attended, documents_known = _attended(facts, rates, seq_len)
     return Inputs(shape, seq_len, trainable, attended, documents_known)
+
+
+def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int:
+    """The mean length over the tokens, where lines print one of their own (a curriculum)."""
+    logged = rates.get("sequence_length")
+    if logged is None or round(logged) == seq_len:
+        return seq_len
+    out.warnings.append(
+        f"steps are not all of seq_len={seq_len:,}: FLOPs are of their mean length, {logged:,.0f}"
+    )
+    return round(float(logged))
 
 
 def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
@@ -439,6 +506,17 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
         out.missing.append("model_config")
         out.warnings.append(str(error))
         return None
+
+
+def _work(run: Inputs) -> str:
+    """A key of the work that a run does: layers, width and what is trained.
+
+    Without names, and without the vocabulary, which frameworks pad or crop by less than 1 %.
+    """
+    layers = replace(_same_work(run.shape), vocab_size=1)
+    masked = "masked" if run.attended is not None or not run.documents_known else "whole"
+    text = f"{layers} {run.trainable} {masked}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def canonical_name(shape: ModelShape) -> str:
@@ -463,12 +541,23 @@ def _same_work(shape: ModelShape) -> ModelShape:
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
     value = str(facts[name]["value"])
     if name == "model_config":
-        return from_hugging_face(json.loads(value))
+        return _text_only(json.loads(value))
     if name == "megatron_arguments":
         return from_megatron(json.loads(value), _integer(facts, "vocab_size"))
     if name == "torchtitan_arguments":
         return from_torchtitan(_value(facts, "model") or "torchtitan", json.loads(value))
     return known(value)
+
+
+def _text_only(config: Mapping[str, object]) -> ModelShape:
+    """The language model of a config; one that sees needs images per step, which no log has."""
+    shape = from_hugging_face(config)
+    if vision.from_hugging_face(config) is not None:
+        raise ShapeError(
+            f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "
+            "its FLOPs are not known. For text alone give the text_config as model_config"
+        )
+    return shape
 
 
 def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
@@ -480,11 +569,27 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
     ):
         return shape
     fitted = with_params_total(shape, logged)
+    if fitted.vocab_size not in TOKENIZERS:
+        raise ShapeError(
+            f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
+            "no tokenizer in use explains it: it is another model. --set model_config=PATH"
+        )
     out.warnings.append(
         f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
         f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
     )
-    return fitted
+    return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+
+
+TOKENIZERS: Final = frozenset(
+    {2000, 2048, 2256, 32_000, 32_064, 32_768, 50_257, 50_304, 100_277, 100_352, 102_400}
+    | {128_256, 128_815, 129_280, 151_643, 151_646, 151_936, 152_064, 201_088, 202_048}
+)
+"""Vocabularies of tokenizers that Torchtitan's recipes use; it took them from the tokenizer."""
+
+
+def _is_inferred(fact: Mapping[str, Any]) -> bool:
+    return str(fact["origin"]).startswith("inferred")
 
 
 def _rank(fact: Mapping[str, Any]) -> int:

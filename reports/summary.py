@@ -40,6 +40,7 @@ RUN_COLUMNS: Final[Columns] = {
     "mfu_full_attention": ("MFU full attention", percent),
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
+    "inferred": ("not said, inferred", joined),
 }
 
 COMPARISON_COLUMNS: Final[Columns] = {

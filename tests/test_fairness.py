@@ -19,6 +19,8 @@ RUN: dict[str, Any] = {
     "device": "NVIDIA H100 SXM",
     "gpus": 8,
     "token_basis": "packed",
+    "work": "layers of llama",
+    "synthetic": False,
     "flops_per_token": 5.1e10,
     "params_total": 8_030_261_248,
     "tgs": 6000.0,
@@ -45,7 +47,8 @@ def test_like_runs_are_ranked_by_tgs() -> None:
     ("name", "other"),
     [
         ("flops_per_token", 4.9e10),
-        ("params_total", 7_000_000_000),
+        ("work", "other layers"),
+        ("synthetic", True),
         ("seq_len", 4096),
         ("precision", "fp8"),
         ("trainable", "lora"),
@@ -73,6 +76,12 @@ def test_what_one_compares_is_named_and_keeps_the_group(name: str, other: object
     found = compare(metrics({}, {name: other}))
     assert found["group"].n_unique() == 1
     assert any(str(other) in text for text in found["differs"][0])
+
+
+def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:
+    found = compare(metrics({}, {"flops_per_token": 5.11e10}))
+    assert found["group"].n_unique() == 1
+    assert any("FLOPs per token" in text for text in found["differs"][0])
 
 
 def test_packed_tokens_and_counted_tokens_are_one_basis() -> None:

@@ -50,7 +50,6 @@ def steps_only(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if "step:" in line)
 
 
-@pytest.mark.xfail(reason="the same losses are taken for copies of other ranks")
 def test_a_deterministic_relaunch_is_a_launch_of_its_own(ingest, store, logs):
     text = titan_text()
     (logs / "two.log").write_text(text + steps_only(faster(text, 1.3, hours=2)))
@@ -58,7 +57,6 @@ def test_a_deterministic_relaunch_is_a_launch_of_its_own(ingest, store, logs):
     assert [round(tgs / 6398, 1) for tgs in metrics(store)["tgs"]] == [1.0, 1.3]
 
 
-@pytest.mark.xfail(reason="engine lines print no loss, so a restart is never seen")
 def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
     lines = [
         ENGINE.format(at=datetime(2026, 1, 1, hour, 0, 0) + timedelta(seconds=step), step=step)
@@ -71,7 +69,6 @@ def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
     assert metrics(store)["tgs"].to_list() == pytest.approx([1024.0, 1024.0])
 
 
-@pytest.mark.xfail(reason="stages without the loss print -1: each line starts a launch")
 def test_pipeline_stages_without_prefix_are_one_launch(ingest, store, logs):
     lines = []
     for line in titan_text().replace("[rank0]:", "").splitlines():
@@ -83,7 +80,6 @@ def test_pipeline_stages_without_prefix_are_one_launch(ingest, store, logs):
     assert metrics(store).height == 1
 
 
-@pytest.mark.xfail(reason="the inferred bf16 stays although the log says Float8")
 def test_float8_is_not_ranked_with_bf16(ingest, store, logs):
     text = titan_text()
     mark = "INFO - Applied FSDP"
@@ -97,7 +93,6 @@ def test_float8_is_not_ranked_with_bf16(ingest, store, logs):
     assert ranked["group"].to_list() == [None]
 
 
-@pytest.mark.xfail(reason="tokens of 16 ranks are divided by the 8 that print")
 def test_step_tokens_of_all_ranks_on_the_log_of_one_node(ingest, store, logs):
     lines = [
         f"[XTuner][RANK {rank}][2026-01-10 00:{step:02}:00][INFO] Epoch 1 Step {step}/30 "
@@ -111,7 +106,6 @@ def test_step_tokens_of_all_ranks_on_the_log_of_one_node(ingest, store, logs):
     assert metrics(store)["tgs"].to_list() == pytest.approx([4000.0])
 
 
-@pytest.mark.xfail(reason="a mean over 10 iterations smears start-up over the next 9 lines")
 def test_start_up_stays_out_of_moving_means(ingest, store, logs):
     seconds = [61.0, *[1.0] * 199]
     now, lines = datetime(2026, 1, 1), []
@@ -161,7 +155,6 @@ def test_two_writers_of_logs_that_begin_alike(store, logs):
     assert store.table("runs")["run_id"].n_unique() == 2
 
 
-@pytest.mark.xfail(reason="work under document masks is counted as one document per pack")
 def test_masked_documents_are_not_ranked_with_whole_packs(ingest, store, logs):
     for name, mark, loss in (("masked", "true", 9), ("whole", "false", 8)):
         (logs / f"{name}.log").write_text(
