@@ -8,7 +8,7 @@ else (GPUs, recompute, batch, framework) is what one compares, and is named.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, hypot, log
 from typing import Any, Final
 
@@ -56,6 +56,15 @@ LABELS: Final = {
     "work": "model",
     "device": "accelerator",
     "framework_version": "version",
+    "gpus": "GPUs",
+    "global_batch_size": "global batch",
+    "micro_batch_size": "micro batch",
+    "gradient_accumulation": "accumulation",
+    "tensor_parallel": "tensor parallel",
+    "pipeline_parallel": "pipeline parallel",
+    "context_parallel": "context parallel",
+    "expert_parallel": "expert parallel",
+    "zero_stage": "ZeRO stage",
     "time_basis": "time evidence",
 }
 
@@ -164,7 +173,7 @@ def _ranked(group: list[dict[str, Any]], *, twice: bool) -> list[dict[str, Any]]
     if twice:
         label += f", {best['flops_per_token']:.5g} FLOPs/token, model {best['work'][:6]}"
         label += ", synthetic" if best["synthetic"] else ""
-    differs = [_difference(name, group) for name in MAY_DIFFER if _varies(name, group)]
+    differs = _differences(group)
     return [
         row
         | {
@@ -185,10 +194,32 @@ def _tied(row: dict[str, Any], best: dict[str, Any]) -> bool:
     return bool(high >= low)
 
 
-def _varies(name: str, group: list[dict[str, Any]]) -> bool:
-    return len({row[name] for row in group}) > 1
+def varying(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of MAY_DIFFER that are known to differ within a group."""
+    return [name for name in MAY_DIFFER if len(_known(name, group)) > 1]
 
 
-def _difference(name: str, group: list[dict[str, Any]]) -> str:
-    values = sorted({"unknown" if row[name] is None else str(row[name]) for row in group})
-    return f"{LABELS.get(name, name)}: {' / '.join(values)}"
+def _known(name: str, group: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {written(row[name]) for row in group if row[name] is not None}
+
+
+def written(value: object) -> str:
+    """A value of MAY_DIFFER as text."""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _differences(group: list[dict[str, Any]]) -> list[str]:
+    """What is known to differ within a group; then what only some of its runs say."""
+    differs = [
+        f"{LABELS.get(name, name)}: {' / '.join(sorted(_known(name, group)))}"
+        for name in varying(group)
+    ]
+    partly = [
+        LABELS.get(name, name)
+        for name in MAY_DIFFER
+        if len(_known(name, group)) == 1 and any(row[name] is None for row in group)
+    ]
+    return [*differs, f"{SAID_BY_SOME}{', '.join(partly)}"] if partly else differs
+
+
+SAID_BY_SOME: Final = "said by some only: "

@@ -21,7 +21,14 @@ import polars as pl
 import vl_convert
 
 from ingest.schema import FACT_NAMES
-from metrics.fairness import LABELS, MAY_DIFFER, SAME_WORK, ratio_interval
+from metrics.fairness import (
+    LABELS,
+    SAID_BY_SOME,
+    SAME_WORK,
+    ratio_interval,
+    varying,
+    written,
+)
 from metrics.flops import FORMULA
 from metrics.utilization import METRICS
 from reports import charts
@@ -324,7 +331,7 @@ def _misled(claims: Claims) -> str:
 
 def _not_the_same(group: Sequence[Row]) -> str:
     """What differs within a group, but for the framework, which one compares."""
-    usual = ["framework:"]
+    usual = ["framework:", SAID_BY_SOME]
     if len(_frameworks(group)) > 1:
         usual += [f"{LABELS['framework_version']}:", f"{LABELS['time_basis']}:"]
     found = [words for words in group[0]["differs"] if not words.startswith(tuple(usual))]
@@ -410,8 +417,8 @@ def _ratio(row: Row) -> str:
 def _what_differs(row: Row) -> str:
     """The run's own side of what is not the same in its group."""
     group = row["among"]
-    varying = [n for n in MAY_DIFFER if n != "framework" and len({str(r[n]) for r in group}) > 1]
-    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else row[n]}" for n in varying]
+    names = [name for name in varying(group) if name != "framework"]
+    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
     return esc(", ".join(said)) or "nothing else"
 
 
