@@ -1,0 +1,309 @@
+"""What the formula needs of one run, from its facts; or the name of what is missing.
+
+`formula_inputs` gives shape, length, what is trained and attended pairs, `hardware_of` the number
+formats and peaks. What cannot be known for certain is missing, never assumed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from metrics import accelerators, flops, inputs, vision
+from metrics.accelerators import Accelerator
+from metrics.flops import Dtype, Operator, Trainable
+from metrics.model_shapes import (
+    ModelShape,
+    ShapeError,
+    from_hugging_face,
+    from_megatron,
+    from_torchtitan,
+    known,
+    known_models,
+    with_params_total,
+)
+from metrics.precision import DtypeOf, number_formats
+
+SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
+
+
+@dataclass(slots=True)
+class Score:
+    """What is known of one run's utilisation; figures are fractions, FLOPs are per token."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The formula's inputs of one run, all known."""
+
+    shape: ModelShape
+    seq_len: int
+    trainable: Trainable
+    attended: float | None
+    documents_known: bool
+
+    def operators(self, convention: flops.Convention = "exact") -> tuple[Operator, ...]:
+        """The run's operators under one attention convention."""
+        return flops.operators(
+            self.shape,
+            self.seq_len,
+            attention=convention,
+            trainable=self.trainable,
+            attended=self.attended,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The number format of each operator, the fastest of them, and the device's dense peaks."""
+
+    dtype_of: DtypeOf
+    fastest: Dtype
+    peaks: Mapping[Dtype, float]
+
+
+def hardware_of(
+    facts: Mapping[str, Mapping[str, Any]], overlay: Sequence[Accelerator], out: Score
+) -> Hardware | None:
+    """Number formats and peaks; None with `out.missing` filled."""
+    dtypes = dtypes_of(facts, out)
+    peaks = _peaks(facts, dtypes, overlay, out)
+    return None if dtypes is None or peaks is None else Hardware(*dtypes, peaks)
+
+
+def formula_inputs(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], out: Score
+) -> Inputs | None:
+    """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
+    shape = _shape(facts, out)
+    seq_len = integer_of(facts, "seq_len")
+    trainable = _trainable(facts, out)
+    if seq_len is None:
+        out.missing.append("seq_len")
+    if (text_of(facts, "token_dropping") or "").lower() == "true":
+        out.warnings.append(
+            "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
+        )
+        return None
+    if shape is None or seq_len is None or trainable is None:
+        return None
+    seq_len = _mean_length(seq_len, rates, out)
+    attended, documents_known = _attended(facts, rates, seq_len)
+    return Inputs(shape, seq_len, trainable, attended, documents_known)
+
+
+def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int:
+    """The mean length over the tokens, where lines print one of their own (a curriculum)."""
+    logged = rates.get("sequence_length")
+    if logged is None or round(logged) == seq_len:
+        return seq_len
+    out.warnings.append(
+        f"steps are not all of seq_len={seq_len:,}: FLOPs are of their mean length, {logged:,.0f}"
+    )
+    return round(float(logged))
+
+
+def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
+    """The shape by the fact of the best origin; checked against the logged parameter count."""
+    given = [name for name in SHAPE_FACTS if name in facts]
+    if not given:
+        out.missing.append("model")
+        return None
+    best = min(given, key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
+    try:
+        return _checked(_build(best, facts), facts, out)
+    except ShapeError as error:
+        out.missing.append("model_config")
+        out.warnings.append(str(error))
+        return None
+
+
+def work_key(run: Inputs) -> str:
+    """A key of the work that a run does: layers, width and what is trained.
+
+    Without names, and without the vocabulary, which frameworks pad or crop by less than 1 %.
+    """
+    layers = replace(_same_work(run.shape), vocab_size=1)
+    masked = "masked" if run.attended is not None or not run.documents_known else "whole"
+    text = f"{layers} {run.trainable} {masked}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def canonical_name(shape: ModelShape) -> str:
+    """The known name of a shape that some framework named otherwise; else its own."""
+    wanted = _same_work(shape)
+    return next((m.name for m in known_models() if _same_work(m) == wanted), shape.name)
+
+
+def _same_work(shape: ModelShape) -> ModelShape:
+    """The shape without its name and without how an implementation fuses its matmuls."""
+    layers = tuple(
+        replace(
+            group,
+            attention=replace(group.attention, fused=False),
+            ffn=None if group.ffn is None else replace(group.ffn, fused=False),
+        )
+        for group in shape.layers
+    )
+    return replace(shape, name="", layers=layers)
+
+
+def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
+    value = str(facts[name]["value"])
+    if name == "model_config":
+        return _text_only(json.loads(value))
+    if name == "megatron_arguments":
+        return from_megatron(json.loads(value), integer_of(facts, "vocab_size"))
+    if name == "torchtitan_arguments":
+        return from_torchtitan(text_of(facts, "model") or "torchtitan", json.loads(value))
+    return known(value)
+
+
+def _text_only(config: Mapping[str, object]) -> ModelShape:
+    """The language model of a config; one that sees needs images per step, which no log has."""
+    shape = from_hugging_face(config)
+    if vision.from_hugging_face(config) is not None:
+        raise ShapeError(
+            f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "
+            "its FLOPs are not known. For text alone give the text_config as model_config"
+        )
+    return shape
+
+
+def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
+    """The shape whose parameters are those that the log counts, where it counts them."""
+    logged = integer_of(facts, "params_total")
+    if logged is None or logged in (
+        shape.params_total,
+        shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
+    ):
+        return shape
+    fitted = with_params_total(shape, logged)
+    if fitted.vocab_size not in TOKENIZERS:
+        raise ShapeError(
+            f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
+            "no tokenizer in use explains it: it is another model. --set model_config=PATH"
+        )
+    out.warnings.append(
+        f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
+        f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
+    )
+    return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+
+
+TOKENIZERS: Final = frozenset(
+    {2000, 2048, 2256, 32_000, 32_064, 32_768, 50_257, 50_304, 100_277, 100_352, 102_400}
+    | {128_256, 128_815, 129_280, 151_643, 151_646, 151_936, 152_064, 201_088, 202_048}
+)
+"""Vocabularies of tokenizers that Torchtitan's recipes use; it took them from the tokenizer."""
+
+
+def is_inferred(fact: Mapping[str, Any]) -> bool:
+    """Whether nothing says the fact: it follows from the framework or from numbers."""
+    return str(fact["origin"]).startswith("inferred")
+
+
+def _rank(fact: Mapping[str, Any]) -> int:
+    kind = str(fact["origin"]).split(":")[0]
+    return inputs.PRECEDENCE.index(kind)
+
+
+def _trainable(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Trainable | None:
+    kind = text_of(facts, "trainable")
+    if kind is None:
+        out.missing.append("trainable")
+        return None
+    if kind != "lora":
+        return Trainable(kind="frozen" if kind == "frozen" else "full")
+    rank, targets = integer_of(facts, "lora_rank"), text_of(facts, "lora_targets")
+    if rank is None or targets is None:
+        out.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
+        return None
+    names = tuple(name.strip() for name in targets.split(","))
+    return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
+
+
+def _attended(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
+) -> tuple[float | None, bool]:
+    """Attended pairs per token where documents are masked, and whether they are known.
+
+    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, so A = (ratio P + 1) / 2.
+    """
+    if (pairs := text_of(facts, "attended_pairs")) is not None:
+        return float(pairs), True
+    if rates.get("attention_ratio") is not None:
+        return (rates["attention_ratio"] * seq_len + 1) / 2, True
+    masked = (text_of(facts, "document_mask") or "").lower() == "true"
+    return None, not masked
+
+
+def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf, Dtype] | None:
+    """The number format of each operator, and the fastest of them."""
+    fact = facts.get("precision")
+    if fact is None:
+        out.missing.append("precision")
+        return None
+    precision = str(fact["value"])
+    if "quantization" in facts and str(fact["origin"]).startswith("inferred"):
+        out.missing.append("precision")
+        out.warnings.append(
+            f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
+            "converted: --set precision=fp8, or bf16 where it converted none"
+        )
+        return None
+    if precision == "fp32" and not str(fact["origin"]).startswith(("flag", "sidecar")):
+        out.missing.append("precision")
+        out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
+        return None
+    return number_formats(precision)
+
+
+def _peaks(
+    facts: Mapping[str, Mapping[str, Any]],
+    dtypes: tuple[DtypeOf, Dtype] | None,
+    overlay: Sequence[Accelerator],
+    out: Score,
+) -> Mapping[Dtype, float] | None:
+    """Dense peaks of the device by number format: given by hand, or from the table.
+
+    `device` becomes the one name of all the spellings that frameworks print.
+    """
+    name = text_of(facts, "accelerator")
+    out.values["device"] = name
+    if (given := facts.get("peak_flops")) is not None and dtypes is not None:
+        peak = float(given["value"])
+        out.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
+        return {dtypes[1]: peak}
+    if name is None:
+        out.missing.append("accelerator")
+        return None
+    try:
+        device = accelerators.find(name, overlay)
+    except accelerators.UnknownAcceleratorError as error:
+        out.missing.append("peak_flops")
+        out.warnings.append(str(error))
+        return None
+    out.values["device"] = device.name
+    return device.peaks
+
+
+def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
+    """The value of a held fact as text."""
+    return str(facts[name]["value"]) if name in facts else None
+
+
+def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
+    """The value of a held fact as a whole number."""
+    value = text_of(facts, name)
+    try:
+        return None if value is None else int(float(value))
+    except ValueError:
+        return None
