@@ -314,6 +314,13 @@ def rebuild(store: Path) -> None:
     help="Tokens of one sequence, or of the context.",
 )
 @click.option(
+    "--image",
+    "images",
+    multiple=True,
+    metavar="HEIGHTxWIDTH",
+    help="An image of a sequence, in pixels after resizing; for models that see.",
+)
+@click.option(
     "--phase",
     type=click.Choice(["train", "prefill", "decode"]),
     default="train",
@@ -385,7 +392,7 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
 
 
 def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]) -> Question:
-    from metrics.calculator import Question, amount, shape_of
+    from metrics.calculator import Question, amount, pixels, shape_of, tower_of
     from metrics.flops import Trainable
 
     kind, rank = options.pop("trainable"), options.pop("lora_rank")
@@ -394,6 +401,8 @@ def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]
     tokens = options.pop("tokens")
     return Question(
         shape=shape_of(model, config),
+        tower=tower_of(config),
+        images=tuple(pixels(image) for image in options.pop("images")),
         trainable=None if trainable == Trainable() else trainable,
         tokens=None if tokens is None else amount(tokens),
         overlay=_overlay(),

@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from metrics import accelerators, flops
+from metrics import accelerators, flops, vision
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Dtype, Operator, Trainable
 from metrics.model_shapes import ModelShape, from_hugging_face, known
 from metrics.others import against_others
 from metrics.parameters import kv_cache_bytes_per_token, modules, uncounted
 from metrics.precision import number_formats
+from metrics.vision import VisionTower
 
 Phase = Literal["train", "prefill", "decode"]
 
@@ -44,12 +45,15 @@ _SCALES: Final[Mapping[str, float]] = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T":
 class Question:
     """What is asked of one model.
 
-    tgs [tokens/s/GPU] and mfu are two ways to give the speed: one at most; tokens, with one of
-    them and gpus, asks for the time of a training run.
+    tower, images: what a model sees: height and width [pixels] of each image of one sequence of
+    seq_len tokens, images' own tokens included. tgs [tokens/s/GPU] and mfu are two ways to give the
+    speed: one at most; tokens, with one of them and gpus, asks for the time of a training run.
     """
 
     shape: ModelShape
     seq_len: int
+    tower: VisionTower | None = None
+    images: tuple[tuple[int, int], ...] = ()
     phase: Phase = "train"
     trainable: Trainable | None = None
     recompute: str | None = None
@@ -68,8 +72,22 @@ class Question:
             raise ValueError("MFU is of a device's peak: give --accelerator.")
         if self.tokens is not None and (self.gpus is None or (self.tgs or self.mfu) is None):
             raise ValueError("A training time needs --gpus, and the speed by --tgs or --mfu.")
+        if self.tower is None and self.images:
+            raise ValueError(f"{self.shape.name} has no vision tower: leave --image out.")
+        if self.tower is not None and not self.images:
+            raise ValueError(
+                f"{self.shape.name} has a vision tower: give --image HEIGHTxWIDTH for each image "
+                "of a sequence, or the text_config alone as the model."
+            )
+        if self.tower is not None and (self.phase != "train" or self.trainable or self.recompute):
+            raise ValueError("With images only full training without recomputation is answered.")
         if self.phase != "train" and (self.tgs or self.mfu or self.tokens or self.trainable):
             raise ValueError("Rates, times and adapters are of training: leave --phase out.")
+
+
+def tower_of(config: Mapping[str, object] | None) -> VisionTower | None:
+    """The vision tower of a Hugging Face config, if it has one. Raises ShapeError."""
+    return None if config is None else vision.from_hugging_face(config)
 
 
 def shape_of(model: str, config: Mapping[str, object] | None = None) -> ModelShape:
@@ -85,6 +103,14 @@ def amount(text: str) -> float:
     return float(match[1]) * _SCALES[match[2]]
 
 
+def pixels(text: str) -> tuple[int, int]:
+    """`448x672` as height and width. Raises ValueError."""
+    match = re.fullmatch(r"(\d{1,6})x(\d{1,6})", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no image: write HEIGHTxWIDTH, as 448x672.")
+    return int(match[1]), int(match[2])
+
+
 def answer(question: Question) -> dict[str, Any]:
     """All that follows, by name; what was not asked for is absent.
 
@@ -92,13 +118,14 @@ def answer(question: Question) -> dict[str, Any]:
     """
     q = question
     ops = _operators(q)
+    seeing = q.tower.params_total if q.tower else 0
     out: dict[str, Any] = {
         "model": q.shape.name,
         "seq_len": q.seq_len,
         "phase": q.phase,
         "formula": FORMULA,
-        "params_total": q.shape.params_total,
-        "params_active": q.shape.params_active,
+        "params_total": q.shape.params_total + seeing,
+        "params_active": q.shape.params_active + seeing,
         "params_matmul": q.shape.params_matmul,
         "params_embedding": q.shape.params_embedding,
         "forward_flops_per_token": flops.forward_flops_per_token(ops),
@@ -116,8 +143,16 @@ def answer(question: Question) -> dict[str, Any]:
 
 def _operators(q: Question) -> tuple[Operator, ...]:
     if q.phase == "train":
-        return flops.operators(q.shape, q.seq_len, trainable=q.trainable)
+        return (*_seen(q), *flops.operators(q.shape, q.seq_len, trainable=q.trainable))
     return flops.inference_operators(q.shape, q.seq_len, q.phase)
+
+
+def _seen(q: Question) -> tuple[Operator, ...]:
+    """The tower's operators, spread over the tokens of a sequence."""
+    if q.tower is None:
+        return ()
+    grids = [q.tower.grid_of(height, width) for height, width in q.images]
+    return vision.per_token(vision.tower_operators(q.tower, grids), q.seq_len)
 
 
 def _rows(ops: tuple[Operator, ...], *, training: bool) -> list[dict[str, Any]]:
@@ -141,10 +176,11 @@ def _row(item: Any) -> dict[str, Any]:  # noqa: ANN401 - any of the frozen rows
 
 def _training(q: Question, ops: tuple[Operator, ...]) -> dict[str, Any]:
     exact = flops.flops_per_token(ops)
-    full = flops.operators(q.shape, q.seq_len, attention="full", trainable=q.trainable)
+    text = flops.operators(q.shape, q.seq_len, attention="full", trainable=q.trainable)
+    full = (*_seen(q), *text)
     low, high = flops.hardware_flops_bounds(q.shape, q.seq_len, q.recompute, trainable=q.trainable)
     _, all_again = flops.hardware_flops_bounds(q.shape, q.seq_len, "full", trainable=q.trainable)
-    beside = (flops.forward_flops_per_token(ops), exact, all_again)
+    beside = (flops.forward_flops_per_token(ops), exact, None if q.tower else all_again)
     rules = [
         {"rule": rule, "flops_per_token": n * q.shape.params_matmul, "exact": counted}
         for (rule, n), counted in zip(RULES.items(), beside, strict=True)

@@ -73,6 +73,42 @@ def test_a_config_file_is_a_model() -> None:
     assert out["params_total"] == 1_049_728
 
 
+QWEN2_VL_2B = {
+    "model_type": "qwen2_vl",
+    "hidden_size": 1536,
+    "intermediate_size": 8960,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+    "vision_config": {
+        "depth": 32,
+        "embed_dim": 1280,
+        "mlp_ratio": 4,
+        "num_heads": 16,
+        "in_chans": 3,
+        "hidden_size": 1536,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+    },
+}
+
+
+def test_a_model_that_sees_needs_its_images(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(QWEN2_VL_2B), encoding="utf-8")
+    blind = CliRunner().invoke(main, ["flops", str(config), "--seq-len", "2048"])
+    assert blind.exit_code == 1
+    assert "--image" in blind.stderr
+    out = json.loads(command(config, "--seq-len", 2048, "--image", "448x448", "--format", "json"))
+    assert out["params_total"] == 2_208_985_600  # as published
+    patches, d = 32 * 32, 1280
+    core = next(row for row in out["operators"] if row["name"] == "vision core attention")
+    assert core["forward_flops_per_token"] == 32 * 4 * patches**2 * d / 2048
+
+
 @pytest.mark.parametrize("phase", ["train", "prefill", "decode"])
 def test_the_text_shows_each_part(phase: str) -> None:
     text = command("deepseek-v3", "--seq-len", 4096, "--phase", phase)
