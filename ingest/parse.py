@@ -185,6 +185,7 @@ class Parser:
                     "text": text[:UNREAD_CHARACTERS],
                 }
                 self._pending.append(("event", event))
+                self._mark(number, text)
                 self.out.known_lines += 1
                 return True
         return False
@@ -237,11 +238,15 @@ class Parser:
         elif held is not None:
             self._unread(held.number, held.text, self._how_far(held.text))
 
+    def _mark(self, number: int, text: str) -> bool:
+        """Whether `text` begins a launch; the first such line since the last step is its start."""
+        if self._launch is None or not self._launch.search(text):
+            return False
+        self._marker = self._marker or (number, text)
+        return True
+
     def _header(self, number: int, text: str) -> None:
-        known = False
-        if self._launch is not None and self._launch.search(text):
-            self._marker = self._marker or (number, text)
-            known = True
+        known = self._mark(number, text)
         for block, start, end in self._blocks:
             if start.search(text):
                 self._open_block = _OpenBlock(block, end, number, text)

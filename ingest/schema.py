@@ -164,6 +164,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "params_total": FactName("int", "parameters", "as the log prints it; checks the model"),
     "seq_len": FactName("int", "tokens", "length of one training sequence (of the whole pack)"),
     "document_mask": FactName("bool", "", "attention stops at document borders inside a pack"),
+    "token_dropping": FactName(
+        "bool", "", "some layers skip tokens (random-LTD): F is not the formula's"
+    ),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
     "packed": FactName("bool", "", "samples are filled to the full length: no padding"),
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),

@@ -252,14 +252,15 @@ def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[Dtype
         out.missing.append("precision")
         return None
     precision = str(fact["value"])
-    if "quantization" in facts and str(fact["origin"]).startswith("inferred"):
+    by_hand = str(fact["origin"]).startswith(("flag", "sidecar"))
+    if "quantization" in facts and not by_hand:
         out.missing.append("precision")
         out.warnings.append(
             f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
             "converted: --set precision=fp8, or bf16 where it converted none"
         )
         return None
-    if precision == "fp32" and not str(fact["origin"]).startswith(("flag", "sidecar")):
+    if precision == "fp32" and not by_hand:
         out.missing.append("precision")
         out.warnings.append("fp32, but not whether TF32 was on: --set precision=fp32 or tf32")
         return None

@@ -304,6 +304,7 @@ seq_len = 8192
 precision = "bf16"
 recompute = "full"
 trainable = "full"
+document_mask = false
 """,
     "deepspeed": """\
 # The engine knows samples: no tokens, no model, no device.

@@ -58,7 +58,8 @@ DEEPSPEED: Final = LogFormat(
     looks_like_step=r"step=\d+, skipped=|\d/(?:\d+|micro_step=\d+/global_step=\d+), "
     r"(?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time",
     clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})\]",
-    launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = ",
+    launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
+    r"|DeepSpeed info: version=|\bstep=0, skipped=0",
     evidence=("elapsed", "stamp", "rate"),
     yields=True,
     elapsed_covers="interval",
@@ -162,6 +163,17 @@ DEEPSPEED: Final = LogFormat(
             regex=r"self\.sequence_parallel_size=(?P<context_parallel>\d+)",
             example="\t self.sequence_parallel_size=1",
             printed_by=ENGINE,
+        ),
+        FactLine(
+            anchor="'random_ltd': {",
+            regex=rf"{DUMP}(?:data_efficiency_config|dynamic_train_config) \.+ "
+            r".*'random_ltd': \{[^{}]*'enabled': True",
+            constants={"token_dropping": "true"},
+            example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
+            "data_efficiency_config ....... {'enabled': True, 'data_routing': {'enabled': True, "
+            "'random_ltd': {'enabled': True, 'total_layer_num': 12}}}",
+            printed_by=f"{CONFIG} DeepSpeedConfig.print",
+            composed=True,
         ),
         _enabled("bfloat16_enabled", "bfloat16_config", "bf16"),
         _enabled("fp16_enabled", "float16_config", "fp16"),

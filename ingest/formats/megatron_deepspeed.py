@@ -77,6 +77,7 @@ KEPT: Final = re.compile(
     r"num_|hidden_size$|ffn_hidden|kv_channels|seq_length|vocab|swiglu|glu_activation|topk|expert"
     r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
     r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
+    r"|reset_attention_mask|random_ltd"
 )
 
 
@@ -92,6 +93,10 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
         facts["zero_stage"] = zero[0]
+    if arguments.get("reset_attention_mask") == "True":
+        facts["document_mask"] = "true"
+    if (drops := arguments.get("random_ltd")) in ("True", "False"):
+        facts["token_dropping"] = drops.lower()
     kept = {key: value for key, value in arguments.items() if KEPT.search(key)}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
 

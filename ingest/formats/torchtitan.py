@@ -6,10 +6,11 @@ validated step, so it speaks of an interval: of nine steps at step 10, and of st
 
 from __future__ import annotations
 
+import ast
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from ingest.log_format import GIB, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine
 
@@ -17,6 +18,9 @@ METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
 TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
 UTILS: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
 PARALLEL: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
+DOCUMENTS_SINCE: Final = (
+    "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
+)
 
 
 def _mesh(names_and_degrees: Mapping[str, str]) -> dict[str, str]:
@@ -53,25 +57,130 @@ def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
     """`ModelArgs(dim=4096, n_layers=32, …)` as facts; nested arguments stay text."""
     pairs = re.findall(r"(\w+)=('[^']*'|[^,()\s]+)", groups["arguments"])
     flat = {name: value.strip("'") for name, value in pairs}
-    return {"model": groups["model"], "torchtitan_arguments": json.dumps(flat)}
+    facts = {"model": groups["model"], "torchtitan_arguments": json.dumps(flat)}
+    return facts | _attention(flat)
 
 
 def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     """`Building llama3 8Bwith {` and the JSON lines behind it, up to the closing brace."""
     head = re.search(r"Building (\S+ \S+?) ?with \{", lines[0])
-    body = "{" + "".join(re.sub(r"^\[\w+\]:", "", line) for line in lines[1:])
+    values = _json_object(lines[1:])
+    if head is None or not values:
+        return {}
+    flat = {k: "None" if v is None else str(v) for k, v in values.items() if _is_scalar(v)}
+    facts = {"model": head[1], "torchtitan_arguments": json.dumps(flat)}
+    return facts | _attention(values)
+
+
+def _json_object(lines: Sequence[str]) -> dict[str, Any]:
+    """The object whose opening brace stands before `lines`; empty where it is damaged."""
+    body = "{" + "\n".join(re.sub(r"^\s*(?:\[\w+\]:|\d+: )", "", line) for line in lines)
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    if head is None or not isinstance(values, dict):
-        return {}
-    flat = {k: "None" if v is None else str(v) for k, v in values.items() if _is_scalar(v)}
-    return {"model": head[1], "torchtitan_arguments": json.dumps(flat)}
+    return values if isinstance(values, dict) else {}
 
 
 def _is_scalar(value: object) -> bool:
     return not isinstance(value, (dict, list))
+
+
+def _items(value: object) -> Iterator[tuple[str, object]]:
+    """Every key with its value, at any depth."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key), inner
+            yield from _items(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _items(inner)
+
+
+def _attention(values: Mapping[str, Any]) -> dict[str, str]:
+    """What a printed config says of attention, where all of its layers say the same.
+
+    `block_causal` stops at document borders; `varlen` takes no other mask.
+    """
+    found = list(_items(values))
+    backends = {str(v) for k, v in found if k in ("attn_backend", "attn_type") and v}
+    if any(k == "inner_attention" and "kernel_options" in dict(_items(v)) for k, v in found):
+        backends.add("flex")
+    if flex := {str(v) for k, v in found if k == "use_flex_attn"}:
+        backends.add("flex" if flex == {"True"} else "sdpa")
+    masks = {str(v) for k, v in found if k == "attn_mask_type"}
+    facts = {"attention": backends.pop()} if len(backends) == 1 else {}
+    if masks <= {"causal", "block_causal"} and len(masks) == 1:
+        facts["document_mask"] = "true" if "block_causal" in masks else "false"
+    elif not masks and facts.get("attention") == "varlen":
+        facts["document_mask"] = "true"
+    return facts
+
+
+NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
+    "log_interval": (("metrics", "log_freq"),),
+    "seq_len": (("training", "seq_len"),),
+    "micro_batch_size": (("training", "local_batch_size"), ("training", "batch_size")),
+    "global_batch_size": (("training", "global_batch_size"),),
+    "total_steps": (("training", "steps"),),
+}
+"""Fact: where it stands in the job config, newer name first."""
+
+DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+QUANTIZED: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
+
+
+def _job_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """Facts of the job config, by the names of 2024-12 to 0.3.0."""
+    facts: dict[str, str] = {}
+    for fact, places in NUMBERS.items():
+        numbers = (_section(config, section).get(key) for section, key in places)
+        given = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n > 0]
+        if given:
+            facts[fact] = str(given[0])
+    if quantized := _converters(config):
+        facts["quantization"] = quantized
+    elif dtype := DTYPES.get(str(_section(config, "training").get("mixed_precision_param"))):
+        facts["precision"] = dtype
+    recompute = _section(config, "activation_checkpoint").get("mode")
+    if recompute in ("none", "full", "selective"):
+        facts["recompute"] = str(recompute)
+    elif "activation_checkpoint" in config and config["activation_checkpoint"] is None:
+        facts["recompute"] = "none"
+    places = (("compile", "enable"), ("training", "compile"))
+    compiled = [_section(config, section).get(key) for section, key in places]
+    if said := [value for value in compiled if isinstance(value, bool)]:
+        facts["compile"] = str(said[0]).lower()
+    return facts | _attention(config)
+
+
+def _converters(config: Mapping[str, Any]) -> str:
+    """What the config quantizes: then no one dtype is that of all matmuls."""
+    if _section(config, "float8").get("enable_float8_linear") is True:
+        return "float8.enable_float8_linear"
+    listed = _section(config, "model").get("converters")
+    names = listed if isinstance(listed, list) else str(listed or "").split(",")
+    built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
+    return ", ".join(sorted({str(n) for n in (*names, *built) if QUANTIZED.search(str(n))}))
+
+
+def _section(config: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = config.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
+    """`Running with args: {…}` on one line: a Python dict, read as literals and never executed."""
+    try:
+        config = ast.literal_eval(groups["config"])
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return {}
+    return _job_config(config) if isinstance(config, dict) else {}
+
+
+def _config_block(lines: Sequence[str]) -> dict[str, str]:
+    """`Running with configs: {` and the JSON lines behind it, but the closing brace."""
+    return _job_config(_json_object([*lines, "}"]))
 
 
 TORCHTITAN: Final = LogFormat(
@@ -82,7 +191,8 @@ TORCHTITAN: Final = LogFormat(
     looks_like_step=r"(?:^|[^e] |\W)step: *\d+ +loss:",
     noise=r"\x1b?\[(?:\d+;)*\d*m",
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})",
-    launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU",
+    launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
+    r"|torchtitan version: |Running with (?:args|configs): \{",
     evidence=("rate", "stamp"),
     rate_covers="interval",
     implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
@@ -282,6 +392,14 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         FactLine(
+            anchor="Converted ",
+            regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
+            r"|GroupedExperts to use dynamic \w+.*quantization.*))",
+            example="Converted Linear layers to MXFP8Linear",
+            printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",
+            composed=True,
+        ),
+        FactLine(
             anchor="Applied ",
             regex=r"Applied (?:FSDP|HSDP|fully_shard) to the model",
             constants={"precision": "bf16"},
@@ -289,6 +407,33 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
             "model",
             printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        ),
+        FactLine(
+            anchor="AC activation checkpointing to the model",
+            regex=r"Applied \w+AC activation checkpointing to the model",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
+            "activation checkpointing to the model",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/activation_checkpoint.py@b5bcd76",
+        ),
+        FactLine(
+            anchor="Mixed precision training is disabled",
+            regex=r"Mixed precision training is disabled",
+            constants={"precision": "fp32"},
+            example="Mixed precision training is disabled",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Running with ",
+            regex=r"Running with (?:args|configs): (?P<config>\{.*\})\s*$",
+            read=_config_line,
+            example="Running with args: {'metrics': {'log_freq': 10}, 'training': {'batch_size': 8, "
+            "'seq_len': 8192, 'mixed_precision_param': 'bfloat16', 'compile': False}, "
+            "'activation_checkpoint': {'mode': 'selective', 'selective_ac_option': 'op'}}",
+            printed_by="pytorch/torchtitan/torchtitan/train.py@f7084fc",
+            composed=True,
         ),
         FactLine(
             anchor="Preparing ",
@@ -305,8 +450,39 @@ TORCHTITAN: Final = LogFormat(
             "0.3.0 (0.0.0 means __version__ is not defined correctly).",
             printed_by=TRAIN,
         ),
+        FactLine(
+            anchor="torchtitan version: ",
+            regex=r"torchtitan version: (?:0\.(?:[3-9]|\d\d)|[1-9]\d*\.\d+)\.\d",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
+            "0.3.0 (0.0.0 means __version__ is not defined correctly).",
+            printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
+        ),
     ),
     blocks=(
+        Block(
+            start=r"Running with (?:args|configs): \{\s*$",
+            end=r"^\s*(?:\[\w+\]:|\d+: )?\}\s*$| - (?:INFO|WARNING|ERROR) - ",
+            read=_config_block,
+            most_lines=100_000,  # some 130 for each layer
+            example=(
+                "[rank0]:[titan] 2026-11-20 15:14:04,329 - root - INFO - Running with configs: {",
+                '[rank0]:  "metrics": {',
+                '[rank0]:    "log_freq": 10',
+                "[rank0]:  },",
+                '[rank0]:  "training": {',
+                '[rank0]:    "local_batch_size": 4,',
+                '[rank0]:    "seq_len": 256,',
+                '[rank0]:    "mixed_precision_param": "bfloat16"',
+                "[rank0]:  },",
+                '[rank0]:  "compile": {',
+                '[rank0]:    "enable": false',
+                "[rank0]:  }",
+                "[rank0]:}",
+            ),
+            printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
+        ),
         Block(
             start=r"Building \S+ \S+? ?with \{$",
             end=r"^(?:\[\w+\]:)?\}",

@@ -49,6 +49,9 @@ XTUNER_V1: Final = LogFormat(
     rate_covers="step",
     rate_excludes_data=True,
     complete=_complete,
+    implies={
+        "document_mask": ("true", "XTuner v1 always gives attention the documents' cu_seqlens"),
+    },
     steps=(
         StepLine(
             anchor="] ",
