@@ -98,7 +98,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 @click.option(
     "--facts",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="TOML file of facts of all runs read here.",
+    help="TOML file of facts of all runs read here, as if each was given with --set.",
 )
 @click.option(
     "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
@@ -114,7 +114,8 @@ def ingest(
     r"""Read log files or folders into the store; known content is not read again.
 
     PATHS may be files, folders or - for standard input. Facts that a log lacks come from --set,
-    from LOG.facts.toml or facts.toml beside the log, or from config.json beside it.
+    from LOG.facts.toml or facts.toml beside the log, or from config.json beside it. What is given
+    with --set stays while the log grows; what stands beside the log is read anew each time.
 
     \b
     Example:
@@ -124,7 +125,7 @@ def ingest(
     from ingest.intake import ingest as read
     from ingest.store import Store
 
-    given = [*(from_toml(facts) if facts else []), *from_flags(assignments)]
+    given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
     outcomes = read(paths, Store(store), extra=given, strict=strict, report=_echo_outcome)
     failed = [o for o in outcomes if o.status == "failed"]
     done = [o for o in outcomes if o.status in ("read", "known")]
@@ -140,6 +141,8 @@ def _echo_outcome(outcome: Outcome) -> None:
 
     if outcome.status == "failed":
         click.echo(f"Error: {printable(outcome.message)}", err=True)
+    elif outcome.status == "read" and outcome.message:
+        click.echo(printable(outcome.message), err=True)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
         click.echo(
@@ -150,7 +153,7 @@ def _echo_outcome(outcome: Outcome) -> None:
     elif outcome.status == "passed":
         click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
     else:
-        click.echo(f"{outcome.path}: {outcome.message}", err=True)
+        click.echo(f"{outcome.path}: {printable(outcome.message)}", err=True)
 
 
 def _counted(outcomes: list[Outcome]) -> str:
@@ -278,22 +281,26 @@ def query(sql: str, store: Path, output: str) -> None:
 @click.argument("arguments", nargs=-1, required=True, metavar="RUN... NAME=VALUE...")
 @store_option
 def set_facts(arguments: tuple[str, ...], store: Path) -> None:
-    r"""Give or correct facts of stored runs.
+    r"""Give or correct facts of stored runs, or take them back.
+
+    NAME= without a value takes back what was given by hand, here or with ingest --set; what the
+    log and the files beside it say holds again.
 
     \b
-    Example:
+    Examples:
       fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
+      fairmfu set my-run seq_len=
     """
     from ingest.facts import from_flags
 
     names = tuple(a for a in arguments if "=" not in a)
-    facts = from_flags([a for a in arguments if "=" in a])
+    facts = from_flags([a for a in arguments if "=" in a], may_take_back=True)
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
     chosen = _chosen(_analysis(opened).metrics, names)
     new = opened.give(dict.fromkeys(chosen["run_id"], facts))
-    click.echo(f"{new} facts given to {chosen.height} runs", err=True)
+    click.echo(f"{new:,} facts given or taken back, of {chosen.height:,} runs", err=True)
 
 
 @main.command()

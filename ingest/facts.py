@@ -31,17 +31,22 @@ MAY_BE_ZERO: Final = frozenset({"zero_stage"})
 Fact = dict[str, Any]
 
 
-def from_flags(assignments: Iterable[str]) -> list[Fact]:
+def from_flags(assignments: Iterable[str], *, may_take_back: bool = False) -> list[Fact]:
     """Facts of `NAME=VALUE` words as `--set` takes them.
 
+    may_take_back: `NAME=` is a fact without a value, which takes back what was given by hand.
     Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
     """
     facts = []
     for assignment in assignments:
-        name, equals, value = assignment.partition("=")
+        name, equals, value = (word.strip() for word in assignment.partition("="))
         if not equals:
             raise FactError(f"--set {assignment}: write NAME=VALUE, for example gpus=8.")
-        facts.append(_fact(name.strip(), value.strip(), "flag", Path.cwd(), "--set"))
+        if may_take_back and not value:
+            _known(name, "--set")
+            facts.append({"name": name, "value": None, "origin": "flag", "line": None})
+        else:
+            facts.append(_fact(name, value, "flag", Path.cwd(), "--set"))
     return facts
 
 
@@ -54,13 +59,16 @@ def from_sidecars(log: Path) -> list[Fact]:
     return found
 
 
-def from_toml(path: Path) -> list[Fact]:
-    """Facts of a TOML file of `name = value` lines. Raises FactError."""
+def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
+    """Facts of a TOML file of `name = value` lines. Raises FactError.
+
+    kind: of their origin: sidecar, or flag for a file that is named on the command line.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FactError(f"{path}: not a facts file: {error}.") from error
-    origin = f"sidecar:{path.name}"
+    origin = f"{kind}:{path.name}"
     return [
         _fact(name, _toml_text(value), origin, path.parent, str(path))
         for name, value in values.items()
@@ -118,15 +126,20 @@ def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -
 
 
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
+    known = _known(name, where)
+    if known.kind == "json" and not text.startswith("{"):
+        text = _json_file(folder / text, where)
+    _check(name, known, text, where)
+    return {"name": name, "value": _canonical(known, text), "origin": origin, "line": None}
+
+
+def _known(name: str, where: str) -> FactName:
     known = FACT_NAMES.get(name)
     if known is None:
         near = get_close_matches(name, FACT_NAMES, n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise FactError(f"{where}: no fact is called {name!r}.{hint}")
-    if known.kind == "json" and not text.startswith("{"):
-        text = _json_file(folder / text, where)
-    _check(name, known, text, where)
-    return {"name": name, "value": _canonical(known, text), "origin": origin, "line": None}
+    return known
 
 
 def _canonical(known: FactName, text: str) -> str:
@@ -148,6 +161,8 @@ def _check(name: str, known: FactName, text: str, where: str) -> None:
         raise FactError(f"{where}: {name}={text} is not a whole number [{known.unit}].")
     if known.kind == "bool" and text.lower() not in ("true", "false"):
         raise FactError(f"{where}: {name}={text!r}: write true or false.")
+    if not text:
+        raise FactError(f"{where}: {name} has no value. Leave it out.")
     if known.choices and text not in known.choices:
         raise FactError(f"{where}: {name}={text!r}: one of {', '.join(known.choices)}.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from pathlib import Path
@@ -20,7 +20,7 @@ from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import FORMATS, detect
 from ingest.schema import frame_schema
-from ingest.store import Store, Tables
+from ingest.store import Remark, Seen, Store, Tables
 
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC_NAMES: Final = frozenset({"run", "log", "train", "stdout", "stderr", "out", "console"})
@@ -35,8 +35,9 @@ NOT_LOGS: Final = frozenset(
 class Outcome:
     """What became of one path.
 
-    status: read, known (nothing new), failed (message says why), or passed: a file that a folder's
-    walk came upon and that has no line of these frameworks.
+    status: read, known (its content is stored), failed (message says why), or passed: a file that
+    a folder's walk came upon and that has no line of these frameworks. A message of one that was
+    read says what became of an earlier run.
     """
 
     path: Path
@@ -199,6 +200,45 @@ def _in_year(stamp: datetime, year: int) -> datetime | None:
     return None
 
 
+@dataclass(slots=True)
+class _Job:
+    """What one ingest knows beforehand, and what it gathers for the store."""
+
+    known: dict[str, str]
+    named: Sequence[Path]
+    extra: Sequence[Fact]
+    strict: bool
+    batch: list[Tables] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+
+    def take(self, path: Path) -> Outcome:
+        """Read one file, or see that its content is known; one that fails leaves no trace."""
+        try:
+            sha256 = "" if path == STDIN else content_hash(path)
+            if sha256 in self.known:
+                return self._see(path, sha256)
+            return self._read(path)
+        except UnknownFormatError as error:
+            strange = path not in self.named and not error.recognised
+            return Outcome(path, "passed" if strange else "failed", str(error))
+        except (FairmfuError, OSError) as error:
+            return Outcome(path, "failed", str(error))
+
+    def _see(self, path: Path, sha256: str) -> Outcome:
+        same = self.known[sha256] == _identity(path)
+        beside = _beside(path) if same else []
+        self.seen.append(Seen(_identity(path), sha256, [*beside, *self.extra]))
+        return Outcome(path, "known", _known_as(path, self.known[sha256]))
+
+    def _read(self, path: Path) -> Outcome:
+        tables = read_source(path, extra=self.extra)
+        outcome = _outcome(path, tables, strict=self.strict)
+        if outcome.status == "read":
+            self.batch.append(tables)
+            self.known[tables["sources"]["sha256"][0]] = _identity(path)
+        return outcome
+
+
 def ingest(
     paths: Iterable[Path],
     store: Store,
@@ -209,44 +249,47 @@ def ingest(
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
-    A source whose content is known is not read again; facts given with it are added. With
-    `strict` a source that has unread lines fails.
+    A source whose content is known is not read again; its facts are brought up to date. With
+    `strict` a source that has unread lines fails. `report` gets each outcome as it comes, and
+    again where the store has something to say of it.
     """
-    outcomes: list[Outcome] = []
-    batch: list[Tables] = []
-    given_again: dict[str, list[Fact]] = {}
-    known = store.known_sources()
     named = list(paths)
-    owners = store.owners()
+    job = _Job(store.known_sources(), named, extra, strict)
+    outcomes: list[Outcome] = []
 
     def done(outcome: Outcome) -> None:
         outcomes.append(outcome)
         report(outcome)
 
     for path in _found(named, done):
-        try:
-            sha256 = "" if path == STDIN else content_hash(path)
-            if sha256 in known:
-                given_again[sha256] = [*_beside(path), *extra]
-                outcome = Outcome(path, "known", "known already")
-            else:
-                tables = read_source(path, extra=extra)
-                outcome = _outcome(path, tables, strict=strict)
-                if outcome.status == "read":
-                    tables = _with_own_ids(tables, owners)
-                    batch.append(tables)
-                    known[tables["sources"]["sha256"][0]] = str(path)
-        except UnknownFormatError as error:
-            strange = path not in named and not error.recognised
-            outcome = Outcome(path, "passed" if strange else "failed", str(error))
-        except (FairmfuError, OSError) as error:
-            outcome = Outcome(path, "failed", str(error))
-        done(outcome)
-    store.add(batch)
-    if any(given_again.values()):
-        runs = store.table("runs").select("run_id", "sha256").iter_rows()
-        store.give({run: given_again.get(sha256, []) for run, sha256 in runs})
+        done(job.take(path))
+    remarks = {remark.path: remark for remark in store.add(job.batch, job.seen)}
+    again = _Job({}, named, extra, strict)  # known when they were looked at, and replaced since
+    for place, outcome in enumerate(outcomes):
+        remark = remarks.get(_identity(outcome.path))
+        if remark is not None and outcome.status in ("read", "known"):
+            gone = remark.kind == "gone"
+            outcomes[place] = again.take(outcome.path) if gone else _remarked(outcome, remark)
+            report(outcomes[place])
+    store.add(again.batch, again.seen)
     return outcomes
+
+
+def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
+    """The outcome with what the store says of its file."""
+    path = outcome.path
+    if remark.kind == "known":
+        return Outcome(path, "known", _known_as(path, remark.known_as))
+    if remark.known_as:
+        known = _known_as(path, remark.known_as)
+        return replace(outcome, message=f"{known}; the earlier run of {path} is kept")
+    return replace(outcome, message=f"{path} holds another run now; the earlier one is kept")
+
+
+def _known_as(path: Path, stored: str) -> str:
+    if stored == _identity(path):
+        return "known already"
+    return f"known already: same content as {stored}; its facts are used"
 
 
 def _found(paths: Iterable[Path], failed: Callable[[Outcome], None]) -> Iterator[Path]:
@@ -265,21 +308,6 @@ def _identity(path: Path) -> str:
 
 def _beside(path: Path) -> list[Fact]:
     return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
-
-
-def _with_own_ids(tables: Tables, owners: dict[str, str]) -> Tables:
-    """Two files that begin alike (a copy that was cut) are two sources, so their runs get two ids.
-
-    owners: path of the source of each run id; the new ids are added.
-    """
-    path, sha256 = tables["sources"].select("path", "sha256").row(0)
-    ids = tables["runs"]["run_id"].to_list()
-    new = {i: i if owners.get(i, path) == path else f"{i}-{sha256[:4]}" for i in ids}
-    owners.update(dict.fromkeys(new.values(), path))
-    if all(old == fresh for old, fresh in new.items()):
-        return tables
-    own = pl.col("run_id").replace(new)
-    return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
 
 
 def _outcome(path: Path, tables: Tables, *, strict: bool) -> Outcome:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner, Result
 
+from cli import main
 from ingest.errors import FactError
 from ingest.facts import (
     ORIGINS,
@@ -131,6 +133,7 @@ def test_flags_are_facts() -> None:
         ("gpus", "--set gpus: write NAME=VALUE"),
         ("gpus=many", "gpus='many' is not a number .accelerators."),
         ("gpus=", "gpus='' is not a number"),
+        ("model=", "--set: model has no value"),
         ("gpus=2.5", "gpus=2.5 is not a whole number"),
         ("gpus=-8", "gpus=-8 is impossible"),
         ("gpus=0", "gpus=0 is impossible"),
@@ -145,6 +148,20 @@ def test_flags_are_facts() -> None:
 def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
     with pytest.raises(FactError, match=says):
         from_flags([assignment])
+
+
+def test_a_fact_without_a_value_takes_back_where_it_may() -> None:
+    assert given(from_flags(["gpus=", "model= "], may_take_back=True)) == {
+        "gpus": None,
+        "model": None,
+    }
+    with pytest.raises(FactError, match="Did you mean gpus"):
+        from_flags(["gpu="], may_take_back=True)
+
+
+def test_a_file_named_by_hand_gives_facts_by_hand(logs: Path) -> None:
+    (logs / "my.toml").write_text("gpus = 4")
+    assert [fact["origin"] for fact in from_toml(logs / "my.toml", "flag")] == ["flag:my.toml"]
 
 
 @pytest.mark.parametrize("text", ["8", "8.0", "8e0", "+8", "0_8", "\u0668"])
@@ -319,3 +336,31 @@ def test_every_inferred_fact_says_from_what(
             assert fact["name"] in FACT_NAMES
             assert len(fact["origin"]) > len("inferred: ")
             assert fact["origin"].startswith("inferred: ")
+
+
+# -- as a user gives them ------------------------------------------------------------------
+
+
+def test_facts_are_given_and_taken_back_on_the_command_line(
+    tmp_path: Path, logs: Path, titan: Callable[..., str]
+) -> None:
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(main, [*map(str, words), "--store", str(tmp_path / "store")])
+
+    def seq_len() -> int | None:
+        return json.loads(run("runs", "--format", "json").stdout)[0]["seq_len"]
+
+    (logs / "a.log").write_text(titan())
+    (logs / "my.toml").write_text("seq_len = 64")
+    run("ingest", logs / "a.log", "--facts", logs / "my.toml")
+    (logs / "a.log").write_text(titan(5))
+    run("ingest", logs / "a.log")
+    assert seq_len() == 64
+    assert run("set", "a", "seq_len=128").stderr == "1 facts given or taken back, of 1 runs\n"
+    assert seq_len() == 128
+    run("set", "a", "seq_len=")
+    assert seq_len() is None
+    assert "0 facts" in run("set", "a", "seq_len=").stderr
+    (logs / "a.log").write_text(titan(5, loss=9.0))
+    said = run("ingest", logs / "a.log").stderr
+    assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ingest import facts as given
-from ingest.intake import _with_own_ids, read_source
 from ingest.schema import TABLES
 from metrics.fairness import compare
 from metrics.utilization import analyse
@@ -120,39 +119,6 @@ def test_start_up_stays_out_of_moving_means(ingest, store, logs):
     words = ["seq_len=4096", "micro_batch_size=1", "packed=true", "gpus=1"]
     ingest(logs / "x.log", extra=given.from_flags(words))
     assert metrics(store)["tgs"].to_list() == pytest.approx([4096.0], rel=0.005)
-
-
-@pytest.mark.xfail(reason="a fact outlives the sidecar that gave it")
-def test_a_fact_goes_with_its_sidecar(ingest, store, logs):
-    (logs / "run.log").write_text(titan_text())
-    sidecar = logs / "run.log.facts.toml"
-    sidecar.write_text("seq_len = 4096\n")
-    ingest(logs / "run.log")
-    sidecar.unlink()
-    ingest(logs / "run.log")
-    assert metrics(store)["seq_len"].to_list() == [8192]
-
-
-@pytest.mark.xfail(reason="facts of --set count as the log's own and go with its old rows")
-def test_flags_stay_when_the_log_grows(ingest, store, logs):
-    text = titan_text()
-    (logs / "run.log").write_text(text[: len(text) // 2])
-    ingest(logs / "run.log", extra=given.from_flags(["recompute=none"]))
-    (logs / "run.log").write_text(text)
-    ingest(logs / "run.log")
-    assert metrics(store)["recompute"].to_list() == ["none"]
-
-
-@pytest.mark.xfail(reason="the ids are told apart before the lock is held")
-def test_two_writers_of_logs_that_begin_alike(store, logs):
-    text = titan_text()
-    paths = logs / "a.log", logs / "b.log"
-    for path, part in zip(paths, (0.5, 0.8), strict=True):
-        path.write_text(text[: int(len(text) * part)])
-    both = [_with_own_ids(read_source(path), {}) for path in paths]  # each sees an empty store
-    for tables in both:
-        store.add([tables])
-    assert store.table("runs")["run_id"].n_unique() == 2
 
 
 def test_masked_documents_are_not_ranked_with_whole_packs(ingest, store, logs):

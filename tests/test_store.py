@@ -38,6 +38,16 @@ def assert_same(store: Store, before: dict[str, pl.DataFrame]) -> None:
         assert_frame_equal(frame, before[name])
 
 
+def held(store: Store) -> dict[str, dict[str, str]]:
+    """By name of the run, the facts that hold and that its log does not state."""
+    facts = holding(store.table("facts")).join(store.table("runs"), on="run_id")
+    outside = facts.filter(pl.col("origin").str.contains("^(flag|sidecar|companion)"))
+    found: dict[str, dict[str, str]] = {name: {} for name in store.table("runs")["name"]}
+    for run, name, value in outside.select("name_right", "name", "value").iter_rows():
+        found[run][name] = value
+    return found
+
+
 @pytest.fixture
 def log(logs: Path, titan: Callable[..., str]) -> Path:
     path = logs / "a.log"
@@ -120,8 +130,7 @@ def test_facts_given_later_hold_and_survive_a_rebuild(full: Store) -> None:
     assert full.give({run: from_flags(["gpus=8"])}) == 1
     assert full.give({run: from_flags(["gpus=16", "seq_len=4096"])}) == 2
     before = state(full)
-    held = dict(holding(full.table("facts")).select("name", "value").iter_rows())
-    assert (held["gpus"], held["seq_len"]) == ("16", "4096")
+    assert held(full) == {"a": {"gpus": "16", "seq_len": "4096"}}
     full.rebuild()
     assert_same(full, before)
 
@@ -130,8 +139,7 @@ def test_a_fact_given_back_to_its_first_value_holds(full: Store) -> None:
     (run,) = full.table("runs")["run_id"]
     for value in (8, 16, 8):
         full.give({run: from_flags([f"gpus={value}"])})
-    held = holding(full.table("facts")).filter(name="gpus")
-    assert held["value"].to_list() == ["8"]
+    assert held(full) == {"a": {"gpus": "8"}}
 
 
 def test_a_fact_given_twice_is_stored_once(full: Store) -> None:
@@ -160,14 +168,237 @@ def test_given_facts_stay_when_the_file_grows(
     assert_same(full, before)
 
 
-def test_facts_of_a_run_that_is_gone_go_with_it(
-    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+def test_facts_of_ingest_stay_when_the_file_grows(
+    store: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    ingest(log, extra=from_flags(["recompute=none"]))
+    log.write_text(log.read_text() + titan(5))
+    ingest(log)
+    assert held(store) == {"a": {"recompute": "none"}}
+    before = state(store)
+    store.rebuild()
+    assert_same(store, before)
+
+
+def test_facts_stay_with_a_launch_that_got_its_first_step(
+    store: Store, logs: Path, titan: Callable[..., str], ingest: Callable[..., object]
+) -> None:
+    """Its id comes from its first step, which it had not when the facts were given."""
+    log, starting = logs / "a.log", "Building device mesh with parallelism: dp_shard=4\n"
+    log.write_text(starting + titan() + starting)
+    ingest(log)
+    *_, second = store.table("runs")["run_id"]
+    store.give({second: from_flags(["recompute=none"])})
+    log.write_text(log.read_text() + titan(4, loss=9.0))
+    ingest(log)
+    assert store.table("sources").height == 1
+    assert store.table("runs").height == 2
+    (run,) = store.table("facts").filter(origin="flag")["run_id"]
+    assert run == store.table("runs")["run_id"][1] != second
+
+
+def test_a_fact_given_by_hand_is_taken_back(full: Store) -> None:
+    (run,) = full.table("runs")["run_id"]
+    before = state(full)
+    full.give({run: from_flags(["gpus=8", "seq_len=64"])})
+    assert full.give({run: from_flags(["gpus="], may_take_back=True)}) == 1
+    assert held(full) == {"a": {"seq_len": "64"}}
+    full.rebuild()
+    assert held(full) == {"a": {"seq_len": "64"}}
+    back = from_flags(["gpus=", "seq_len="], may_take_back=True)
+    assert [full.give({run: back}) for _ in range(2)] == [1, 0]
+    assert_same(full, before)
+
+
+def test_a_fact_given_anew_does_not_disagree_with_itself(full: Store) -> None:
+    (run,) = full.table("runs")["run_id"]
+    for value in (8, 16):
+        full.give({run: from_flags([f"gpus={value}"])})
+    assert full.table("facts").filter(name="gpus", origin="flag")["value"].to_list() == ["16"]
+
+
+# -- facts from beside the log -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        (None, {}),
+        ("seq_len = 64\n", {"seq_len": "64"}),
+        ("gpus = 4\n", {"gpus": "4"}),
+        ("seq_len = 64\ngpus = 4\n", {"seq_len": "64", "gpus": "4"}),
+    ],
+    ids=["gone", "less", "changed", "same"],
+)
+def test_what_stands_beside_the_log_is_taken_as_a_whole(
+    text: str | None, facts: dict[str, str], store: Store, log: Path, ingest: Callable[..., list]
+) -> None:
+    sidecar = log.with_name("facts.toml")
+    sidecar.write_text("seq_len = 64\ngpus = 4\n")
+    (log.with_name("ds_config.json")).write_text('{"train_batch_size": 36}')
+    ingest(log, extra=from_flags(["recompute=none"]))
+    sidecar.write_text(text) if text else sidecar.unlink()
+    (log.with_name("ds_config.json")).unlink()
+    for _ in range(2):
+        assert [outcome.status for outcome in ingest(log)] == ["known"]
+        assert held(store) == {"a": {"recompute": "none", **facts}}
+    before, parts = state(store), len(list(store.path.rglob("*.parquet")))
+    ingest(log)
+    store.rebuild()
+    assert_same(store, before)
+    assert len(list(store.path.rglob("*.parquet"))) == parts
+
+
+def test_only_what_stands_beside_the_stored_path_counts(
+    store: Store, log: Path, ingest: Callable[..., list]
+) -> None:
+    log.with_name("facts.toml").write_text("gpus = 4\n")
+    ingest(log)
+    folder = log.with_name("elsewhere")
+    folder.mkdir()
+    (folder / "facts.toml").write_text("gpus = 9\nseq_len = 64\n")
+    copy = Path(shutil.copy(log, folder / "b.log"))
+    (outcome,) = ingest(copy, extra=from_flags(["recompute=none"]))
+    assert outcome.message == f"known already: same content as {log}; its facts are used"
+    assert held(store) == {"a": {"gpus": "4", "recompute": "none"}}
+    assert [outcome.message for outcome in ingest(log)] == ["known already"]
+
+
+# -- files of one path, and files that begin alike -----------------------------------------
+
+
+def test_a_path_that_holds_another_run_keeps_the_earlier_one(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., list]
 ) -> None:
     full.give({run: from_flags(["gpus=8"]) for run in full.table("runs")["run_id"]})
-    log.write_text(titan(loss=9.0))
+    messages = []
+    for steps in (3, 5):  # Tuesday's, and then more of it
+        log.write_text(titan(steps, loss=9.0))
+        messages += [outcome.message for outcome in ingest(log)]
+    assert messages == [f"{log} holds another run now; the earlier one is kept", ""]
+    assert full.table("sources")["path"].to_list() == [str(log)] * 2
+    steps = full.table("steps").group_by("run_id").len()["len"]
+    assert sorted(steps) == [3, 5]
+    assert full.table("facts").filter(origin="flag").height == 1
+    before = state(full)
+    full.rebuild()
+    assert_same(full, before)
+
+
+def test_a_path_that_holds_part_of_the_earlier_runs_keeps_them(
+    store: Store, logs: Path, titan: Callable[..., str], ingest: Callable[..., list]
+) -> None:
+    log, monday, tuesday = logs / "a.log", titan(), titan(4, loss=9.0).replace("-01-02", "-01-03")
+    log.write_text(monday + tuesday)
     ingest(log)
-    assert set(full.table("facts")["run_id"]) == set(full.table("runs")["run_id"])
-    assert holding(full.table("facts")).filter(name="gpus").is_empty()
+    for text in (tuesday, tuesday + tuesday.replace("-01-03", "-01-04")):
+        log.write_text(text)
+        ingest(log)
+    assert store.table("sources").height == 2
+    assert store.table("runs")["run_id"].n_unique() == store.table("runs").height == 4
+
+
+@pytest.fixture
+def alike(logs: Path, titan: Callable[..., str]) -> tuple[Path, Path]:
+    """Two logs that begin alike."""
+    paths = logs / "a.log", logs / "b.log"
+    for path, steps in zip(paths, (3, 5), strict=True):
+        path.write_text(titan(steps))
+    return paths
+
+
+def test_writers_of_logs_that_begin_alike_do_not_meet(
+    alike: tuple[Path, Path], store: Store
+) -> None:
+    both = [intake.read_source(path) for path in alike]  # each read while the store was empty
+    for tables in both:
+        store.add([tables])
+    assert store.table("runs")["run_id"].n_unique() == 2
+    assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
+    for tables in both:
+        (remark,) = store.add([tables])
+        assert (remark.kind, remark.known_as) == ("known", remark.path)
+    store.rebuild()
+    assert store.table("runs").height == 2
+
+
+def test_ids_that_cannot_be_told_apart_name_both_files(
+    alike: tuple[Path, Path], store: Store, monkeypatch: pytest.MonkeyPatch, titan: Callable
+) -> None:
+    monkeypatch.setattr(store_module, "_short", lambda _: "abcdef")
+    third = alike[0].with_name("c.log")
+    third.write_text(titan(7))
+    with pytest.raises(StoreError, match=rf"{third} and {alike[0]}: a run of both has the id"):
+        intake.ingest([*alike, third], store)
+
+
+def test_a_second_copy_that_grows_keeps_its_id_and_what_was_given(
+    alike: tuple[Path, Path], store: Store, titan: Callable[..., str], ingest: Callable[..., list]
+) -> None:
+    ingest(*alike)
+    ids = store.table("runs")["run_id"].to_list()
+    store.give({ids[1]: from_flags(["gpus=8"])})
+    for path, steps in zip(alike, (7, 9), strict=True):
+        path.write_text(titan(steps))
+        ingest(path)
+    assert store.table("runs")["run_id"].to_list() == ids
+    assert held(store) == {"a": {}, "b": {"gpus": "8"}}
+
+
+def test_a_file_that_grew_into_a_known_one_is_dropped_for_it(
+    alike: tuple[Path, Path], store: Store, ingest: Callable[..., list]
+) -> None:
+    a, b = alike
+    ingest(*alike)
+    first, _ = store.table("runs")["run_id"]
+    store.give({first: from_flags(["gpus=8"])})
+    a.write_text(b.read_text())
+    (outcome,) = ingest(a)
+    assert outcome.message == f"known already: same content as {b}; its facts are used"
+    assert store.table("sources")["path"].to_list() == [str(b)]
+    assert held(store) == {"b": {"gpus": "8"}}
+    before = state(store)
+    store.rebuild()
+    assert_same(store, before)
+
+
+def test_a_file_that_became_another_known_one_keeps_its_earlier_run(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., list]
+) -> None:
+    other = log.with_name("b.log")
+    other.write_text(titan(4, loss=9.0))
+    ingest(other)
+    log.write_text(other.read_text())
+    (outcome,) = ingest(log)
+    assert outcome.message.endswith(
+        f"same content as {other}; its facts are used; the earlier run of {log} is kept"
+    )
+    assert full.table("runs")["name"].to_list() == ["a", "b"]
+
+
+def test_two_logs_that_change_places_lose_nothing(
+    alike: tuple[Path, Path], store: Store, ingest: Callable[..., list]
+) -> None:
+    a, b = alike
+    ingest(*alike)
+    before = store.known_sources()
+    first, second = a.read_text(), b.read_text()
+    a.write_text(second)
+    b.write_text(first)
+    ingest(*alike)
+    assert store.known_sources() == before
+
+
+def test_a_backup_of_what_a_log_was_is_read_when_the_log_grows(
+    full: Store, log: Path, titan: Callable[..., str], ingest: Callable[..., list]
+) -> None:
+    (run,) = full.table("runs")["run_id"]
+    backup = Path(shutil.copy(log, log.with_name("b.log")))
+    assert [outcome.status for outcome in ingest(log, backup)] == ["known", "known"]
+    log.write_text(titan(9))
+    assert [outcome.status for outcome in ingest(log, backup)] == ["read", "read"]
+    assert full.table("runs")["name"].to_list() == ["a", "b"]
+    assert full.table("runs")["run_id"][0] == run
 
 
 def test_a_rebuild_gives_equal_tables(
