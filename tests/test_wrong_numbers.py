@@ -1,7 +1,4 @@
-"""Wrong figures that a review found: each test states what is right and fails until it is so.
-
-Drop the mark with the fix: a test that passes under it fails the run.
-"""
+"""Logs that once gave a wrong figure, or would have ranked unlike runs; each says what is right."""
 
 from __future__ import annotations
 
