@@ -269,6 +269,8 @@ def score(
     }
     if run.documents_known:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
+    else:
+        out.missing.append("attended_pairs")
     if hardware is None or rates["tgs"] is None:
         return out
     try:
@@ -355,7 +357,6 @@ def _utilisations(
             f"attention stops at document borders and their lengths are not logged: MFU is at most "
             f"{values['mfu']:.1%} (one document per pack)"
         )
-        out.missing.append("attended_pairs")
         values = {"mfu": None, "mfu_full_attention": values["mfu_full_attention"]}
     shown = _possible(values, facts, out)
     out.values |= {name: value for name, value in shown.items() if value is not None}
