@@ -148,7 +148,8 @@ _TABLE: tuple[Accelerator, ...] = (
         peaks=_A100,
         source="stas, note 4",
         confidence="high",
-        note="SXM and PCIe, 40 and 80 GB; 624 on the data sheet is sparse. PG509-210: its board.",
+        note="SXM and PCIe, 40 and 80 GB; 624 on the data sheet is sparse. PG509-210 is its board: "
+        "PCI device 20B2, that of A100-SXM4-80GB.",
         names=(
             "A100", "A100-SXM4-40GB", "A100-SXM4-80GB", "A100-SXM-80GB", "A100-PCIE-40GB",
             "A100-PCIE-80GB", "A100 80GB PCIe", "A100-SXM", "A100-PCIe", "A100-80GB", "A100-40GB",
