@@ -20,5 +20,7 @@ case_() {
 case_ llama-1rank-fp32 tiny_llama 1
 case_ qwen2-1rank-accumulation4 tiny_qwen2 4
 # Two forms of the same lines: mmengine's own file has the year in its time stamps, the screen does not.
-mv xtuner-0.2.0/llama-1rank-fp32/work/*/*.log xtuner-0.2.0/llama-1rank-fp32/run.log
-mv xtuner-0.2.0/qwen2-1rank-accumulation4/stdout.log xtuner-0.2.0/qwen2-1rank-accumulation4/run.log
+(cd xtuner-0.2.0/llama-1rank-fp32 && mv work/*/*.log run.log)
+(cd xtuner-0.2.0/qwen2-1rank-accumulation4 && mv stdout.log run.log)
+# mmengine prints torch's build settings: the compiler keeps its name and loses its folder.
+sed -i 's|CXX_COMPILER=/[^,]*/|CXX_COMPILER=|' xtuner-0.2.0/*/run.log
