@@ -7,6 +7,7 @@ so that help comes at once.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -123,10 +124,9 @@ def ingest(
     """
     from ingest.facts import from_flags, from_toml
     from ingest.intake import ingest as read
-    from ingest.store import Store
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
-    outcomes = read(paths, Store(store), extra=given, strict=strict, report=_echo_outcome)
+    outcomes = read(paths, _open(store), extra=given, strict=strict, report=_echo_outcome)
     failed = [o for o in outcomes if o.status == "failed"]
     done = [o for o in outcomes if o.status in ("read", "known")]
     click.echo(_counted(outcomes), err=True)
@@ -157,9 +157,7 @@ def _echo_outcome(outcome: Outcome) -> None:
 
 
 def _counted(outcomes: list[Outcome]) -> str:
-    counts: dict[str, int] = {}
-    for outcome in outcomes:
-        counts[outcome.status] = counts.get(outcome.status, 0) + 1
+    counts = Counter(outcome.status for outcome in outcomes)
     words = {
         "read": "read",
         "known": "known already",
@@ -298,7 +296,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
-    chosen = _chosen(_analysis(opened).metrics, names)
+    chosen = _chosen(opened.table("runs"), names)
     new = opened.give(dict.fromkeys(chosen["run_id"], facts))
     click.echo(f"{new:,} facts given or taken back, of {chosen.height:,} runs", err=True)
 
@@ -307,9 +305,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 @store_option
 def rebuild(store: Path) -> None:
     """Make the catalogue anew from the Parquet parts alone."""
-    from ingest.store import Store
-
-    click.echo(f"{Store(store).rebuild():,} parts registered", err=True)
+    click.echo(f"{_open(store).rebuild():,} parts registered", err=True)
 
 
 @main.command(name="flops")
@@ -487,13 +483,13 @@ def _overlay() -> tuple[Accelerator, ...]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
+def _chosen(table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
     """Runs by id, a beginning of an id, or name; all without any."""
     from difflib import get_close_matches
 
     if not names:
-        return metrics
-    ids, known = metrics["run_id"].to_list(), metrics["name"].to_list()
+        return table
+    ids, known = table["run_id"].to_list(), table["name"].to_list()
     keep: list[int] = []
     for name in names:
         found = [i for i, (a, b) in enumerate(zip(ids, known, strict=True)) if name in (a, b)]
@@ -503,7 +499,7 @@ def _chosen(metrics: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
             hint = f" Nearest: {', '.join(near)}." if near else ""
             raise click.ClickException(f"No run is called {name!r}.{hint} See: fairmfu runs")
         keep += found
-    return metrics[list(dict.fromkeys(keep))]
+    return table[list(dict.fromkeys(keep))]
 
 
 def _echo_missing(metrics: pl.DataFrame) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
+from metrics.inputs import SETUP
 
 SAME_WORK: Final = (
     "work",
@@ -32,15 +33,7 @@ ALIKE: Final = 0.01
 """FLOPs per token of one group differ by less: vocabularies, lengths of packed documents."""
 
 MAY_DIFFER: Final = (
-    "gpus",
-    "global_batch_size",
-    "micro_batch_size",
-    "gradient_accumulation",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "zero_stage",
+    *SETUP,
     "recompute",
     "compile",
     "flops_per_token",

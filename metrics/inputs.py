@@ -15,6 +15,19 @@ from ingest.schema import FACT_NAMES
 
 PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 
+SETUP: Final = (
+    "gpus",
+    "global_batch_size",
+    "micro_batch_size",
+    "gradient_accumulation",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "context_parallel",
+    "expert_parallel",
+    "zero_stage",
+)
+"""Whole numbers that say how a run is batched and spread over its devices."""
+
 _COMPARABLE: Final = [
     name
     for name, known in FACT_NAMES.items()

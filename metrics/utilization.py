@@ -37,18 +37,6 @@ from metrics.precision import DtypeOf
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
 
-INTEGERS: Final = (
-    "gpus",
-    "seq_len",
-    "global_batch_size",
-    "micro_batch_size",
-    "gradient_accumulation",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
-    "expert_parallel",
-    "zero_stage",
-)
 ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
 """Facts that may follow from the framework or the numbers instead of being said; then marked."""
 
@@ -85,8 +73,10 @@ class Analysis:
         ranked = self.metrics.filter(pl.col("flops_per_token").is_not_null())
         for row in ranked.iter_rows(named=True):
             label = f"{row['model']}, {row['seq_len']:,} tokens"
+            if label in found:
+                continue
             run = formula_inputs(self.facts(row["run_id"]), row, Score())
-            if run is None or label in found:
+            if run is None:
                 continue
             again: Literal["none", "full"] = "full" if row["recompute"] == "full" else "none"
             rows = against_others(run.shape, run.seq_len, recompute=again)
@@ -223,7 +213,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         "compile",
     )
     values: dict[str, Any] = {name: text_of(facts, name) for name in plain}
-    values |= {name: integer_of(facts, name) for name in INTEGERS}
+    values |= {name: integer_of(facts, name) for name in ("seq_len", *inputs.SETUP)}
     values["inferred"] = sorted(
         name for name in ASSUMED if name in facts and is_inferred(facts[name])
     )

@@ -7,12 +7,9 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any
 
 import polars as pl
-
-Format = Literal["table", "json", "csv", "markdown"]
-FORMATS: Final = ("table", "json", "csv", "markdown")
 
 Formatter = Callable[[Any], str]
 
@@ -48,7 +45,7 @@ def render(
     columns: Mapping[str, tuple[str, Formatter]] | None = None,
     title: str = "",
 ) -> str:
-    """The frame as text in one of FORMATS.
+    """The frame as text: table, json, csv or markdown.
 
     JSON and CSV carry every column with its own name and full precision. The table and Markdown
     show `columns` (name: heading and formatter), or all.
