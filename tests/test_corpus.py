@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import functools
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from conftest import CORPUS
 
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
@@ -24,7 +24,6 @@ ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 GENUINE = ROOT / "sample_logs" / "genuine"
 SAMPLES = sorted(GENUINE.glob("*/*/run.log"))
-CORPUS = Path(os.environ.get("FAIRMFU_CORPUS", ROOT.parent / "shared" / "logs"))
 
 
 def golden_of(log: Path) -> Path:

@@ -1,16 +1,13 @@
 """Three real runs, worked by hand; skipped where the corpus is not at hand."""
 
-import os
-from pathlib import Path
-
 import polars as pl
 import pytest
+from conftest import CORPUS
 
 from ingest.facts import from_flags
 from ingest.intake import read_source
 from metrics.utilization import run_metrics
 
-CORPUS = Path(os.environ.get("FAIRMFU_CORPUS", Path(__file__).parents[2] / "shared" / "logs"))
 pytestmark = pytest.mark.skipif(
     not CORPUS.is_dir(), reason=f"NO REAL LOGS at {CORPUS}: set FAIRMFU_CORPUS to their folder"
 )
