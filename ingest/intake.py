@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import polars as pl
 
+from ingest import endings
 from ingest import facts as given
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
@@ -28,7 +31,8 @@ NOT_LOGS: Final = frozenset(
     {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
     | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
 )
-"""Endings that a folder's walk passes over; a file named on the command line is always read."""
+"""Endings that a folder's walk passes over, but for LogFormat.file_names; a file named on the
+command line is always read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,11 @@ def find_logs(paths: Iterable[Path]) -> Iterator[Path]:
 def _may_be_log(path: Path, folder: Path) -> bool:
     parts = path.relative_to(folder).parts
     hidden = any(part.startswith(".") for part in parts)
-    return not hidden and path.suffix.lower() not in NOT_LOGS and "tfevents" not in path.name
+    if hidden:
+        return False
+    return path.suffix.lower() not in NOT_LOGS or any(
+        fnmatchcase(path.name, pattern) for f in FORMATS for pattern in f.file_names
+    )
 
 
 def read_source(
@@ -105,6 +113,7 @@ def _tables(
         again = ids[launch.run_id]
         run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
         _date(launch)
+        _name_rank(source.path, primary, launch)
         run = _run(source, primary, launch, number, len(launches))
         rows["runs"].append(run | {"run_id": run_id, "synthetic": parsed.synthetic})
         for table, items in (("steps", launch.rows), ("events", launch.events)):
@@ -147,6 +156,7 @@ def _run(
     source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
 ) -> dict[str, Any]:
     started = launch.started_at
+    ending = endings.outcome(launch.rows, launch.events, _planned(launch))
     return {
         "sha256": source.sha256,
         "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
@@ -156,6 +166,8 @@ def _run(
         "first_line": launch.first_line,
         "last_line": launch.last_line,
         "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
+        "utc": primary.utc,
+        **dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True)),
         "step_unit": primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
         "elapsed_excludes_data": primary.elapsed_excludes_data,
@@ -163,6 +175,21 @@ def _run(
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),
     }
+
+
+def _planned(launch: Launch) -> int | None:
+    """Steps that the launch was to train for, in the unit of its step lines."""
+    said = [fact["value"] for fact in launch.stated if fact["name"] == "total_steps"]
+    return int(said[-1]) if said and said[-1].isdigit() else None
+
+
+def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
+    """Rows of a file of one rank have that rank, where only the file's name says it."""
+    pattern = primary.rank_in_path
+    match = re.search(pattern, str(path)) if pattern else None
+    if match and all(row["rank"] is None for row in launch.rows):
+        for row in launch.rows:
+            row["rank"] = match[1]
 
 
 def _name(path: Path) -> str:
@@ -232,11 +259,11 @@ class _Job:
 
     def _read(self, path: Path) -> Outcome:
         tables = read_source(path, extra=self.extra)
-        outcome = _outcome(path, tables, strict=self.strict)
-        if outcome.status == "read":
+        done = _outcome(path, tables, strict=self.strict)
+        if done.status == "read":
             self.batch.append(tables)
             self.known[tables["sources"]["sha256"][0]] = _identity(path)
-        return outcome
+        return done
 
 
 def ingest(
@@ -257,19 +284,19 @@ def ingest(
     job = _Job(store.known_sources(), named, extra, strict)
     outcomes: list[Outcome] = []
 
-    def done(outcome: Outcome) -> None:
-        outcomes.append(outcome)
-        report(outcome)
+    def done(one: Outcome) -> None:
+        outcomes.append(one)
+        report(one)
 
     for path in _found(named, done):
         done(job.take(path))
     remarks = {remark.path: remark for remark in store.add(job.batch, job.seen)}
     again = _Job({}, named, extra, strict)  # known when they were looked at, and replaced since
-    for place, outcome in enumerate(outcomes):
-        remark = remarks.get(_identity(outcome.path))
-        if remark is not None and outcome.status in ("read", "known"):
+    for place, one in enumerate(outcomes):
+        remark = remarks.get(_identity(one.path))
+        if remark is not None and one.status in ("read", "known"):
             gone = remark.kind == "gone"
-            outcomes[place] = again.take(outcome.path) if gone else _remarked(outcome, remark)
+            outcomes[place] = again.take(one.path) if gone else _remarked(one, remark)
             report(outcomes[place])
     store.add(again.batch, again.seen)
     return outcomes

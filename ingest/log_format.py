@@ -6,7 +6,7 @@ unit, and which statement of the framework prints it. `ingest.parse` does the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,9 @@ GIB: Final = 1024.0**3
 MIB: Final = 1024.0**2
 PERCENT: Final = 0.01
 MS: Final = 0.001
+
+JSON: Final = "json"
+"""`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
 
 Target = str | tuple[str, float]
 """A schema column, or (column, factor to the column's unit)."""
@@ -24,8 +27,11 @@ class StepLine:
     """A line that reports a training step.
 
     `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`; the
-    group `pairs`, where there is one, is cut into further keys and values by `pair`. With
-    `may_continue` the rest may stand on the next line (wrapped by a mailer or a split flush).
+    group `pairs`, where there is one, is cut into further keys and values by `pair` (a regex with
+    the groups key and value, or JSON). Keys of `facts` are facts of the launch, stated where they
+    are first printed or change. With `may_continue` the rest may stand on the next line (wrapped
+    by a mailer or a split flush). `numbered`: the line prints no step, so it is counted: each is
+    `log_interval` steps (1 where that is unknown) behind the one before of the same rank.
     """
 
     anchor: str
@@ -34,6 +40,8 @@ class StepLine:
     example: str
     printed_by: str
     pair: str | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    numbered: bool = False
     may_continue: bool = False
     composed: bool = False
 
@@ -42,7 +50,8 @@ class StepLine:
 class FactLine:
     """A line that states facts: named groups are facts, `constants` hold when it is there.
 
-    With `inferred` the line does not say the fact itself; the text says why it follows.
+    With `inferred` the line does not say the fact itself; the text says why it follows. A line
+    that states nothing is only known: it is not counted among the lines that no pattern knows.
     """
 
     anchor: str
@@ -58,13 +67,18 @@ class FactLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
-    """A line that marks an event; groups `step` and `seconds` are read where they match."""
+    """A line that marks an event.
+
+    Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
+    groups read goes to `extra`.
+    """
 
     anchor: str
     regex: str
     kind: str
     example: str
     printed_by: str
+    factors: Mapping[str, float] = field(default_factory=dict)
     composed: bool = False
 
 
@@ -85,13 +99,35 @@ class Block:
     include_start: bool = False
 
 
+TRAINER: Final = 3
+HF_TRAINER: Final = 2
+ENGINE: Final = 1
+SCRIPT: Final = 0
+"""Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
+under either, and what a user's script prints beside the engine."""
+
 Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text."""
+
+Join = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
+"""Numbered lines to records: number of the first line, how many lines, the record on one line.
+
+For what stands on several lines (pretty-printed JSON) or needs one seen before (the heading of a
+CSV file). No line is lost: the counts add up to the lines read.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFormat:
-    """One log format of one framework, over the versions that print it."""
+    """One log format of one framework, over the versions that print it.
+
+    Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
+    its lines are the steps. Lower ones are its companions: their facts count where the primary
+    says nothing, their step lines become events. `join` makes records of lines before they are
+    read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
+    `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's walk
+    passes over.
+    """
 
     name: str
     framework: str
@@ -108,7 +144,11 @@ class LogFormat:
     noise: str | None = None
     clock: str | None = None
     complete: Complete | None = None
-    yields: bool = False  # a companion wherever another format is primary
+    join: Join | None = None
+    precedence: int = TRAINER
+    rank_in_path: str | None = None
+    file_names: Sequence[str] = ()
+    utc: bool = False  # its stamps count from the epoch
     step_unit: str = "optimizer_step"
     elapsed_covers: str | None = None
     elapsed_excludes_data: bool = False

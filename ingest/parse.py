@@ -1,7 +1,7 @@
 """Lines and a format give launches: facts, steps, events; what is not understood is kept.
 
-Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step,
-as unread (it looks like a step and could not be read) or as other.
+Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step
+(kept as an event), as unread (it looks like a step and could not be read) or as other.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from functools import cache
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
-from ingest.log_format import Block, FactLine, LogFormat, StepLine, Target
+from ingest.endings import ENDINGS
+from ingest.log_format import JSON, Block, EventLine, FactLine, LogFormat, StepLine, Target
 from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
@@ -63,6 +64,8 @@ class Launch:
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
     top_step: int = -1
     top_stamp: datetime | None = None
+    counted: dict[str | None, int] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
 
     @property
     def stated(self) -> list[dict[str, Any]]:
@@ -72,6 +75,13 @@ class Launch:
         """
         said = {fact["name"] for fact in self.facts}
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
+
+    def count_on(self, rank: str | None) -> int:
+        """The step of a line that prints none, one log interval behind the rank's last."""
+        said = [fact["value"] for fact in self.stated if fact["name"] == "log_interval"]
+        stride = _optional(_whole, said[-1]) if said else None
+        self.counted[rank] = self.counted.get(rank, 0) + int(stride or 1)
+        return self.counted[rank]
 
     @property
     def run_id(self) -> str:
@@ -112,13 +122,16 @@ class Parser:
         self._looks = re.compile(primary.looks_like_step)
         self._launch = re.compile(primary.launch) if primary.launch else None
         self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
-        self._pairs = {id(s): re.compile(s.pair) for s in primary.steps if s.pair}
+        self._pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
         self._companion_steps = [
-            (s.anchor, re.compile(s.regex)) for f in companions for s in f.steps
+            (s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
+            for f in companions
+            for s in f.steps
         ]
         self._facts = [(line, re.compile(line.regex)) for f in both for line in f.facts]
         self._primary_facts = {id(line) for line in primary.facts}
-        self._events = [(line, re.compile(line.regex)) for f in both for line in f.events]
+        events = [*(line for f in both for line in f.events), *ENDINGS]
+        self._events = [(line, re.compile(line.regex)) for line in events]
         self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
         anchors = {s.anchor for f in both for s in f.steps}
         anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
@@ -131,20 +144,41 @@ class Parser:
         self._marker: tuple[int, str] | None = None
         self._held: _Held | None = None
         self._ended = True
+        self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
         self._kinds: dict[str, dict[str, Any]] = {}
         self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
         """Read all of `lines`, each once."""
-        for number, raw, cut, self._ended in lines:
-            self.out.lines += 1
+        for number, count, raw, cut, ended in self._records(lines):
+            self._count, self._ended = count, ended
+            self.out.lines += count
             self._line(number, self._noise.sub("", raw), cut=cut)
         self._settle_held()
         if self._open_block is not None:
             self._close_block()
         self._finish()
         return self.out
+
+    def _records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str, bool, bool]]:
+        """Number, how many lines, text, cut, ended of each record; most are lines of their own."""
+        if self.primary.join is None:
+            for number, text, cut, ended in lines:
+                yield number, 1, text, cut, ended
+            return
+        cuts: set[int] = set()
+        last = NumberedLine(0, "", cut=False)
+
+        def texts() -> Iterator[tuple[int, str]]:
+            nonlocal last
+            for last in lines:
+                cuts.update([last.number] if last.cut else [])
+                yield last.number, last.text
+
+        for number, count, text in self.primary.join(texts()):
+            cut = not cuts.isdisjoint(range(number, number + count))
+            yield number, count, text, cut, last.ended or number + count - 1 < last.number
 
     # -- one line -------------------------------------------------------------------------
 
@@ -153,20 +187,20 @@ class Parser:
             self._unread(number, text, "longer than 262,144 bytes: only its beginning was kept")
             return
         if self._open_block is not None and self._continue_block(text):
-            self.out.known_lines += 1
+            self.out.known_lines += self._count
             return
         if self._held is not None and self._continue_held(text):
-            self.out.known_lines += 1
+            self.out.known_lines += self._count
             return
         if text.startswith(SYNTHETIC_MARK):
             self.out.synthetic = True
-            self.out.known_lines += 1
+            self.out.known_lines += self._count
             return
         launch = self.out.launches[-1]
         if not launch.first_text and text.strip():
             launch.first_text, launch.first_line = text, number
         if not text.strip():
-            self.out.known_lines += 1
+            self.out.known_lines += self._count
         elif self._interesting.search(text) is None:
             self._other(number, text)
         elif not (self._event(number, text) or self._step(number, text)):
@@ -175,20 +209,41 @@ class Parser:
     def _event(self, number: int, text: str) -> bool:
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
-                groups = match.groupdict()
-                event = {
-                    "line": number,
-                    "kind": line.kind,
-                    "step": _optional(_whole, groups.get("step")),
-                    "logged_at": self._stamp(text, match.start()),
-                    "seconds": _optional(float, groups.get("seconds")),
-                    "text": text[:UNREAD_CHARACTERS],
-                }
-                self._pending.append(("event", event))
+                self._pending.append(("event", self._event_row(number, text, line, match)))
                 self._mark(number, text)
-                self.out.known_lines += 1
+                self.out.known_lines += self._count
                 return True
         return False
+
+    def _event_row(
+        self, number: int, text: str, line: EventLine, match: re.Match[str]
+    ) -> dict[str, Any]:
+        printed = {k: v for k, v in match.groupdict().items() if v is not None}
+        step, seconds = printed.pop("step", None), printed.pop("seconds", None)
+        return {
+            "line": number,
+            "kind": line.kind,
+            "step": _optional(_whole, step),
+            "logged_at": self._stamp(text, match.start(), self._clock),
+            "seconds": _times(_optional(float, seconds), line.factors.get("seconds")),
+            "extra": json.dumps(printed) if printed else None,
+            "text": text[:UNREAD_CHARACTERS],
+        }
+
+    def _companion_event(
+        self, number: int, text: str, line: StepLine, match: re.Match[str], clock: re.Pattern[str]
+    ) -> dict[str, Any]:
+        """A step line of a companion: what it says beside the primary's own step."""
+        printed = self._cut(line, match)
+        return {
+            "line": number,
+            "kind": "engine_step",
+            "step": _optional(_whole, printed.pop("step", None)),
+            "logged_at": self._stamp(text, match.start(), clock),
+            "seconds": None,
+            "extra": json.dumps(printed) if printed else None,
+            "text": text[:UNREAD_CHARACTERS],
+        }
 
     def _step(self, number: int, text: str) -> bool:
         try:
@@ -202,9 +257,11 @@ class Parser:
         if row is not None or self._looks.search(text):
             self._held = _Held(number, text, row)
             return True
-        for anchor, regex in self._companion_steps:
-            if anchor in text and regex.search(text):
-                self.out.companion_lines += 1
+        for companion, regex, clock in self._companion_steps:
+            if companion.anchor in text and (match := regex.search(text)):
+                self.out.companion_lines += self._count
+                event = self._companion_event(number, text, companion, match, clock)
+                self._pending.append(("event", event))
                 return True
         return False
 
@@ -256,32 +313,38 @@ class Parser:
                 self._state(number, line, match)
                 known = True
         if known:
-            self.out.known_lines += 1
+            self.out.known_lines += self._count
         else:
             self._other(number, text)
 
     # -- rows -----------------------------------------------------------------------------
 
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
-        printed = {k: v for k, v in match.groupdict().items() if v is not None}
-        if (pair := self._pairs.get(id(line))) is not None:
-            printed.update(_cut_pairs(pair, printed.pop("pairs", "")))
+        printed = self._cut(line, match)
         self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
         row: dict[str, Any] = {"line": number, "rank": _rank(text)}
-        row["logged_at"] = self._stamp(text, match.start())
+        row["logged_at"] = self._stamp(text, match.start(), self._clock)
         extra = {}
         for key, value in printed.items():
             target = line.columns.get(key)
-            if target is None:
-                extra[key] = value
-            else:
+            if target is not None:
                 column, number_ = _convert(key, value, target)
                 row[column] = number_
+            elif key not in line.facts:
+                extra[key] = value
+        row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
         self._complete(row, printed)
-        if row.get("step") is None:
+        if row.get("step") is None and not line.numbered:
             raise _Rejected("no step number")
         row["extra"] = json.dumps(extra) if extra else None
         return row
+
+    def _cut(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
+        """All printed fields of a step line, as text."""
+        printed = {k: v for k, v in match.groupdict().items() if v is not None}
+        if (cut := self._pairs.get(id(line))) is not None:
+            printed.update(cut(printed.pop("pairs", "")))
+        return printed
 
     def _refuse_cut_off(self, line: StepLine, printed: set[str], last: str) -> None:
         """A last line without newline may be half a line: it needs the fields of the one before.
@@ -300,16 +363,21 @@ class Parser:
             self.primary.complete(row, printed)
         except ValueError as error:
             raise _Rejected(f"a value is not a number ({error})") from error
-        if row["step"] >= 2**63:
+        if (row.get("step") or 0) >= 2**63:
             raise _Rejected(f"step {row['step']} is beyond 64 bits")
 
     def _add_row(self, row: dict[str, Any], text: str) -> None:
-        self.out.step_lines += 1
+        self.out.step_lines += self._count
         launch = self.out.launches[-1]
-        if launch.rows and (self._marker is not None or _starts_again(launch, row)):
+        counted = row.get("step") is None
+        again = self._marker is not None or (not counted and _starts_again(launch, row))
+        if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
         self._marker = None
+        if counted:
+            row["step"] = launch.count_on(row["rank"])
+        self._say(launch, row["line"], row.pop("says"))
         if not launch.rows:
             launch.first_step_text = text
         launch.rows.append(row)
@@ -319,6 +387,14 @@ class Parser:
             launch.started_at = row["logged_at"]
         if row["step"] > launch.top_step:
             launch.top_step, launch.top_stamp = row["step"], row["logged_at"]
+
+    @staticmethod
+    def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
+        """Facts that step lines print, where they are new."""
+        for name, value in says.items():
+            if launch.said.get(name) != value:
+                launch.said[name] = value
+                launch.facts.append(_stated(number, name, value, f"log:{number}"))
 
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
         """A launch that begins at the pending marker, or with what was stated since the last step.
@@ -373,9 +449,7 @@ class Parser:
                 self._fact(number, name, _scaled(value, line.factors.get(name)), origin, kind)
 
     def _fact(self, number: int, name: str, value: str, origin: str, kind: str = "fact") -> None:
-        text = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
-        fact = {"name": name, "value": text.strip(), "origin": origin, "line": number}
-        self._pending.append((kind, fact))
+        self._pending.append((kind, _stated(number, name, value, origin)))
 
     def _continue_block(self, text: str) -> bool:
         block = self._open_block
@@ -401,11 +475,11 @@ class Parser:
     # -- what is not understood -----------------------------------------------------------
 
     def _unread(self, number: int, text: str, reason: str) -> None:
-        self.out.unread_lines += 1
+        self.out.unread_lines += self._count
         self.out.unread.append({"line": number, "reason": reason, "text": text[:UNREAD_CHARACTERS]})
 
     def _other(self, number: int, text: str) -> None:
-        self.out.other_lines += 1
+        self.out.other_lines += self._count
         kind = re.sub(r"[\d.:]+", "#", text[:160])[:60]
         found = self._kinds.get(kind)
         if found is None and len(self._kinds) < OTHER_KINDS * 50:
@@ -419,12 +493,16 @@ class Parser:
         known = f'understood up to "…{best[-40:]}"' if best else "not understood from the start"
         return f"looks like a step of {self.primary.name}; {known}"
 
-    def _stamp(self, text: str, end: int) -> datetime | None:
-        """The last time stamp that stands before the record, or inside its own prefix."""
-        if self._clock is None:
+    def _stamp(self, text: str, end: int, clock: re.Pattern[str] | None) -> datetime | None:
+        """The last time stamp that stands before the record, or inside its own prefix.
+
+        A time that counts from the epoch is a field of the record, wherever it stands.
+        """
+        if clock is None:
             return None
         found = None
-        for found in self._clock.finditer(text, 0, max(end, 64)):  # noqa: B007 - the last one
+        reach = len(text) if self.primary.utc else max(end, 64)
+        for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
         return parse_stamp(found["stamp"]) if found else None
 
@@ -468,6 +546,37 @@ def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
 
 def _loss(row: Mapping[str, Any]) -> str:
     return str(row.get("loss"))
+
+
+def _stated(number: int, name: str, value: str, origin: str) -> dict[str, Any]:
+    """A row of `facts` of a log."""
+    text = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
+    return {"name": name, "value": text.strip(), "origin": origin, "line": number}
+
+
+def _cutter(pair: str) -> Callable[[str], dict[str, str]]:
+    return _json_pairs if pair == JSON else partial(_cut_pairs, re.compile(pair))
+
+
+def _json_pairs(text: str) -> dict[str, str]:
+    """The fields of a JSON object as printed; those of objects in it with a dotted key."""
+    try:
+        values = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
+    except (ValueError, RecursionError) as error:
+        raise _Rejected(f"no JSON object ({error})") from error
+    if not isinstance(values, dict):
+        raise _Rejected("no JSON object")
+    return dict(_flat(values))
+
+
+def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path}{key}.")
+        elif isinstance(value, str):
+            yield f"{path}{key}", value
+        else:
+            yield f"{path}{key}", json.dumps(value)
 
 
 def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
@@ -522,6 +631,10 @@ def _optional(kind: Callable[[str], float], text: str | None) -> float | None:
     return None
 
 
+def _times(value: float | None, factor: float | None) -> float | None:
+    return value if value is None or factor is None else value * factor
+
+
 def _rank(text: str) -> str | None:
     match = LAUNCHER_RANK.match(text)
     return next((group for group in match.groups() if group), None) if match else None
@@ -546,7 +659,13 @@ def _prefixes(pattern: str) -> list[re.Pattern[str]]:
 
 
 def parse_stamp(text: str) -> datetime | None:
-    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown)."""
+    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown).
+
+    A bare number counts from the epoch, in s (with a fraction), ms or us.
+    """
+    if re.fullmatch(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}", text):
+        seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     digits = [int(part) for part in re.findall(r"\d+", text)]
     if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
         digits = [YEAR_UNKNOWN, *digits]

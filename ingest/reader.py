@@ -1,4 +1,4 @@
-"""Bytes to numbered lines: bounded memory, compressed files and pipes, nothing lost.
+"""Bytes to numbered lines: bounded memory, compressed files, pipes, event files, nothing lost.
 
 A line ends at a newline only; carriage returns stay (progress bars put records behind them).
 Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), and
@@ -18,6 +18,7 @@ from typing import IO, Final, NamedTuple, Protocol
 import pyarrow as pa
 
 from ingest.errors import UnreadableSourceError
+from ingest.event_files import event_lines, is_event_file
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024
 LONGEST_LINE_BYTES: Final = 256 * 1024
@@ -56,6 +57,9 @@ class Source:
         Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
         """
         number = 0
+        if self._holds_events():
+            yield from self._events()
+            return
         with self._open() as stream:
             try:
                 for number, (raw, cut, ended) in enumerate(_split_lines(stream), start=1):
@@ -68,6 +72,24 @@ class Source:
                 ) from error
         if number == 0:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
+
+    def _holds_events(self) -> bool:
+        if self.path == STDIN:
+            return False
+        with _open_file(self.path) as raw:
+            return is_event_file(raw.read(64))
+
+    def _events(self) -> Iterator[NumberedLine]:
+        """Each value of an event file as a line; the file's own format, so it is not hashed here.
+
+        Raises UnreadableSourceError where it holds none.
+        """
+        number = 0
+        for number, text in enumerate(event_lines(self.path), start=1):
+            yield NumberedLine(number, text, cut=False)
+        self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
+        if number == 0:
+            raise UnreadableSourceError(f"{self.path}: an event file without values.")
 
     @contextmanager
     def _open(self) -> Iterator[_Readable]:

@@ -1,8 +1,8 @@
 """Which format a log has: told from its lines, never from its name.
 
-A format that `yields` (the DeepSpeed engine, which prints under other trainers too) is a
-companion wherever another format is primary. Two primaries, or none, is an error that says how
-far each candidate got.
+Of several formats in one file (Megatron iteration lines between the DeepSpeed engine's) the one of
+the highest precedence is primary, the others are its companions. Two of the highest, or none, is
+an error that says how far each candidate got.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_v1 import XTUNER_V1
-from ingest.log_format import LogFormat
+from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import ANSI
 from ingest.reader import NumberedLine, Source
 
@@ -41,18 +41,16 @@ def detect(
 ) -> tuple[LogFormat, tuple[LogFormat, ...]]:
     """The primary format of `lines` and its companions.
 
-    Reads until a primary shows, and `SNIFFED_LINES` beyond; where only formats that yield show,
-    to the end. Raises UnknownFormatError.
+    Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only others
+    show, to the end. Raises UnknownFormatError.
     """
     found = _signatures(lines, formats)
-    primaries = [f for f in formats if f.name in found and not f.yields]
-    companions = tuple(f for f in formats if f.name in found and f.yields)
+    shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
+    primaries = [f for f in shown if f.precedence == shown[0].precedence]
     if len(primaries) > 1:
         raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
-        return primaries[0], companions
-    if companions:
-        return companions[0], companions[1:]
+        return primaries[0], tuple(shown[1:])
     nearest = _nearest(path, formats)
     raise UnknownFormatError(_no_format(path, nearest, formats), recognised=bool(nearest))
 
@@ -75,7 +73,7 @@ def _signatures(
         for log_format, signature in signatures:
             if log_format.name not in found and signature.search(text):
                 found[log_format.name] = line
-                if not log_format.yields:
+                if log_format.precedence == TRAINER:
                     last = min(last, line.number + SNIFFED_LINES)
     return found
 

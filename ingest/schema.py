@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import polars as pl
 
-SCHEMA_VERSION: Final = "1"
+SCHEMA_VERSION: Final = "2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ SOURCES: Final[dict[str, Column]] = {
     "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
     "other_lines": Column(INT, "lines", "no pattern knows them"),
     "unread_lines": Column(INT, "lines", "look like a step and could not be read"),
-    "companion_lines": Column(INT, "lines", "step lines of a companion format, not used for steps"),
+    "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
     "other_kinds": Column(pl.List(OTHER_KIND), "", "the commonest other lines, one example each"),
 }
 
@@ -49,11 +49,15 @@ RUNS: Final[dict[str, Column]] = {
     "sha256": Column(TEXT, "", "the source"),
     "name": Column(TEXT, "", "short name for people"),
     "launch": Column(INT, "", "number of the launch within its source, from 1"),
-    "framework": Column(TEXT, "", "xtuner, torchtitan or deepspeed"),
+    "framework": Column(TEXT, "", "xtuner, torchtitan, deepspeed, or transformers without it"),
     "log_format": Column(TEXT, "", "the format that its steps were read with"),
     "first_line": Column(INT, "line", "first line of the launch"),
     "last_line": Column(INT, "line", "last line of the launch"),
     "started_at": Column(TIME, "", "first time stamp as printed; null where the log has no year"),
+    "utc": Column(BOOL, "", "time stamps are UTC; else they are of an unknown zone"),
+    "outcome": Column(TEXT, "", "how the launch ended: one of OUTCOMES"),
+    "outcome_line": Column(INT, "line", "the line that says so; null where none does"),
+    "outcome_text": Column(TEXT, "", "what it says"),
     "step_unit": Column(TEXT, "", "what one `step` counts: optimizer_step or micro_step"),
     "elapsed_covers": Column(TEXT, "", "what elapsed_s averages: step, interval, last_10, or null"),
     "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
@@ -109,10 +113,11 @@ STEPS: Final[dict[str, Column]] = {
 EVENTS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
-    "kind": Column(TEXT, "", "checkpoint, evaluation, profiler, gc, overflow, end …"),
+    "kind": Column(TEXT, "", "one of EVENT_KINDS"),
     "step": Column(INT, "steps", "as printed; null where the line does not say"),
     "logged_at": Column(TIME, "", "time stamp of the line as printed"),
     "seconds": Column(FLOAT, "s", "duration as printed"),
+    "extra": Column(TEXT, "", "JSON of printed fields that have no column"),
     "text": Column(TEXT, "", "the line"),
 }
 
@@ -137,6 +142,35 @@ def frame_schema(table: str) -> pl.Schema:
     """Polars schema of a table of `TABLES`."""
     return pl.Schema({name: column.dtype for name, column in TABLES[table].items()})
 
+
+OUTCOMES: Final[dict[str, str]] = {
+    "completed": "the log says that training ended, or its last planned step is there",
+    "out_of_memory": "a device or the host ran out of memory",
+    "crashed": "an error ended it",
+    "killed": "a signal, the scheduler or a time limit ended it",
+    "nan_loss": "the last loss is not a number, and no error ended it",
+    "incomplete": "the log stops and does not say why: it may still run",
+}
+
+EVENT_KINDS: Final[dict[str, str]] = {
+    "checkpoint": "saving or staging a checkpoint",
+    "load": "loading a checkpoint",
+    "evaluation": "validation or evaluation",
+    "profiler": "a profiler ran or wrote its traces",
+    "gc": "garbage collection",
+    "compile": "compilation or recompilation",
+    "overflow": "an fp16 step was skipped",
+    "timers": "a breakdown of a step's time",
+    "memory": "memory in use, as printed",
+    "engine_start": "an engine was built",
+    "engine_step": "a step line of a companion format",
+    "restart": "the launcher started workers again",
+    "end": "training ended as planned",
+    "error": "an error, with its message",
+    "out_of_memory": "an allocation failed",
+    "killed": "a signal, the scheduler or a time limit",
+    "warning": "a warning that bears on the figures",
+}
 
 FactKind = Literal["int", "float", "bool", "text", "json"]
 

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.errors import FairmfuError
 from ingest.intake import Outcome, find_logs, read_source
-from ingest.log_format import LogFormat
+from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS, detect
@@ -24,7 +24,7 @@ TITAN_WITHOUT_STEPS = (
     "[titan] 2026-01-02 03:04:05,678 - root - INFO - Peak FLOPS used for computing MFU: 9.890e+14\n"
     "[titan] 2026-01-02 03:04:05,678 - root - INFO - CUDA capacity: X with 95.04GiB memory\n"
 )
-TWO_FORMATS = "".join(f.steps[0].example + "\n" for f in FORMATS if not f.yields)
+TWO_FORMATS = "".join(f.steps[0].example + "\n" for f in FORMATS if f.precedence == TRAINER)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_path_that_is_not_there_harms_no_other(good: Path, ingest: Ingest, sto
 def test_a_folder_without_a_log_harms_no_other(good: Path, ingest: Ingest, store: Store) -> None:
     folder = good.with_name("empty")
     (folder / ".hidden").mkdir(parents=True)
-    for name in ("notes.md", "facts.toml", ".hidden/run.log", "events.out.tfevents.1.host"):
+    for name in ("notes.md", "facts.toml", ".hidden/run.log"):
         (folder / name).write_text("text")
     first, second = ingest(folder, good)
     assert (first.status, second.status) == ("failed", "read")

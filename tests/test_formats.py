@@ -142,8 +142,8 @@ def test_names_are_unique() -> None:
 
 
 @each_format
-def test_a_format_that_yields_is_a_companion_of_every_other(log_format: LogFormat) -> None:
-    for companion in (f for f in FORMATS if f.yields and f is not log_format):
+def test_a_format_is_a_companion_of_those_of_higher_precedence(log_format: LogFormat) -> None:
+    for companion in (f for f in FORMATS if f.precedence < log_format.precedence):
         texts = [companion.steps[0].example, log_format.steps[0].example]
         lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
         assert detect(Path("run.log"), lines) == (log_format, (companion,))

@@ -466,7 +466,7 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     log_format: LogFormat, lines: Sequence[tuple[str, bool]]
 ) -> None:
     numbered = [NumberedLine(n, text, cut) for n, (text, cut) in enumerate(lines, 1)]
-    companions = [f for f in FORMATS if f.yields and f is not log_format]
+    companions = [f for f in FORMATS if f.precedence < log_format.precedence]
     parsed = Parser(log_format, companions).parse(numbered)
     counts = (
         parsed.step_lines,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import ENGINE, EventLine, FactLine, LogFormat, StepLine
 
 TIMER: Final = "deepspeedai/DeepSpeed/deepspeed/utils/timer.py@edaa722"
-ENGINE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@edaa722"
+ENGINE_SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@edaa722"
 CONFIG: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/config.py@edaa722"
 LAUNCHER: Final = "deepspeedai/DeepSpeed/deepspeed/launcher/launch.py@edaa722"
 DUMP: Final = r"\[config\.py:\d+:print\]   "
@@ -61,7 +61,7 @@ DEEPSPEED: Final = LogFormat(
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|DeepSpeed info: version=|\bstep=0, skipped=0",
     evidence=("elapsed", "stamp", "rate"),
-    yields=True,
+    precedence=ENGINE,
     elapsed_covers="interval",
     rate_covers="step",
     rate_excludes_data=True,
@@ -73,7 +73,7 @@ DEEPSPEED: Final = LogFormat(
             columns={"step": "step", "skipped": "skipped_steps"},
             example="[2026-11-20 15:01:25,144] [INFO] [logging.py:123:log_dist] [Rank 0] step=5, "
             "skipped=0, lr=[0.0005372435736804816], mom=[(0.9, 0.95)]",
-            printed_by=f"{ENGINE} DeepSpeedEngine._report_progress",
+            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine._report_progress",
         ),
         StepLine(
             anchor="/global_step=",
@@ -108,7 +108,7 @@ DEEPSPEED: Final = LogFormat(
             kind="engine_start",
             example="[2026-11-20 15:01:22,506] [INFO] [logging.py:123:log_dist] [Rank 0] step=0, "
             "skipped=0, lr=[0], mom=[(0.9, 0.95)]",
-            printed_by=f"{ENGINE} DeepSpeedEngine.__init__",
+            printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine.__init__",
         ),
         EventLine(
             anchor="time (ms) | ",
@@ -134,7 +134,7 @@ DEEPSPEED: Final = LogFormat(
             kind="checkpoint",
             example="[2026-11-20 15:02:25,144] [INFO] [engine.py:3112:save_checkpoint] Saving model "
             "checkpoint: out/global_step100/mp_rank_00_model_states.pt",
-            printed_by=ENGINE,
+            printed_by=ENGINE_SOURCE,
             composed=True,
         ),
     ),
@@ -150,7 +150,7 @@ DEEPSPEED: Final = LogFormat(
             regex=r"DeepSpeed info: version=(?P<framework_version>[^,\s]+)",
             example="[2026-11-20 15:01:15,918] [INFO] [logging.py:123:log_dist] [Rank 0] DeepSpeed "
             "info: version=0.19.8, git-hash=unknown, git-branch=unknown",
-            printed_by=ENGINE,
+            printed_by=ENGINE_SOURCE,
         ),
         _key("train_batch_size", "global_batch_size"),
         _key("train_micro_batch_size_per_gpu", "micro_batch_size"),
@@ -162,7 +162,7 @@ DEEPSPEED: Final = LogFormat(
             anchor="sequence_parallel_size=",
             regex=r"self\.sequence_parallel_size=(?P<context_parallel>\d+)",
             example="\t self.sequence_parallel_size=1",
-            printed_by=ENGINE,
+            printed_by=ENGINE_SOURCE,
         ),
         FactLine(
             anchor="'random_ltd': {",

@@ -1,0 +1,171 @@
+"""How launches end: errors, kills and exhausted memory print alike under every framework.
+
+What a framework prints when training ends as planned is in its own format (events of kind `end`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ingest.log_format import EventLine
+
+PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*"
+"""Tags of ranks, nodes and the framework before a message, however many."""
+
+ENDINGS: Final = (
+    EventLine(
+        anchor="out of memory",
+        regex=r"(?P<error>(?:[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
+        r"(?:CUDA|HIP|NPU|XPU) (?:error: )?out of memory\b.*)",
+        kind="out_of_memory",
+        example="[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
+        "GPU 0 has a total capacity of 79.15 GiB of which 1.02 GiB is free.",
+        printed_by="pytorch/pytorch/c10/cuda/CUDACachingAllocator.cpp@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="OutOfMemoryError",
+        regex=PREFIX + r"(?P<error>[\w.]*OutOfMemoryError\b.*)",
+        kind="out_of_memory",
+        example="[rank0]:[rank0]: torch.OutOfMemoryError: Allocation on device",
+        printed_by="pytorch/pytorch/torch/_C/__init__.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="oom",
+        regex=r"(?i)\boom[-_ ]?kill(?:ed)? (?:event|process)|\boom_kill\b|\boom-kill:",
+        kind="out_of_memory",
+        example="slurmstepd: error: Detected 1 oom_kill event in StepId=123.0. Some of the step "
+        "tasks have been OOM Killed.",
+        printed_by="SchedMD/slurm/src/plugins/task/cgroup/task_cgroup_memory.c",
+        composed=True,
+    ),
+    EventLine(
+        anchor="CANCELLED",
+        regex=r"\*\*\* (?:JOB|STEP) \S+ .*CANCELLED AT .*\*\*\*",
+        kind="killed",
+        example="slurmstepd: error: *** JOB 123 ON node1 CANCELLED AT 2026-11-20T10:00:00 DUE TO "
+        "TIME LIMIT ***",
+        printed_by="SchedMD/slurm/src/slurmd/slurmstepd/req.c",
+        composed=True,
+    ),
+    EventLine(
+        anchor="got signal: ",
+        regex=r"SignalException: Process \d+ got signal: \d+",
+        kind="killed",
+        example="torch.distributed.elastic.multiprocessing.api.SignalException: Process 2301 got "
+        "signal: 15",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/api.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="exitcode: -",
+        regex=r"failed \(exitcode: -(?P<signal>\d+)\) local_rank: \d+",
+        kind="killed",
+        example="E1120 10:00:00.000000 2301 torch/distributed/elastic/multiprocessing/api.py:874] "
+        "failed (exitcode: -9) local_rank: 3 (pid: 2310) of binary: /usr/bin/python3",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/api.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="closing signal",
+        regex=r"Sending process \d+ closing signal SIG(?:TERM|INT|KILL)",
+        kind="killed",
+        example="W1120 10:00:00.000000 2301 torch/distributed/elastic/multiprocessing/api.py:900] "
+        "Sending process 2309 closing signal SIGTERM",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/api.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Killing subprocess",
+        regex=r"Killing subprocess \d+",
+        kind="killed",
+        example="[2026-11-20 15:01:10,918] [INFO] [launch.py:318:sigkill_handler] Killing "
+        "subprocess 1065",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/launch.py@edaa722",
+        composed=True,
+    ),
+    EventLine(
+        anchor="illed",
+        regex=PREFIX + r"(?:.*line \d+: +\d+ )?Killed\b(?: +.*)?$",
+        kind="killed",
+        example="run.sh: line 12:  2301 Killed                  torchrun train.py",
+        printed_by="bminor/bash/jobs.c",
+        composed=True,
+    ),
+    EventLine(
+        anchor="KeyboardInterrupt",
+        regex=PREFIX + r"KeyboardInterrupt\b",
+        kind="killed",
+        example="KeyboardInterrupt",
+        printed_by="python/cpython/Lib/traceback.py@v3.11.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Error",
+        regex=PREFIX + r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
+        kind="error",
+        example="[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.",
+        printed_by="python/cpython/Lib/traceback.py@v3.11.0",
+        composed=True,
+    ),
+    EventLine(
+        anchor="exits with return code = ",
+        regex=r"exits with return code = (?P<code>-?[1-9]\d*)",
+        kind="error",
+        example="[2026-11-20 15:01:10,918] [ERROR] [launch.py:325:sigkill_handler] "
+        "['/usr/bin/python', 'train.py'] exits with return code = 1",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/launch.py@edaa722",
+        composed=True,
+    ),
+)
+"""Events of every format, looked for after its own."""
+
+BAD: Final = ("out_of_memory", "error", "killed")
+
+
+def outcome(
+    rows: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    planned_steps: int | None,
+) -> tuple[str, int | None, str | None]:
+    """How a launch ended: one of schema.OUTCOMES, with the line that says so and its text.
+
+    rows and events of one launch; planned_steps in the unit of the rows' `step`. Only what comes
+    behind the last step counts: before it, a run went on. Of several errors the first is the
+    cause, the others follow from it; exhausted memory is a cause wherever it stands.
+    """
+    last = max((row["line"] for row in rows), default=0)
+    behind = sorted((e for e in events if e["line"] > last), key=_line)
+    top = max((row["step"] for row in rows), default=0)
+    if planned_steps is not None and top >= planned_steps > 0:
+        end = next((e for e in behind if e["kind"] == "end"), None)
+        return _not_finite(rows) or ("completed", *_said(end))
+    bad = [e for e in behind if e["kind"] in BAD]
+    cause = next((e for e in bad if e["kind"] == "out_of_memory"), bad[0] if bad else None)
+    if cause is not None:
+        name = {"error": "crashed"}.get(cause["kind"], cause["kind"])
+        return (name, *_said(cause))
+    end = next((e for e in behind if e["kind"] == "end"), None)
+    if end is not None:
+        return _not_finite(rows) or ("completed", *_said(end))
+    return _not_finite(rows) or ("incomplete", None, None)
+
+
+def _not_finite(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int, str] | None:
+    """Where the last loss that was printed is no number."""
+    losses = [row for row in rows if row.get("loss") is not None]
+    if not losses or math.isfinite(losses[-1]["loss"]):
+        return None
+    row = next(r for r in losses if not math.isfinite(r["loss"]))
+    return "nan_loss", row["line"], f"loss is {losses[-1]['loss']} from step {row['step']} on"
+
+
+def _line(event: Mapping[str, Any]) -> int:
+    return int(event["line"])
+
+
+def _said(event: Mapping[str, Any] | None) -> tuple[int | None, str | None]:
+    return (None, None) if event is None else (event["line"], event["text"].strip())

@@ -1,0 +1,78 @@
+"""How a launch ended is told from what stands behind its last step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from ingest.endings import ENDINGS, outcome
+from ingest.log_format import EventLine
+from ingest.parse import Parsed
+from ingest.schema import EVENT_KINDS, OUTCOMES
+
+
+@pytest.mark.parametrize("line", ENDINGS, ids=lambda line: line.anchor.strip())
+def test_an_example_is_its_own_kind_first(line: EventLine) -> None:
+    hits = (e for e in ENDINGS if e.anchor in line.example and re.search(e.regex, line.example))
+    assert next(hits).kind == line.kind
+    assert line.kind in EVENT_KINDS
+    assert re.match(r"[\w.-]+/[\w.-]+/[\w./-]+\.(py|c|cpp)(@[\w.]+)?$", line.printed_by)
+
+
+def ended(parse: Callable[..., Parsed], *lines: str, planned: int | None = None) -> str:
+    (launch,) = parse("torchtitan", lines).launches
+    name, _, _ = outcome(launch.rows, launch.events, planned)
+    assert name in OUTCOMES
+    return name
+
+
+def step(number: int, loss: str = "5.00000") -> str:
+    return f"step: {number:2}  loss: {loss}  memory:  1.50GiB(3.00%)  tps: 100  mfu: 0.40%"
+
+
+OOM = "[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+ERROR = "[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4."
+KILLED = "slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***"
+SIGTERM = "W1120 10:00:00.0 23 api.py:900] Sending process 2309 closing signal SIGTERM"
+DONE = "Training completed"
+
+
+@pytest.mark.parametrize(
+    ("lines", "planned", "name"),
+    [
+        ([step(1), DONE], None, "completed"),
+        ([step(1), step(10)], 10, "completed"),
+        ([step(1), step(10)], 20, "incomplete"),
+        ([step(1)], None, "incomplete"),
+        ([step(1), ERROR, SIGTERM], None, "crashed"),
+        ([step(1), SIGTERM, ERROR], None, "killed"),
+        ([step(1), ERROR, OOM], None, "out_of_memory"),
+        ([step(1), KILLED], 20, "killed"),
+        ([ERROR, step(1), DONE], None, "completed"),
+        ([step(1), step(10), ERROR], 10, "completed"),
+        ([step(1), step(10, "    nan")], 10, "nan_loss"),
+        ([step(1), step(10, "    nan"), ERROR], 20, "crashed"),
+        ([OOM], None, "out_of_memory"),
+    ],
+)
+def test_what_stands_behind_the_last_step_decides(
+    lines: list[str], planned: int | None, name: str, parse: Callable[..., Parsed]
+) -> None:
+    assert ended(parse, *lines, planned=planned) == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[titan] 2026-01-02 03:04:05,000 - root - WARNING - 0 CUDA OOM errors thrown.",
+        "Error running lspci: [Errno 2] No such file or directory: 'lspci', fallback",
+        "error_if_nonfinite = True",
+        "UserWarning: a RuntimeError would follow",
+    ],
+)
+def test_a_line_that_only_speaks_of_errors_ends_nothing(
+    line: str, parse: Callable[..., Parsed]
+) -> None:
+    assert ended(parse, step(1), line) == "incomplete"
