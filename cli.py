@@ -484,16 +484,17 @@ def _overlay() -> tuple[Accelerator, ...]:
 
 
 def _chosen(table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
-    """Runs by id, a beginning of an id, or name; all without any."""
+    """Runs by id, a beginning of an id, name, or the id of another source; all without any."""
     from difflib import get_close_matches
 
     if not names:
         return table
     ids, known = table["run_id"].to_list(), table["name"].to_list()
+    told = table["members"].to_list() if "members" in table.columns else [[run] for run in ids]
     keep: list[int] = []
     for name in names:
         found = [i for i, (a, b) in enumerate(zip(ids, known, strict=True)) if name in (a, b)]
-        found = found or [i for i, run_id in enumerate(ids) if run_id.startswith(name)]
+        found = found or [i for i, of in enumerate(told) if any(m.startswith(name) for m in of)]
         if not found:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(near)}." if near else ""

@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, cast
 
 import polars as pl
 
-from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
-from metrics import flops, inputs, throughput
+from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
+from metrics import flops, inputs, launches, throughput
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
@@ -33,6 +33,7 @@ from metrics.formula_inputs import (
 )
 from metrics.others import against_others
 from metrics.precision import DtypeOf
+from metrics.resumes import resumes
 
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
@@ -95,6 +96,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     overlay: a user's accelerators, which go before the table's. Rates are tokens per second (per
     GPU for tgs), utilisations fractions, FLOPs per token. Runs are sorted by name.
     """
+    united = launches.unite(tables)
+    tables = united.tables
     held = inputs.holding(tables["facts"])
     facts = inputs.typed(held)
     runs = tables["runs"]
@@ -104,15 +107,20 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
+    linked = resumes(runs, tables["steps"], facts).rows_by_key("run_id", named=True, unique=True)
+    ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
     rows = []
     for run in runs.iter_rows(named=True):
         run_id = run["run_id"]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
         warnings = [row["warning"] for row in differ.get(run_id, [])]
+        warnings += united.doubts.get(run_id, [])
         scored = score(known_facts, of_run[run_id], overlay)
-        rows.append(
-            _row(run, of_run[run_id], known_facts, scored, warnings, sources[run["sha256"]])
-        )
+        members = united.members[run_id]
+        told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
+        row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
+        row |= {"members": [member["run_id"] for member in members]}
+        rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     return Analysis(metrics, windows, held)
 
@@ -186,6 +194,15 @@ METRICS: Final = pl.Schema(
         "missing": TEXTS,
         "warnings": TEXTS,
         "sources": TEXTS,
+        "members": TEXTS,
+        "launch": INT,
+        "started_at": TIME,
+        "outcome": TEXT,
+        "outcome_text": TEXT,
+        "continues": TEXT,
+        "repeated_steps": INT,
+        "ranks": INT,
+        "rank_spread": FLOAT,
     }
 )
 
@@ -196,13 +213,11 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     facts: dict[str, dict[str, Any]],
     scored: Score,
     differ: list[str],
-    source: dict[str, Any],
+    sources: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
     warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
-    if source["unread_lines"]:
-        warnings.append(
-            f"lines that look like steps and could not be read: {source['unread_lines']}"
-        )
+    if unread := sum(source["unread_lines"] for source in sources):
+        warnings.append(f"lines that look like steps and could not be read: {unread}")
     plain = (
         "framework_version",
         "accelerator",
@@ -221,7 +236,11 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         values["precision"] = None  # what the log says contradicts what follows from the framework
     values |= {name: rates[name] for name in throughput.SUMMARY if name in METRICS}
     values |= {
-        name: run[name] for name in ("run_id", "name", "framework", "log_format", "synthetic")
+        name: run[name]
+        for name in (
+            *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
+            *("outcome", "outcome_text", "started_at"),
+        )
     }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
     return (
@@ -233,7 +252,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
             "proven": [],
             "missing": missing,
             "warnings": warnings,
-            "sources": [source["path"]],
+            "sources": [source["path"] for source in sources],
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )

@@ -34,7 +34,7 @@ from metrics.utilization import METRICS
 from reports import charts
 from reports.charts import Chart
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import SAME
+from reports.verdict import SAME, how_it_went
 
 Row = Mapping[str, Any]
 
@@ -539,6 +539,7 @@ def _run(
 ) -> str:
     parts = [
         "".join(f'<p class="warning">{esc(words)}</p>' for words in row["warnings"]),
+        f'<p class="note">{esc(how_it_went(row))}</p>',
         _figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
         _card(row),
         _operators(operators) if operators is not None and operators.height else "",

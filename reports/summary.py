@@ -22,7 +22,7 @@ from reports.tables import (
     records,
     render,
 )
-from reports.verdict import verdicts
+from reports.verdict import how_it_went, verdicts
 
 Columns = dict[str, tuple[str, Formatter]]
 
@@ -41,6 +41,7 @@ RUN_COLUMNS: Final[Columns] = {
     "logged_tflops": ("logged TFLOP/s", decimal),
     "logged_mfu": ("logged MFU", percent),
     "inferred": ("not said, inferred", joined),
+    "outcome": ("outcome", str),
 }
 
 COMPARISON_COLUMNS: Final[Columns] = {
@@ -135,6 +136,7 @@ def explain(analysis: Analysis, row: Mapping[str, Any], output: str) -> str:
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
+        how_it_went(row),
         _formula(row),
         render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import polars as pl
@@ -79,3 +80,27 @@ def _mfu(row: dict[str, Any]) -> str:
 
 def _tiny(spread: float) -> str:
     return f"{spread:.2%}" if spread >= 0.0001 else "0.01%"  # noqa: PLR2004 - two decimals
+
+
+def how_it_went(row: Mapping[str, Any]) -> str:
+    """How a launch ended, what it continues, what was trained again and how its ranks differ."""
+    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if row["outcome_text"] else ""
+    parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
+    if row["continues"]:
+        parts.append(f"continues run {row['continues']}")
+    if row["repeated_steps"]:
+        parts.append(f"{row['repeated_steps']:,} of its logged steps were trained again later")
+    if row["rank_spread"] is not None:
+        parts.append(f"{row['ranks']} ranks print, {row['rank_spread']:.1%} apart in step time")
+    return "; ".join(parts) + "."
+
+
+ENDED: Final = {
+    "completed": "completed",
+    "out_of_memory": "out of memory",
+    "crashed": "crashed",
+    "killed": "killed",
+    "nan_loss": "the loss is not a number",
+    "incomplete": "the log stops without saying why",
+}
+MOST_QUOTED: Final = 160

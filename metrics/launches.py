@@ -1,0 +1,567 @@
+"""Which sources tell of one launch, and which launches continue one another.
+
+A launch is often told several times: on the console, in the framework's own file, as JSON, as a
+TensorBoard file, once for each rank. Counted twice it would rank against itself. Files belong
+together only on evidence from their numbers, never by folder or name:
+
+    twins   the same steps with the same losses, and step times that agree in every printed digit.
+            Times tell two launches of one configuration apart, losses need not: training may be
+            deterministic. How likely it is that two launches agree by chance is counted in bits.
+    ranks   the same steps with the same reduced figures at the same time, of different ranks
+    named   one prints the other's file name
+
+Where only the losses can be compared (one of the two prints no time), they have to agree, and
+with one other source only. What stays open is said in a warning, and stays apart.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import PurePath
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+CHANCE_BITS: Final = 30.0
+"""Evidence needed of twins: agreement by chance is one in a thousand million."""
+
+TIMING_BITS: Final = 15.0
+"""Of these, what times have to give; losses of two deterministic launches agree."""
+
+LOSS_BITS_COUNTED: Final = 10.0
+LOSS_BITS_ALONE: Final = 60.0
+"""What losses have to give where one source prints no time."""
+
+SAME_MOMENT_BITS: Final = 15.0
+"""Stamps of one clock that agree at every step."""
+
+WHOLE_SECONDS: Final = 2.0
+"""Stamps of one step in two sources, in s: each may be cut to the second, lines come one by one."""
+
+ZONE_STEP: Final = 900.0
+"""Zones differ from UTC by a multiple of this many seconds."""
+
+ZONES: Final = 14 * 3600.0
+STAMP_GAP: Final = 0.05
+"""A step's stamp in an event file and on the console, in s: they are written one after another."""
+
+TIMES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
+"""Figures of a step's time; they depend on each other, so only the strongest counts."""
+
+FIGURES: Final = ("loss", "grad_norm")
+REDUCED: Final = ("loss", "grad_norm", "learning_rate", "step_tokens")
+"""The same on every rank."""
+
+GROUPS: Final = (
+    ("elapsed_s", "data_s"),
+    ("logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"),
+    ("logged_at",),
+    ("rank_tokens", "rank_slots", "attention_ratio"),
+)
+"""Columns that only make sense together: a launch takes each from sources of one format."""
+
+WITH_ENGINE: Final = {"transformers": "deepspeed"}
+"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
+
+FEWEST_STEPS: Final = 2
+MOST_STEPS: Final = 2_000
+"""Steps that are compared at most; more would prove no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class United:
+    """The tables with one run for each launch.
+
+    tables: `runs`, `facts`, `steps`, `events` as in ingest.schema, of the leading sources alone;
+    their steps and facts are those of all. members: run_id of the lead to the rows of `runs` of
+    all its sources, the lead first. doubts: run_id to warnings.
+    """
+
+    tables: dict[str, pl.DataFrame]
+    members: dict[str, list[dict[str, Any]]]
+    doubts: dict[str, list[str]]
+
+
+def unite(tables: Mapping[str, pl.DataFrame]) -> United:
+    """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
+    runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
+    told = _told(tables, runs)
+    groups, doubts = _groups(told)
+    said = _lines_said(tables)
+    members = {}
+    for group in groups:
+        order = sorted(group, key=lambda run_id: (-said.get(run_id, 0), runs[run_id]["name"]))
+        members[order[0]] = [runs[run_id] for run_id in order]
+    if all(len(group) == 1 for group in groups):
+        return United(dict(tables), members, doubts)
+    return United(_merged(tables, members), members, doubts)
+
+
+# -- what one source says ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """The steps of one rank as one source tells them; absent values are NaN."""
+
+    rank: str | None
+    steps: NDArray[np.int64]
+    values: dict[str, Array]
+    stamps: Array
+    units: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One launch as one source tells it."""
+
+    run: Mapping[str, Any]
+    file: str
+    series: tuple[_Series, ...]
+    durations: frozenset[float]
+    names: frozenset[str]
+
+    @property
+    def ranks(self) -> frozenset[str]:
+        return frozenset(s.rank for s in self.series if s.rank is not None)
+
+    @property
+    def timed(self) -> bool:
+        return any(len(s.values[name]) for s in self.series for name in TIMES if _any(s, name))
+
+
+def _any(series: _Series, name: str) -> bool:
+    return bool(np.isfinite(series.values[name]).any())
+
+
+COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
+
+
+def _told(tables: Mapping[str, pl.DataFrame], runs: Mapping[str, Mapping[str, Any]]) -> list[_Told]:
+    paths = dict(tables["sources"].select("sha256", "path").iter_rows())
+    folded = (
+        tables["steps"]
+        .sort("run_id", "step", "line")
+        .group_by("run_id", "rank", "step", maintain_order=True)
+        .agg(pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first())
+        .with_columns(pl.col(*COMPARED).cast(pl.Float64))
+        .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
+    )
+    series: dict[str, list[_Series]] = {}
+    for (run_id, rank), frame in folded.group_by("run_id", "rank", maintain_order=True):
+        values = {name: frame[name].fill_null(math.nan).to_numpy() for name in COMPARED}
+        one = _Series(
+            rank=None if rank is None else str(rank),
+            steps=frame["step"].to_numpy(),
+            values=values,
+            stamps=frame["stamp"].fill_null(math.nan).to_numpy(),
+            units={name: unit_of(column) for name, column in values.items()},
+        )
+        series.setdefault(str(run_id), []).append(one)
+    events = tables["events"]
+    durations: dict[str, set[float]] = {}
+    timed = events.filter(pl.col("kind").is_in(["end", "evaluation"]), pl.col("seconds") > 0)
+    for run_id, seconds in timed.select("run_id", "seconds").iter_rows():
+        durations.setdefault(run_id, set()).add(seconds)
+    names: dict[str, set[str]] = {}
+    for run_id, text in events.filter(kind="output").select("run_id", "text").iter_rows():
+        names.setdefault(run_id, set()).update(PurePath(word).name for word in text.split())
+    return [
+        _Told(
+            run=run,
+            file=PurePath(paths.get(run["sha256"], "")).name,
+            series=tuple(series.get(run_id, [])),
+            durations=frozenset(durations.get(run_id, ())),
+            names=frozenset(names.get(run_id, ())),
+        )
+        for run_id, run in runs.items()
+    ]
+
+
+def unit_of(values: Array) -> float:
+    """The last decimal place that any of the values has: their print precision.
+
+    Of ten significant digits at most, so that a factor's rounding (ms to s) is no precision.
+    """
+    finite = values[np.isfinite(values)][:200]
+    places = [len(f"{v:.10g}".partition(".")[2].partition("e")[0]) for v in map(abs, finite)]
+    small = [int(f"{v:.9e}".partition("e-")[2] or 0) for v in map(abs, finite) if 0 < v < 1e-4]  # noqa: PLR2004 - repr turns to exponents
+    return float(10.0 ** -max([*places, *(9 + s for s in small), 0]))
+
+
+# -- evidence ------------------------------------------------------------------------------
+
+
+def _groups(told: Sequence[_Told]) -> tuple[list[list[str]], dict[str, list[str]]]:
+    """Run ids that are one launch, and what stays in doubt."""
+    find = _Sets(t.run["run_id"] for t in told)
+    maybe: list[tuple[_Told, _Told]] = []
+    for a, b in _candidates(told):
+        if find.same(a.run["run_id"], b.run["run_id"]):
+            continue
+        verdict = _verdict(a, b)
+        if verdict == "same" and not find.clash(a, b):
+            find.join(a, b)
+        elif verdict == "maybe":
+            maybe.append((a, b))
+    doubts: dict[str, list[str]] = {}
+    for a, b in maybe:
+        others = {
+            find.root(x.run["run_id"]) for pair in maybe if a in pair or b in pair for x in pair
+        }
+        if find.same(a.run["run_id"], b.run["run_id"]):
+            continue
+        if len(others) == FEWEST_STEPS:  # each has the other alone
+            find.join(a, b)
+            continue
+        for one, other in ((a, b), (b, a)):
+            doubts.setdefault(one.run["run_id"], []).append(
+                f"may tell of the same launch as {other.run['name']}: the losses agree, other "
+                "sources fit as well, and no times decide"
+            )
+    return find.groups(), doubts
+
+
+class _Sets:
+    """Disjoint sets of run ids; a set holds each rank of a format once."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.parent = {run_id: run_id for run_id in ids}
+        self.held: dict[str, set[tuple[str, str]]] = {}
+
+    def root(self, run_id: str) -> str:
+        while self.parent[run_id] != run_id:
+            run_id = self.parent[run_id]
+        return run_id
+
+    def same(self, a: str, b: str) -> bool:
+        return self.root(a) == self.root(b)
+
+    def clash(self, a: _Told, b: _Told) -> bool:
+        """Whether two files of one rank and format would become one although they differ."""
+        mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
+        return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
+
+    def join(self, a: _Told, b: _Told) -> None:
+        one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
+        both = self.held.pop(one, _held(a)) | self.held.pop(other, _held(b))
+        self.parent[other] = one
+        self.held[one] = both
+
+    def groups(self) -> list[list[str]]:
+        out: dict[str, list[str]] = {}
+        for run_id in self.parent:
+            out.setdefault(self.root(run_id), []).append(run_id)
+        return list(out.values())
+
+
+def _held(told: _Told) -> set[tuple[str, str]]:
+    return {(told.run["log_format"], rank) for rank in told.ranks}
+
+
+def _candidates(told: Sequence[_Told]) -> Iterator[tuple[_Told, _Told]]:
+    """Pairs that may be one launch: of two files, one framework, one day, and steps in common.
+
+    A launch without steps tells nothing of itself.
+    """
+    by_framework: dict[str, list[_Told]] = {}
+    for one in told:
+        if one.series:
+            framework = one.run["framework"]
+            family = WITH_ENGINE.get(framework, framework)
+            by_framework.setdefault(family, []).append(one)
+    for group in by_framework.values():
+        for a, b in combinations(group, 2):
+            if a.run["sha256"] == b.run["sha256"] or a.run["step_unit"] != b.run["step_unit"]:
+                continue
+            if _far_apart(a, b) or not _overlap(a, b):
+                continue
+            yield a, b
+
+
+def _far_apart(a: _Told, b: _Told) -> bool:
+    one, other = a.run["started_at"], b.run["started_at"]
+    if one is None or other is None:
+        return False
+    return bool(abs((one - other).total_seconds()) > ZONES + ZONE_STEP)
+
+
+def _overlap(a: _Told, b: _Told) -> bool:
+    """Whether the spans of their steps meet."""
+    one, other = a.series[0], b.series[0]
+    return bool(one.steps[0] <= other.steps[-1] and other.steps[0] <= one.steps[-1])
+
+
+def _verdict(a: _Told, b: _Told) -> str:
+    """same, maybe (nothing against it, but times are lacking) or other."""
+    if a.file in b.names or b.file in a.names:
+        return "same"
+    if a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks):
+        return "same" if _ranks_of_one(a, b) else "other"
+    verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
+    return next((word for word in ("same", "maybe") if word in verdicts), "other")
+
+
+def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
+    if one.rank is not None and other.rank is not None and one.rank != other.rank:
+        return "other"
+    _, mine, theirs = np.intersect1d(
+        one.steps, other.steps, assume_unique=True, return_indices=True
+    )
+    if len(mine) < min(FEWEST_STEPS, len(one.steps), len(other.steps)) or not len(mine):
+        return "other"
+    mine, theirs = mine[:MOST_STEPS], theirs[:MOST_STEPS]
+    figures = [_agreement(one, other, name, mine, theirs) for name in FIGURES]
+    times = [_agreement(one, other, name, mine, theirs) for name in TIMES]
+    data = _agreement(one, other, "data_s", mine, theirs)
+    if any(bits is not None and bits < 0 for bits in (*figures, *times, data)):
+        return "other"
+    moment = _moment(a, b, one.stamps[mine], other.stamps[theirs])
+    if moment is not None and moment < 0:
+        return "other"
+    losses = sum(bits or 0.0 for bits in figures)
+    timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
+    if a.durations & b.durations:
+        timing += TIMING_BITS * len(a.durations & b.durations)
+    if timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS:
+        return "same"
+    told_twice = a.run["log_format"] == b.run["log_format"]
+    silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
+    return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
+
+
+def _agreement(
+    one: _Series, other: _Series, name: str, mine: NDArray[np.int64], theirs: NDArray[np.int64]
+) -> float | None:
+    """Bits of evidence of one column: None where one lacks it, -1 where they differ.
+
+    Two values of a spread s agree within t by chance with erf(t / 2s).
+    """
+    left, right = one.values[name][mine], other.values[name][theirs]
+    both = np.isfinite(left) & np.isfinite(right)
+    if not both.any():
+        return None
+    left, right = left[both], right[both]
+    allowed = 0.51 * (one.units[name] + other.units[name]) + 1e-6 * np.abs(left)
+    if (np.abs(left - right) > allowed).any():
+        return -1.0
+    return _bits(left, float(np.median(allowed)))
+
+
+def _bits(values: Array, allowed: float) -> float:
+    """Evidence in the agreement of `values` within `allowed`; their spread by the median."""
+    spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    if spread <= 0 or len(values) < FEWEST_STEPS:
+        return 0.0
+    return -len(values) * math.log2(max(math.erf(allowed / (2 * spread)), 1e-12))
+
+
+def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
+    """Bits of the time stamps: None where one has none, -1 where they are of different moments.
+
+    Stamps of one zone are compared as they are; of two zones, by how they advance.
+    """
+    both = np.isfinite(left) & np.isfinite(right)
+    if both.sum() < FEWEST_STEPS:
+        return None
+    apart = right[both] - left[both]
+    if a.run["utc"] == b.run["utc"]:
+        return SAME_MOMENT_BITS if (np.abs(apart) <= WHOLE_SECONDS).all() else -1.0
+    offset = float(np.median(apart))
+    zone = ZONE_STEP * round(offset / ZONE_STEP)
+    if abs(offset - zone) > WHOLE_SECONDS or abs(zone) > ZONES:
+        return -1.0
+    if (np.abs(apart - offset) > WHOLE_SECONDS).any():
+        return -1.0
+    steps = np.diff(left[both])
+    whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
+    allowed = 1.0 if whole else STAMP_GAP
+    agree = np.abs(np.diff(apart)) <= allowed
+    return _bits(steps[agree], allowed) if agree.mean() > 0.9 else 0.0  # noqa: PLR2004 - a stall
+
+
+def _ranks_of_one(a: _Told, b: _Told) -> bool:
+    """Whether two sources of different ranks tell of one launch."""
+    if a.run["log_format"] != b.run["log_format"] or a.run["utc"] != b.run["utc"]:
+        return False
+    one, other = a.series[0], b.series[0]
+    steps, mine, theirs = np.intersect1d(
+        one.steps, other.steps, assume_unique=True, return_indices=True
+    )
+    if len(steps) < FEWEST_STEPS:
+        return False
+    reduced = [_agreement(one, other, name, mine, theirs) for name in REDUCED]
+    apart = np.abs(one.stamps[mine] - other.stamps[theirs])
+    known = apart[np.isfinite(apart)]
+    together = len(known) >= FEWEST_STEPS and bool((known <= WHOLE_SECONDS).all())
+    differ = any(bits is not None and bits < 0 for bits in reduced)
+    return together and not differ and any(bits is not None for bits in reduced)
+
+
+# -- one launch of several sources ---------------------------------------------------------
+
+
+def _lines_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+    """How much each source says beside its steps: the one that says most leads."""
+    counts: dict[str, int] = {}
+    logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
+    for frame in (logged, tables["events"]):
+        for run_id, n in frame.group_by("run_id").len().iter_rows():
+            counts[run_id] = counts.get(run_id, 0) + n
+    return counts
+
+
+def _merged(
+    tables: Mapping[str, pl.DataFrame], members: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> dict[str, pl.DataFrame]:
+    lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
+    several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
+    inside = [row["run_id"] for rows in several.values() for row in rows]
+    alone = ~pl.col("run_id").is_in(inside)
+    steps = [tables["steps"].filter(alone)]
+    runs = [tables["runs"].filter(alone)]
+    for rows in several.values():
+        own = tables["steps"].filter(pl.col("run_id").is_in([row["run_id"] for row in rows]))
+        taken = _formats_of_groups(own, rows)
+        steps.append(_one_launch(own, rows, taken))
+        runs.append(_one_run(tables["runs"], rows, taken))
+    return {
+        **tables,
+        "runs": pl.concat(runs),
+        "steps": pl.concat(steps).sort("run_id", "line", maintain_order=True),
+        "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
+        "facts": _pooled(tables["facts"], members, lead_of),
+    }
+
+
+def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Each column of GROUPS to the format it is taken from: most steps, then most digits."""
+    taken: dict[str, str] = {}
+    formats = {row["run_id"]: row["log_format"] for row in rows}
+    for group in GROUPS:
+        ranked = []
+        for place, name in enumerate(dict.fromkeys(formats.values())):
+            mine = [run_id for run_id, of in formats.items() if of == name]
+            own = steps.filter(pl.col("run_id").is_in(mine))
+            told = own.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
+            numbers = [told[c].drop_nulls() for c in group if told[c].dtype.is_numeric()]
+            fine = [unit_of(column.to_numpy()) for column in numbers if column.len()]
+            ranked.append((-told["step"].n_unique(), min(fine, default=1.0), place, name))
+        taken |= dict.fromkeys(group, min(ranked)[-1])
+    return taken
+
+
+def _one_launch(
+    steps: pl.DataFrame, members: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
+) -> pl.DataFrame:
+    """One row per step and rank, each column from the source that prints it best.
+
+    A source that does not say its rank is the lowest of the lead's, which writes such files.
+    Copies of a step that no rank tells apart become one. `line` is the lead's: its events stand
+    by it.
+    """
+    ids = [row["run_id"] for row in members]
+    formats = {row["run_id"]: row["log_format"] for row in members}
+    lead = ids[0]
+    ranked = steps.filter(pl.col("run_id") == lead, pl.col("rank").is_not_null())
+    first = min(ranked["rank"], key=_rank_order, default=None)
+    whose = {run_id: place for place, run_id in enumerate(ids)}
+    rows = steps.with_columns(
+        place=pl.col("run_id").replace_strict(whose, return_dtype=pl.Int64),
+        told_by=pl.col("run_id").replace_strict(formats),
+        rank=pl.col("rank").fill_null(first) if first is not None else pl.col("rank"),
+    ).sort("step", "place", "line")
+    columns = [n for n in steps.columns if n not in ("run_id", "step", "rank", "line")]
+    picks = []
+    for name in columns:
+        mine = pl.col(name)
+        if name in taken:
+            mine = mine.filter(pl.col("told_by") == taken[name])
+        else:
+            mine = mine.sort_by(pl.col("run_id").replace_strict(_finest(steps, name, ids)))
+        picks.append(mine.drop_nulls().first())
+    line = pl.col("line").filter(pl.col("run_id") == lead).first()
+    return (
+        rows.group_by("step", "rank", maintain_order=True)
+        .agg(line, *picks)
+        .sort("step", maintain_order=True)
+        .with_columns(pl.col("line").forward_fill().backward_fill(), run_id=pl.lit(lead))
+        .select(steps.columns)
+    )
+
+
+def _rank_order(rank: str) -> tuple[int, str]:
+    return (int(rank) if rank.isdigit() else 0, rank)
+
+
+def _finest(steps: pl.DataFrame, name: str, ids: Sequence[str]) -> dict[str, float]:
+    """Sources in the order of their print precision of a column, the lead first where equal."""
+    units = {}
+    for place, run_id in enumerate(ids):
+        column = steps.filter(pl.col("run_id") == run_id)[name].drop_nulls()
+        number = column.dtype.is_float() and column.len()
+        units[run_id] = (unit_of(column.to_numpy()) if number else 1.0) * (1 + place * 1e-3)
+    return units
+
+
+def _one_run(
+    runs: pl.DataFrame, rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
+) -> pl.DataFrame:
+    """The lead's row, with what its steps' columns mean where they are taken from."""
+    of_format = {row["log_format"]: row for row in reversed(rows)}
+    elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
+    every = [kind for row in rows for kind in row["evidence"]]
+    ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
+    started = [row["started_at"] for row in rows if row["started_at"] is not None]
+    own = {
+        **rows[0],
+        "elapsed_covers": elapsed["elapsed_covers"],
+        "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
+        "rate_covers": rate["rate_covers"],
+        "rate_excludes_data": rate["rate_excludes_data"],
+        "utc": of_format[taken["logged_at"]]["utc"],
+        "evidence": list(dict.fromkeys(every)),
+        "started_at": rows[0]["started_at"] or next(iter(started), None),
+        **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
+    }
+    return pl.DataFrame([own], schema=runs.schema)
+
+
+def _pooled(
+    facts: pl.DataFrame,
+    members: Mapping[str, Sequence[Mapping[str, Any]]],
+    lead_of: Mapping[str, str],
+) -> pl.DataFrame:
+    """The facts of all sources of a launch; of two of one kind of origin the lead's holds.
+
+    A line number of another source is followed by that source's name.
+    """
+    place = {row["run_id"]: -i for rows in members.values() for i, row in enumerate(rows)}
+    names = {row["run_id"]: row["name"] for rows in members.values() for row in rows}
+    logged = pl.col("origin").str.contains(r"log:\d")
+    other = pl.col("run_id") != pl.col("lead")
+    named = pl.format(
+        "{} of {}", "origin", pl.col("run_id").replace_strict(names, default="another source")
+    )
+    return (
+        facts.with_columns(
+            lead=pl.col("run_id").replace(lead_of),
+            place=pl.col("run_id").replace_strict(place, default=0, return_dtype=pl.Int64),
+        )
+        .with_columns(origin=pl.when(logged & other).then(named).otherwise("origin"))
+        .sort("lead", "place", "sequence")
+        .with_columns(
+            run_id=pl.col("lead"),
+            sequence=pl.int_range(pl.len()).over("lead"),
+        )
+        .select(facts.columns)
+    )

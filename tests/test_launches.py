@@ -1,0 +1,278 @@
+"""Files that tell of one launch are one run, on evidence; others stay apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from ingest.schema import TABLES, frame_schema
+from metrics.launches import unit_of, unite
+from metrics.utilization import analyse
+
+START = datetime(2026, 11, 20, 10, 0, 0)
+Rows = list[dict[str, Any]]
+
+
+def table(name: str, rows: Rows) -> pl.DataFrame:
+    schema = frame_schema(name)
+    return pl.DataFrame([{c: row.get(c) for c in schema} for row in rows], schema=schema)
+
+
+def tables(*sources: dict[str, Rows]) -> dict[str, pl.DataFrame]:
+    return {name: table(name, [r for s in sources for r in s.get(name, [])]) for name in TABLES}
+
+
+def source(name: str, steps: Rows, *, facts: int = 0, **run: Any) -> dict[str, Rows]:
+    about = {
+        "run_id": name,
+        "sha256": f"hash of {name}",
+        "name": name,
+        "launch": 1,
+        "framework": "xtuner",
+        "log_format": "xtuner",
+        "step_unit": "optimizer_step",
+        "elapsed_covers": "step",
+        "elapsed_excludes_data": False,
+        "rate_excludes_data": False,
+        "evidence": ["elapsed"],
+        "utc": False,
+        "outcome": "incomplete",
+        "synthetic": False,
+        **run,
+    }
+    return {
+        "runs": [about],
+        "sources": [{"sha256": about["sha256"], "path": f"logs/{name}", "unread_lines": 0}],
+        "steps": [{"run_id": name, "line": i, **row} for i, row in enumerate(steps, 10)],
+        "facts": [
+            {"run_id": name, "name": "zero_stage", "value": "2", "origin": f"log:{i}", "line": i}
+            for i in range(facts)
+        ],
+    }
+
+
+def measured(seed: int, count: int = 20, digits: int = 10) -> Rows:
+    """Steps with losses that do not depend on the seed and times that do."""
+    times = 2 + 0.1 * np.random.default_rng(seed).standard_normal(count)
+    stamps = START + np.cumsum(times) * timedelta(seconds=1)
+    return [
+        {
+            "step": i,
+            "loss": round(8 / i + 1 / 7, digits),
+            "elapsed_s": round(float(times[i - 1]), digits),
+            "logged_at": stamps[i - 1].replace(microsecond=0),
+        }
+        for i in range(1, count + 1)
+    ]
+
+
+def without(rows: Rows, *names: str) -> Rows:
+    return [{k: v for k, v in row.items() if k not in names} for row in rows]
+
+
+def groups(*sources: dict[str, Rows]) -> list[list[str]]:
+    members = unite(tables(*sources)).members
+    return sorted(sorted(row["run_id"] for row in rows) for rows in members.values())
+
+
+def test_a_launch_told_twice_is_one_run() -> None:
+    console = source("console", measured(1, digits=4), facts=3)
+    scalars = source("scalars", without(measured(1), "logged_at"), log_format="xtuner-scalars")
+    united = unite(tables(console, scalars))
+    assert [row["name"] for row in united.members["console"]] == ["console", "scalars"]
+    assert united.tables["runs"].height == 1
+    assert united.tables["steps"].height == 20
+
+
+def test_the_finest_print_of_each_column_is_taken_and_every_source_is_named() -> None:
+    console = source("console", measured(1, digits=4), facts=3)
+    scalars = source("scalars", without(measured(1), "logged_at"), log_format="xtuner-scalars")
+    both = tables(console, scalars)
+    steps = unite(both).tables["steps"]
+    assert steps["loss"].to_list() == [row["loss"] for row in measured(1)]
+    assert steps["elapsed_s"].to_list() == [row["elapsed_s"] for row in measured(1)]
+    assert steps["logged_at"].null_count() == 0
+    (run,) = analyse(both).metrics.iter_rows(named=True)
+    assert run["sources"] == ["logs/console", "logs/scalars"]
+    assert run["members"] == ["console", "scalars"]
+
+
+def test_two_deterministic_launches_with_their_own_times_stay_apart() -> None:
+    one = source("one", without(measured(1, digits=4), "logged_at"))
+    two = source("two", without(measured(2, digits=4), "logged_at"))
+    assert groups(one, two) == [["one"], ["two"]]
+
+
+def test_a_launch_a_day_later_stays_apart_though_its_figures_are_coarse() -> None:
+    rows = measured(1, digits=1)
+    later = [{**row, "logged_at": row["logged_at"] + timedelta(days=1)} for row in rows]
+    one = source("one", rows, started_at=START)
+    two = source("two", later, started_at=START + timedelta(days=1))
+    assert groups(one, two) == [["one"], ["two"]]
+
+
+def test_a_differing_loss_keeps_files_apart_though_their_times_agree() -> None:
+    other = [{**row, "loss": row["loss"] + 0.01} for row in measured(1)]
+    assert groups(source("one", measured(1)), source("two", other)) == [["one"], ["two"]]
+
+
+def test_stamps_of_another_zone_are_compared_by_how_they_advance() -> None:
+    times = np.cumsum(2 + np.random.default_rng(3).standard_normal(40) ** 2)
+    rows = [{"step": i, "logged_at": START + timedelta(seconds=t)} for i, t in enumerate(times, 1)]
+    away = [{**row, "logged_at": row["logged_at"] + timedelta(hours=8)} for row in rows]
+    other = [
+        {"step": r["step"], "logged_at": START + timedelta(hours=8, seconds=2 * r["step"])}
+        for r in rows
+    ]
+    console = source("console", rows)
+    assert groups(console, source("events", away, utc=True)) == [["console", "events"]]
+    assert groups(console, source("events", other, utc=True)) == [["console"], ["events"]]
+
+
+def test_ranks_in_files_of_their_own_are_one_run() -> None:
+    def rank(number: int, seed: int) -> dict[str, Rows]:
+        rows = [
+            {**row, "rank": str(number), "elapsed_s": row["elapsed_s"] + seed / 1000}
+            for row in measured(1)
+        ]
+        return source(f"rank{number}", rows)
+
+    sources = [rank(0, 0), rank(1, 3), rank(2, 5)]
+    assert groups(*sources) == [["rank0", "rank1", "rank2"]]
+    (run,) = analyse(tables(*sources)).metrics.iter_rows(named=True)
+    assert run["ranks"] == 3
+    assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
+
+
+def test_rank_0_of_two_launches_at_once_stays_apart() -> None:
+    def rank(name: str, number: int, seed: int) -> dict[str, Rows]:
+        return source(name, [{**row, "rank": str(number)} for row in measured(seed)])
+
+    found = groups(rank("a", 0, 1), rank("b", 0, 2))
+    assert found == [["a"], ["b"]]
+
+
+def state(name: str, rows: Rows) -> dict[str, Rows]:
+    """A file that prints no time."""
+    return source(name, without(rows, "logged_at", "elapsed_s"), log_format="trainer-state")
+
+
+def test_losses_alone_decide_where_one_source_prints_no_time_and_only_one_fits() -> None:
+    console = source("console", measured(1))
+    assert groups(console, state("state", measured(1))) == [["console", "state"]]
+
+
+def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
+    sources = [source("one", measured(1)), source("two", measured(2)), state("s", measured(1))]
+    united = unite(tables(*sources))
+    assert len(united.members) == 3
+    assert "may tell of the same launch as" in united.doubts["s"][0]
+
+
+def test_a_file_that_the_console_names_is_its_own() -> None:
+    console = source("console", without(measured(1), "elapsed_s", "logged_at"))
+    named = "Structured logging -> JSONL: out/spans.jsonl"
+    console["events"] = [{"run_id": "console", "line": 1, "kind": "output", "text": named}]
+    spans = source("spans.jsonl", without(measured(1), "loss", "logged_at"))
+    assert groups(console, spans) == [["console", "spans.jsonl"]]
+
+
+def test_the_outcome_is_that_of_the_source_that_says_it() -> None:
+    console = source("console", measured(1), facts=2)
+    twin = source("twin", measured(1), outcome="crashed", outcome_text="RuntimeError")
+    (run,) = unite(tables(console, twin)).tables["runs"].iter_rows(named=True)
+    assert (run["name"], run["outcome"]) == ("console", "crashed")
+
+
+def test_facts_are_pooled_and_the_leads_hold() -> None:
+    def said(run: str, value: str) -> Rows:
+        row = {"run_id": run, "name": "gpus", "value": value, "origin": "log:7", "sequence": 0}
+        return [row | {"line": 7}]
+
+    console = source("console", measured(1), facts=3)
+    console["facts"] += said("console", "8")
+    twin = source("twin", measured(1))
+    twin["facts"] += said("twin", "4")
+    united = unite(tables(console, twin))
+    gpus = united.tables["facts"].filter(name="gpus").sort("sequence")
+    assert gpus["value"].to_list() == ["4", "8"]
+    assert gpus["origin"].to_list() == ["log:7 of twin", "log:7"]
+
+
+@pytest.mark.parametrize(
+    ("values", "unit"),
+    [([1.5, 2.25], 0.01), ([7034.0, 80.0], 1.0), ([0.1 * 3], 0.1), ([2.5e-7], 1e-16)],
+)
+def test_the_unit_of_a_column_is_its_last_printed_place(
+    values: Sequence[float], unit: float
+) -> None:
+    assert unit_of(np.array(values)) == pytest.approx(unit)
+
+
+# -- resumes -------------------------------------------------------------------------------
+
+
+def course(name: str, first: int, last: int, start: datetime, **run: Any) -> dict[str, Rows]:
+    rows = [
+        {"step": i, "loss": 8 / i, "elapsed_s": 1.0, "logged_at": start + timedelta(seconds=i)}
+        for i in range(first, last + 1)
+    ]
+    made = source(name, rows, started_at=start, **run)
+    made["facts"].append(
+        {"run_id": name, "name": "model", "value": "llama", "origin": "log:1", "sequence": 9}
+    )
+    return made
+
+
+def linked(*sources: dict[str, Rows]) -> dict[str, tuple[str | None, int]]:
+    metrics = analyse(tables(*sources)).metrics
+    rows = metrics.select("run_id", "continues", "repeated_steps").iter_rows()
+    return {run: (before, again) for run, before, again in rows}
+
+
+def test_a_resume_continues_the_launch_before_and_marks_its_repeated_steps() -> None:
+    later = START + timedelta(hours=1)
+    found = linked(course("first", 1, 50, START), course("second", 41, 90, later))
+    assert found == {"first": (None, 10), "second": ("first", 0)}
+
+
+def test_a_resume_in_the_same_file_needs_no_stamps() -> None:
+    one = course("a", 1, 50, START, sha256="file")
+    two = course("b", 51, 90, START, sha256="file", launch=2)
+    two["sources"] = []
+    one["sources"][0]["sha256"] = "file"
+    for made in (one, two):
+        made["steps"] = without(made["steps"], "logged_at")
+    assert linked(one, two) == {"a": (None, 0), "b": ("a", 0)}
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        course("second", 1, 90, START + timedelta(hours=1)),
+        course("second", 60, 90, START + timedelta(hours=1)),
+        course("second", 41, 90, START - timedelta(seconds=20)),
+        course("second", 41, 90, START + timedelta(hours=1), framework="torchtitan"),
+    ],
+    ids=["from the start", "beyond its end", "at the same time", "another framework"],
+)
+def test_what_is_no_resume_is_not_linked(second: dict[str, Rows]) -> None:
+    found = linked(course("first", 1, 50, START), second)
+    assert {before for before, _ in found.values()} == {None}
+
+
+def test_a_resume_of_another_work_is_not_linked() -> None:
+    second = course("second", 41, 90, START + timedelta(hours=1))
+    second["facts"][-1]["value"] = "qwen"
+    assert linked(course("first", 1, 50, START), second)["second"] == (None, 0)
+
+
+def test_a_loss_off_the_course_is_another_training() -> None:
+    second = course("second", 41, 90, START + timedelta(hours=1))
+    second["steps"] = [{**row, "loss": row["loss"] + 5} for row in second["steps"]]
+    assert linked(course("first", 1, 50, START), second)["second"] == (None, 0)
