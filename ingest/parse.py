@@ -61,9 +61,8 @@ class Launch:
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
-    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
-    top_step: int = -1
-    top_stamp: datetime | None = None
+    seen: dict[tuple[int, str | None, int], str] = field(default_factory=dict)
+    tops: dict[int, tuple[int, datetime | None]] = field(default_factory=dict)
     counted: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
@@ -332,6 +331,7 @@ class Parser:
                 row[column] = number_
             elif key not in line.facts:
                 extra[key] = value
+        row["kind"] = id(line)
         row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
         self._complete(row, printed)
         if row.get("step") is None and not line.numbered:
@@ -369,8 +369,8 @@ class Parser:
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
-        counted = row.get("step") is None
-        again = self._marker is not None or (not counted and _starts_again(launch, row))
+        counted, kind = row.get("step") is None, row.pop("kind")
+        again = self._marker is not None or (not counted and _starts_again(launch, row, kind))
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
@@ -382,11 +382,11 @@ class Parser:
             launch.first_step_text = text
         launch.rows.append(row)
         launch.last_line = row["line"]
-        launch.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        launch.seen.setdefault((kind, row["rank"], row["step"]), _loss(row))
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        if row["step"] > launch.top_step:
-            launch.top_step, launch.top_stamp = row["step"], row["logged_at"]
+        if row["step"] > launch.tops.get(kind, (-1, None))[0]:
+            launch.tops[kind] = row["step"], row["logged_at"]
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
@@ -528,20 +528,21 @@ class _OpenBlock:
         self.lines.append(self.first)
 
 
-def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
+def _starts_again(launch: Launch, row: dict[str, Any], kind: int) -> bool:
     """Evidence of a restart that no header announces.
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
     another process. Without stamps, one rank does not print one step twice, nor with another loss.
+    Lines of another kind, such as the engine's step and its timer, speak of one step side by side.
     """
-    stamp, top = row["logged_at"], launch.top_stamp
+    stamp, (top_step, top) = row["logged_at"], launch.tops.get(kind, (-1, None))
     if stamp is None or top is None or launch.started_at is None:
-        before = launch.seen.get((row["rank"], row["step"]))
+        before = launch.seen.get((kind, row["rank"], row["step"]))
         return before is not None and (row["rank"] is not None or before != _loss(row))
-    if row["step"] < launch.top_step:
+    if row["step"] < top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
-    return bool(row["step"] == launch.top_step and abs(stamp - top) > COPIES)
+    return bool(row["step"] == top_step and abs(stamp - top) > COPIES)
 
 
 def _loss(row: Mapping[str, Any]) -> str:

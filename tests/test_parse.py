@@ -501,3 +501,14 @@ def test_what_torchtitan_prints_is_read_back(
     assert math.isclose(row["loss"], loss, abs_tol=0.5e-5, rel_tol=1e-12)
     assert math.isclose(row["logged_tflops"], tflops, abs_tol=0.5001e-2)
     assert math.isclose(row["logged_mfu"], mfu / 100, abs_tol=0.5001e-4)
+
+
+def test_lines_of_two_kinds_speak_of_one_step_side_by_side(parse: Parse) -> None:
+    lines = [
+        f"[2026-11-20 15:01:{step:02},000] [INFO] [logging.py:123:log_dist] [Rank 0] step={step}, "
+        f"skipped=0, lr=[0.001], mom=[0.9]\n"
+        f"steps: {step} loss: {9 - step / 10} iter time (s): 0.400 samples/sec: 640.000"
+        for step in (10, 20, 30)
+    ]
+    (launch,) = parse("deepspeed", "\n".join(lines)).launches
+    assert [row["step"] for row in launch.rows] == [10, 10, 20, 20, 30, 30]
