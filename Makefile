@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden verify clean
+.PHONY: demo test lint types tests golden corpus verify clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -29,6 +29,10 @@ tests: $(VENV)/tested
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden
+
+# What is read of the public and the generated logs, where they are at hand.
+corpus: $(VENV)/tested
+	$(BIN)/python tests/corpus.py
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested

@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from datetime import datetime
+from itertools import combinations, islice, product
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -280,19 +281,28 @@ def _candidates(told: Sequence[_Told]) -> Iterator[tuple[_Told, _Told]]:
             family = WITH_ENGINE.get(framework, framework)
             by_framework.setdefault(family, []).append(one)
     for group in by_framework.values():
-        for a, b in combinations(group, 2):
-            if a.run["sha256"] == b.run["sha256"] or a.run["step_unit"] != b.run["step_unit"]:
-                continue
-            if _far_apart(a, b) or not _overlap(a, b):
-                continue
+        for a, b in _near_in_time(group):
+            apart = a.run["sha256"] == b.run["sha256"] or a.run["step_unit"] != b.run["step_unit"]
+            if not apart and _overlap(a, b):
+                yield a, b
+
+
+def _near_in_time(group: Sequence[_Told]) -> Iterator[tuple[_Told, _Told]]:
+    """Pairs that began within the widest zone of each other; without a date, every pair."""
+    dated = sorted((t for t in group if t.run["started_at"] is not None), key=_started)
+    undated = [t for t in group if t.run["started_at"] is None]
+    for place, a in enumerate(dated):
+        for b in islice(dated, place + 1, None):
+            if (_started(b) - _started(a)).total_seconds() > ZONES + ZONE_STEP:
+                break
             yield a, b
+    yield from product(undated, dated)
+    yield from combinations(undated, 2)
 
 
-def _far_apart(a: _Told, b: _Told) -> bool:
-    one, other = a.run["started_at"], b.run["started_at"]
-    if one is None or other is None:
-        return False
-    return bool(abs((one - other).total_seconds()) > ZONES + ZONE_STEP)
+def _started(told: _Told) -> datetime:
+    started: datetime = told.run["started_at"]
+    return started
 
 
 def _overlap(a: _Told, b: _Told) -> bool:

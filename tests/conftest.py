@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
 
 import hypothesis
 import pytest
@@ -16,11 +14,6 @@ from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.store import Store
-
-CORPUS: Final = Path(
-    os.environ.get("FAIRMFU_CORPUS") or Path(__file__).parents[2] / "shared" / "logs"
-)
-"""Public logs that are not kept in the project."""
 
 hypothesis.settings.register_profile("fairmfu", deadline=None)
 hypothesis.settings.load_profile("fairmfu")

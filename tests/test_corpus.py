@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import CORPUS
+from corpus import CORPUS, GENERATED, read, reasons
 
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
@@ -128,6 +128,47 @@ def test_a_public_log_has_as_many_steps_as_were_counted(path: str) -> None:
     assert set(tables["steps"]["run_id"]) <= set(tables["runs"]["run_id"])
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
+absent = pytest.mark.skipif(
+    not CORPUS.is_dir(), reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS"
+)
+
+
+def reported() -> list[tuple[int, list[str]]]:
+    lines = (GOLDEN / "reported.tsv").read_text().splitlines()
+    rows = csv.DictReader((x for x in lines if not x.startswith("#")), delimiter="\t")
+    return [(int(row["lines"]), row["paths"].split()) for row in rows]
+
+
+@absent
+@pytest.mark.parametrize(("lines", "paths"), reported(), ids=lambda x: str(x)[:60])
+def test_public_logs_have_as_many_steps_as_the_formats_descriptions_report(
+    lines: int, paths: list[str]
+) -> None:
+    read = [read_source(CORPUS / path)["sources"]["step_lines"].sum() for path in paths]
+    assert sum(read) == lines
+
+
+def generated() -> list[object]:
+    if not GENERATED.is_dir():
+        none = pytest.mark.skip(reason=f"NO GENERATED LOGS in {GENERATED}: set FAIRMFU_GENERATED")
+        return [pytest.param("", marks=none, id="absent")]
+    return sorted(str(p.relative_to(GENERATED)) for p in GENERATED.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("path", generated())
+def test_a_generated_log_has_as_many_steps_as_a_plain_count_finds(path: str) -> None:
+    found = read(GENERATED / path, GENERATED)
+    assert found.step_lines == found.looks
+    assert found.unread == 0
+
+
+@pytest.mark.parametrize("path", corpus())
+def test_what_looks_like_a_step_to_a_person_is_read(path: str) -> None:
+    found = read(CORPUS / path, CORPUS)
+    if path not in reasons():
+        assert (found.step_lines, found.unread) == (found.looks, 0)
+
+
+@absent
 def test_every_counted_log_is_there() -> None:
     assert {path for path in counted() if not (CORPUS / path).is_file()} == set()

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from conftest import CORPUS
+from corpus import CORPUS
 
 from ingest.facts import from_flags
 from ingest.intake import read_source
