@@ -11,6 +11,9 @@ useful and is not, stays in `extra`:
     n_tokens_seen                 one rank's until 2025-08-01, then over all ranks, times
                                   context_parallel until 2026-04, and always a float of 24 bits,
                                   so that the differences of two lines are no token counts
+
+A run that resumed wrote the losses of its checkpoint anew, all at once, until 2025: a loss without
+a throughput is no step of this run.
 """
 
 from __future__ import annotations
@@ -96,7 +99,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
     framework="torchtitan",
     versions="2024-02 … 0.3.0",
     signature=r'"(?:tag": ")?(?:[^"]*/)?(?:loss_metrics/global_avg_loss|throughput\(tps\))"',
-    looks_like_step=r'"(?:throughput\(tps\)|wps|loss_metrics/global_avg_loss)": ',
+    looks_like_step=r'"(?:throughput\(tps\)|wps)": ',
     clock=r'"wall_time": (?P<stamp>\d{10}\.\d+)',
     utc=True,
     evidence=("rate", "stamp"),
@@ -110,7 +113,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
         StepLine(
             anchor='"scalars": ',
             regex=r'"step": (?P<step>\d+), "wall_time": \S+, "scalars": '
-            r'(?P<pairs>\{.*"(?:throughput\(tps\)|wps|loss_metrics/global_avg_loss)": .*\})\}',
+            r'(?P<pairs>\{.*"(?:throughput\(tps\)|wps)": .*\})\}',
             pair=JSON,
             columns={
                 "step": "step",
@@ -145,6 +148,14 @@ TORCHTITAN_EVENTS: Final = LogFormat(
         ),
     ),
     facts=(
+        FactLine(
+            anchor='"scalars": ',
+            regex=r'"scalars": \{"loss_metrics/global_avg_loss": \S+ "\S+": [^,}]+\}',
+            example='{"step": 10, "wall_time": 1729500001.25, "scalars": '
+            '{"loss_metrics/global_avg_loss": 8.25, "loss_metrics/global_max_loss": 8.5}}',
+            printed_by="pytorch/torchtitan/train.py@9515a14 main",
+            composed=True,
+        ),
         FactLine(
             anchor='"scalars": ',
             regex=r'"scalars": \{',  # of a fork, without a figure of training

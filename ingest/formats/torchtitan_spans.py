@@ -2,10 +2,11 @@
 
 `step_end` closes every step with its time in ms: collection of garbage, fetching of batches,
 forward and backward, optimizer, and also a checkpoint and a validation, all are in it. But it is
-the host's time, and since 2026 nothing in a step waits for the device until the step is logged:
-the steps between look shorter than they are, and a logged one longer. So the rows are the logged
-steps, stamped at `collect_dist_metrics_end`, where the loss has been fetched from the device, to
-the microsecond; the span of every single step is an event.
+the host's time. At first a step waited for the device once, when it summed its tokens over the
+ranks, so its span holds the device's work for the step before; later (`dist_sum_tensor`) it waits
+for nothing until a step is logged: those between look shorter than they are, the logged one longer.
+So the rows are the logged steps, stamped to the microsecond at `collect_dist_metrics_end`, where
+the loss has come from the device; the span of every single step is an event.
 
 `global_valid_tokens` is of one step over all ranks, each token once and none that the loss ignores;
 it is printed for logged steps only. `local_valid_tokens` is the share of a data-parallel rank, which
@@ -22,7 +23,7 @@ from typing import Any, Final
 
 from ingest.log_format import JSON, MS, EventLine, FactLine, LogFormat, StepLine
 
-TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@8e879cb"
+TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 LOGGER: Final = (
     "pytorch/torchtitan/torchtitan/observability/structured_logger/structured_logging.py@11a4957"
 )
