@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from ingest.errors import FactError
+from ingest.formats.torchtitan import job_config
 from ingest.log_format import LogFormat
 from ingest.parse import Launch
 from ingest.schema import FACT_NAMES, FactName
@@ -76,14 +77,19 @@ def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
 
 
 def from_companions(log: Path) -> list[Fact]:
-    """Facts of the files that a framework leaves beside its log; impossible values are no facts."""
+    """Facts of the files that a framework leaves beside its log; impossible values are no facts.
+
+    Where several match one name, it is not clear which is the log's: then none is read.
+    """
     folder, facts = log.parent, []
     for name, read in _COMPANIONS.items():
-        path = folder / name
-        if path.is_file() and path.stat().st_size <= LARGEST_COMPANION_BYTES:
-            for fact, value in read(path).items():
-                with suppress(FactError):
-                    facts.append(_fact(fact, value, f"companion:{name}", folder, str(path)))
+        paths = [path for path in folder.glob(name) if path.is_file()]
+        if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
+            continue
+        origin = f"companion:{paths[0].relative_to(folder).as_posix()}"
+        for fact, value in read(paths[0]).items():
+            with suppress(FactError):
+                facts.append(_fact(fact, value, origin, folder, str(paths[0])))
     return facts
 
 
@@ -195,9 +201,34 @@ def _json_values(path: Path, where: str) -> dict[str, Any]:
 
 
 def _model_config(path: Path) -> dict[str, str]:
-    """A Hugging Face config.json; other files of that name say nothing of a model."""
+    """A Hugging Face config.json, or the job config that Torchtitan saves under such a name."""
     values = _json_object(path)
-    return {"model_config": json.dumps(values)} if "model_type" in values else {}
+    if "model_type" in values:
+        return {"model_config": json.dumps(values)}
+    return _torchtitan_config(values)
+
+
+def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
+    """The job config of Torchtitan; nothing of another's.
+
+    A local batch is a data-parallel rank's and of one micro-step: where the degrees that share it
+    or the number of micro-steps are not known, it says nothing of a GPU's tokens.
+    """
+    if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
+        return {}
+    facts = job_config(config)
+    degrees = {"tensor_parallel", "pipeline_parallel", "context_parallel"}
+    if "global_batch_size" in facts or not degrees <= facts.keys():
+        facts.pop("micro_batch_size", None)
+    return facts
+
+
+def _job_toml(path: Path) -> dict[str, str]:
+    """The TOML file that a Torchtitan job was given, until 2026-02."""
+    try:
+        return _torchtitan_config(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
+        return {}
 
 
 def _deepspeed_config(path: Path) -> dict[str, str]:
@@ -217,15 +248,19 @@ def _deepspeed_config(path: Path) -> dict[str, str]:
 
 
 def _wandb_config(path: Path) -> dict[str, str]:
-    """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken."""
+    """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken.
+
+    Under Torchtitan it holds the whole job config.
+    """
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return {}
     if not isinstance(values, dict):
         return {}
-    pairs = ((k, v["value"]) for k, v in values.items() if isinstance(v, dict) and "value" in v)
-    return {k: _toml_text(v) for k, v in pairs if k in ("seq_len", "micro_batch_size")}
+    pairs = {k: v["value"] for k, v in values.items() if isinstance(v, dict) and "value" in v}
+    named = {k: _toml_text(v) for k, v in pairs.items() if k in ("seq_len", "micro_batch_size")}
+    return _torchtitan_config(pairs) | named
 
 
 def _is_int(value: object) -> bool:
@@ -244,4 +279,6 @@ _COMPANIONS: Final = {
     "config.json": _model_config,
     "ds_config.json": _deepspeed_config,
     "config.yaml": _wandb_config,
+    "wandb/run-*/files/config.yaml": _wandb_config,
+    "job.toml": _job_toml,
 }

@@ -18,6 +18,8 @@ from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
+from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
+from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_v1 import XTUNER_V1
 from ingest.log_format import TRAINER, LogFormat
@@ -26,6 +28,8 @@ from ingest.reader import NumberedLine, Source
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
+    TORCHTITAN_EVENTS,
+    TORCHTITAN_SPANS,
     XTUNER,
     XTUNER_V1,
     MEGATRON_DEEPSPEED,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import polars as pl
 import pytest
@@ -230,7 +231,91 @@ def test_companions_state_what_is_a_number(logs: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["config.json", "ds_config.json", "config.yaml"])
+JOB: Final = {
+    "training": {
+        "local_batch_size": 4,
+        "global_batch_size": -1,
+        "seq_len": 4096,
+        "steps": 1000,
+        "mixed_precision_param": "bfloat16",
+    },
+    "optimizer": {"name": "AdamW"},
+    "metrics": {"log_freq": 5},
+    "parallelism": {
+        "data_parallel_shard_degree": -1,
+        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": 1,
+        "context_parallel_degree": 1,
+    },
+    "activation_checkpoint": {"mode": "selective"},
+    "compile": {"enable": True},
+}
+JOB_FACTS: Final = {
+    "log_interval": "5",
+    "seq_len": "4096",
+    "micro_batch_size": "4",
+    "total_steps": "1000",
+    "tensor_parallel": "2",
+    "pipeline_parallel": "1",
+    "context_parallel": "1",
+    "precision": "bf16",
+    "recompute": "selective",
+    "compile": "true",
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "config.json", "wandb/run-20261120_153416-ab12cd34/files/config.yaml"]
+)
+def test_a_job_config_of_torchtitan_states_the_same_wherever_it_is_kept(
+    name: str, logs: Path
+) -> None:
+    path = logs / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    logged = {key: {"value": value} for key, value in JOB.items()} | {"_wandb": {"value": {}}}
+    path.write_text(json.dumps(JOB if name == "config.json" else logged))
+    found = from_companions(logs / "run.log")
+    assert given(found) == JOB_FACTS
+    assert {fact["origin"] for fact in found} == {f"companion:{name}"}
+
+
+def test_the_toml_of_a_torchtitan_job_states_what_it_sets(logs: Path) -> None:
+    (logs / "job.toml").write_text(
+        '[job]\ndump_folder = "./outputs"\n[optimizer]\nname = "AdamW"\n'
+        "[training]\nlocal_batch_size = 2\nseq_len = 256\nsteps = 30\n"
+        '[activation_checkpoint]\nmode = "selective"\n'
+    )
+    # Degrees are not set, so a flag may have set them: the local batch is not one GPU's.
+    assert given(from_companions(logs / "run.log")) == {
+        "seq_len": "256",
+        "total_steps": "30",
+        "recompute": "selective",
+    }
+
+
+def test_a_job_config_with_micro_steps_does_not_state_their_batch(logs: Path) -> None:
+    training = {**JOB["training"], "global_batch_size": 64}
+    (logs / "config.json").write_text(json.dumps({**JOB, "training": training}))
+    facts = given(from_companions(logs / "run.log"))
+    assert facts["global_batch_size"] == "64"
+    assert "micro_batch_size" not in facts
+
+
+def test_of_two_runs_beside_a_log_neither_speaks_for_it(logs: Path) -> None:
+    for run in ("run-20261120_153416-ab12cd34", "run-20261120_163416-ef56ab78"):
+        path = logs / "wandb" / run / "files" / "config.yaml"
+        path.parent.mkdir(parents=True)
+        path.write_text("seq_len: {value: 512}\n")
+    assert from_companions(logs / "run.log") == []
+
+
+def test_the_last_values_of_wandb_are_no_facts(logs: Path) -> None:
+    last = {"_step": 60, "_runtime": 43.1, "throughput(tps)": 1267.0, "n_tokens_seen": 61440}
+    (logs / "wandb-summary.json").write_text(json.dumps(last))
+    assert from_companions(logs / "output.log") == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "ds_config.json", "config.yaml", "job.toml"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -244,8 +329,11 @@ def test_companions_state_what_is_a_number(logs: Path) -> None:
         b"seq_len: {value: auto}",
         b'{"train_batch_size": -1, "bf16": 1}',
         b"[" * 3_000,
+        b'{"training": {"seq_len": "auto", "steps": -1}, "optimizer": {}}',
+        b"training: {value: {seq_len: -1}}\noptimizer: {value: {}}",
+        b"[training]\nseq_len = 0\nsteps = 1.5\n[optimizer]\n",
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_a_companion_that_says_nothing_useful_harms_nothing(
     name: str, text: bytes, logs: Path

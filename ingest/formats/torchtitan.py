@@ -123,6 +123,19 @@ NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "micro_batch_size": (("training", "local_batch_size"), ("training", "batch_size")),
     "global_batch_size": (("training", "global_batch_size"),),
     "total_steps": (("training", "steps"),),
+    "tensor_parallel": (
+        ("parallelism", "tensor_parallel_degree"),
+        ("training", "tensor_parallel_degree"),
+    ),
+    "pipeline_parallel": (
+        ("parallelism", "pipeline_parallel_degree"),
+        ("experimental", "pipeline_parallel_degree"),
+    ),
+    "context_parallel": (
+        ("parallelism", "context_parallel_degree"),
+        ("experimental", "context_parallel_degree"),
+    ),
+    "expert_parallel": (("parallelism", "expert_parallel_degree"),),
 }
 """Fact: where it stands in the job config, newer name first."""
 
@@ -130,7 +143,7 @@ DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 QUANTIZED: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
 
 
-def _job_config(config: Mapping[str, Any]) -> dict[str, str]:
+def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     """Facts of the job config, by the names of 2024-12 to 0.3.0."""
     facts: dict[str, str] = {}
     for fact, places in NUMBERS.items():
@@ -175,12 +188,12 @@ def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
         config = ast.literal_eval(groups["config"])
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return {}
-    return _job_config(config) if isinstance(config, dict) else {}
+    return job_config(config) if isinstance(config, dict) else {}
 
 
 def _config_block(lines: Sequence[str]) -> dict[str, str]:
     """`Running with configs: {` and the JSON lines behind it, but the closing brace."""
-    return _job_config(_json_object([*lines, "}"]))
+    return job_config(_json_object([*lines, "}"]))
 
 
 TORCHTITAN: Final = LogFormat(
