@@ -19,6 +19,7 @@ from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
+from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1
 from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import ANSI
@@ -27,6 +28,8 @@ from ingest.reader import NumberedLine, Source
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
     XTUNER,
+    XTUNER_SCALARS,
+    XTUNER_TENSORBOARD,
     XTUNER_V1,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
