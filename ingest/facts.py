@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from ingest.errors import FactError
+from ingest.formats.xtuner import config_facts
 from ingest.log_format import LogFormat
 from ingest.parse import Launch
 from ingest.schema import FACT_NAMES, FactName
@@ -78,7 +79,8 @@ def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
 def from_companions(log: Path) -> list[Fact]:
     """Facts of the files that a framework leaves beside its log; impossible values are no facts."""
     folder, facts = log.parent, []
-    for name, read in _COMPANIONS.items():
+    vis_data = _VIS_DATA if folder.name == "vis_data" else {}
+    for name, read in (_COMPANIONS | vis_data).items():
         path = folder / name
         if path.is_file() and path.stat().st_size <= LARGEST_COMPANION_BYTES:
             for fact, value in read(path).items():
@@ -228,6 +230,14 @@ def _wandb_config(path: Path) -> dict[str, str]:
     return {k: _toml_text(v) for k, v in pairs if k in ("seq_len", "micro_batch_size")}
 
 
+def _mmengine_config(path: Path) -> dict[str, str]:
+    """The config that XTuner dumps for each launch, as it stands in the launch's own text log."""
+    try:
+        return config_facts(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -244,4 +254,7 @@ _COMPANIONS: Final = {
     "config.json": _model_config,
     "ds_config.json": _deepspeed_config,
     "config.yaml": _wandb_config,
+    "vis_data/config.py": _mmengine_config,
 }
+_VIS_DATA: Final = {"config.py": _mmengine_config}
+"""Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""

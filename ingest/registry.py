@@ -35,6 +35,11 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     DEEPSPEED,
 )
 
+PYTHON: Final = (
+    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
+    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
+)
+
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
@@ -96,7 +101,7 @@ def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, Number
 def _no_format(path: Path, nearest: str, formats: tuple[LogFormat, ...]) -> str:
     known = ", ".join(f.name for f in formats)
     return (
-        f"{path}: no known format matches.\n{nearest}"
+        f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
         f"  known: {known}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)? "
         "CONTRIBUTING.md, 'Add a format', says how to add one."

@@ -24,7 +24,7 @@ BARE: Final[Mapping[str, Target]] = {
     "grad_norm": "grad_norm",
     "tflops": "logged_tflops",
     "tokens_per_sec": "logged_tgs",
-    "num_tokens": "rank_slots",
+    "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
 }
 COLUMNS: Final[Mapping[str, Target]] = {
     **BARE,
