@@ -44,6 +44,11 @@ def _environment(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
+def _year(lines: Sequence[str]) -> dict[str, str]:
+    """The year, which stamps on stdout lack, of a line of DeepSpeed's that has one."""
+    return {"started_year": lines[0][1:5]}
+
+
 def config_facts(lines: Sequence[str]) -> dict[str, str]:
     """Facts of the dumped config, in the log or in a file: parsed as text, never executed."""
     config: dict[str, Any] = {}
@@ -330,14 +335,6 @@ XTUNER: Final = LogFormat(
             composed=True,
         ),
         FactLine(
-            anchor="[real_accelerator.py:",
-            regex=r"^\[(?P<started_year>20\d\d)-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[INFO\] "
-            r"\[real_accelerator\.py:",
-            example="[2026-11-20 15:28:39,778] [INFO] [real_accelerator.py:222:get_accelerator] "
-            "Setting ds_accelerator to cpu (override)",
-            printed_by="deepspeedai/DeepSpeed/accelerator/real_accelerator.py@v0.16.2",
-        ),
-        FactLine(
             anchor="variable-length Flash Attention",
             regex=r"Using variable-length Flash Attention causes an inflation in the FLOPs",
             constants={"document_mask": "true"},
@@ -374,6 +371,17 @@ XTUNER: Final = LogFormat(
         ),
     ),
     blocks=(
+        Block(  # no FactLine: those tell of XTuner, and every program with DeepSpeed prints this
+            start=r"^\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[INFO\] \[real_accelerator\.py:",
+            end=r"",
+            read=_year,
+            include_start=True,
+            example=(
+                "[2026-11-20 15:28:39,778] [INFO] [real_accelerator.py:222:get_accelerator] "
+                "Setting ds_accelerator to cpu (override)",
+            ),
+            printed_by="deepspeedai/DeepSpeed/accelerator/real_accelerator.py@v0.16.2",
+        ),
         Block(
             start=r"^System environment:",
             end=r"^-{20,}$",
