@@ -240,7 +240,7 @@ XTUNER: Final = LogFormat(
             r"(?P<pairs>\S.*)",
             pair=PAIR,
             columns=COLUMNS,
-            example="2026/11/20 15:28:43 - mmengine - INFO - Epoch(train) [2][ 20/381]  "
+            example="2026/11/20 15:28:43 - mmengine - INFO - Epoch(train) [2][ 20/412]  "
             "lr: 1.9642e-04  eta: 0:25:13  time: 1.3127  data_time: 0.0031  memory: 10716  "
             "loss: 1.2048  grad_norm: 0.4217",
             printed_by=LOG_PROCESSOR,
