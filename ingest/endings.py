@@ -139,8 +139,7 @@ def outcome(
     """
     last = max((row["line"] for row in rows), default=0)
     behind = sorted((e for e in events if e["line"] > last), key=_line)
-    top = max((row["step"] for row in rows), default=0)
-    if planned_steps is not None and top >= planned_steps > 0:
+    if _reached(rows, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
         return _not_finite(rows) or ("completed", *_said(end))
     bad = [e for e in behind if e["kind"] in BAD]
@@ -152,6 +151,21 @@ def outcome(
     if end is not None:
         return _not_finite(rows) or ("completed", *_said(end))
     return _not_finite(rows) or ("incomplete", None, None)
+
+
+def _reached(
+    rows: Sequence[Mapping[str, Any]],
+    behind: Sequence[Mapping[str, Any]],
+    planned_steps: int | None,
+) -> bool:
+    """Whether the last planned step was trained.
+
+    Where the log interval does not divide it, it has no line, but perhaps a checkpoint.
+    """
+    if not rows or not planned_steps:
+        return False
+    saved = (event["step"] or 0 for event in behind if event["kind"] == "checkpoint")
+    return bool(max([*(row["step"] for row in rows), *saved]) >= planned_steps)
 
 
 def _not_finite(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int, str] | None:

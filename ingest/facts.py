@@ -20,6 +20,7 @@ import yaml
 
 from ingest.errors import FactError
 from ingest.formats.torchtitan import job_config
+from ingest.formats.xtuner import config_facts
 from ingest.log_format import LogFormat
 from ingest.parse import Launch
 from ingest.schema import FACT_NAMES, FactName
@@ -82,7 +83,8 @@ def from_companions(log: Path) -> list[Fact]:
     Where several match one name, it is not clear which is the log's: then none is read.
     """
     folder, facts = log.parent, []
-    for name, read in _COMPANIONS.items():
+    vis_data = _VIS_DATA if folder.name == "vis_data" else {}
+    for name, read in (_COMPANIONS | vis_data).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
         if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
             continue
@@ -263,6 +265,14 @@ def _wandb_config(path: Path) -> dict[str, str]:
     return _torchtitan_config(pairs) | named
 
 
+def _mmengine_config(path: Path) -> dict[str, str]:
+    """The config that XTuner dumps for each launch, as it stands in the launch's own text log."""
+    try:
+        return config_facts(path.read_text(encoding="utf-8").splitlines())
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -281,4 +291,7 @@ _COMPANIONS: Final = {
     "config.yaml": _wandb_config,
     "wandb/run-*/files/config.yaml": _wandb_config,
     "job.toml": _job_toml,
+    "vis_data/config.py": _mmengine_config,
 }
+_VIS_DATA: Final = {"config.py": _mmengine_config}
+"""Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""

@@ -115,7 +115,8 @@ def _tables(
         _date(launch)
         _name_rank(source.path, primary, launch)
         run = _run(source, primary, launch, number, len(launches))
-        rows["runs"].append(run | {"run_id": run_id, "synthetic": parsed.synthetic})
+        run |= {"run_id": run_id, "synthetic": parsed.synthetic}
+        rows["runs"].append(run | _ending(launch, facts))
         for table, items in (("steps", launch.rows), ("events", launch.events)):
             rows[table] += [{"run_id": run_id, **item} for item in items]
         every = [*launch.stated, *facts, *given.inferred(primary, launch)]
@@ -156,7 +157,6 @@ def _run(
     source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
 ) -> dict[str, Any]:
     started = launch.started_at
-    ending = endings.outcome(launch.rows, launch.events, _planned(launch))
     return {
         "sha256": source.sha256,
         "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
@@ -167,7 +167,6 @@ def _run(
         "last_line": launch.last_line,
         "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
         "utc": primary.utc,
-        **dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True)),
         "step_unit": primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
         "elapsed_excludes_data": primary.elapsed_excludes_data,
@@ -177,9 +176,19 @@ def _run(
     }
 
 
-def _planned(launch: Launch) -> int | None:
-    """Steps that the launch was to train for, in the unit of its step lines."""
-    said = [fact["value"] for fact in launch.stated if fact["name"] == "total_steps"]
+def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
+    """The columns of `runs` that say how the launch ended."""
+    ending = endings.outcome(launch.rows, launch.events, _planned(launch, facts))
+    return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
+
+
+def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
+    """Steps that the launch was to train for, in the unit of its step lines.
+
+    By the log, else by what stands beside it.
+    """
+    both = [*facts, *launch.stated]
+    said = [fact["value"] for fact in both if fact["name"] == "total_steps"]
     return int(said[-1]) if said and said[-1].isdigit() else None
 
 

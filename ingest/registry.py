@@ -21,6 +21,7 @@ from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
 from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
+from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1
 from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import ANSI
@@ -31,9 +32,16 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN_EVENTS,
     TORCHTITAN_SPANS,
     XTUNER,
+    XTUNER_SCALARS,
+    XTUNER_TENSORBOARD,
     XTUNER_V1,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
+)
+
+PYTHON: Final = (
+    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
+    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )
 
 SNIFFED_LINES: Final = 2_000
@@ -97,7 +105,7 @@ def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, Number
 def _no_format(path: Path, nearest: str, formats: tuple[LogFormat, ...]) -> str:
     known = ", ".join(f.name for f in formats)
     return (
-        f"{path}: no known format matches.\n{nearest}"
+        f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
         f"  known: {known}\n"
         "  Is this the log with the training steps (stdout or stderr, rank 0)? "
         "CONTRIBUTING.md, 'Add a format', says how to add one."

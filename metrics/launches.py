@@ -32,18 +32,18 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-CHANCE_BITS: Final = 30.0
-"""Evidence needed of twins: agreement by chance is one in a thousand million."""
+CHANCE_BITS: Final = 24.0
+"""Evidence needed of twins: agreement by chance is one in sixteen million."""
 
-TIMING_BITS: Final = 15.0
+TIMING_BITS: Final = 14.0
 """Of these, what times have to give; losses of two deterministic launches agree."""
 
 LOSS_BITS_COUNTED: Final = 10.0
 LOSS_BITS_ALONE: Final = 60.0
 """What losses have to give where one source prints no time."""
 
-SAME_MOMENT_BITS: Final = 15.0
-"""Stamps of one clock that agree at every step."""
+DAY: Final = 86_400.0
+"""Seconds over which launches of one framework are taken to begin at random."""
 
 WHOLE_SECONDS: Final = 2.0
 """Stamps of one step in two sources, in s: each may be cut to the second, lines come one by one."""
@@ -384,19 +384,19 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     if both.sum() < FEWEST_STEPS:
         return None
     apart = right[both] - left[both]
+    whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
+    allowed = 1.0 if whole else STAMP_GAP
+    agree = np.abs(np.diff(apart)) <= allowed
+    steady = agree.mean() > 0.9  # noqa: PLR2004 - one may be written late after a stall
+    advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0
     if a.run["utc"] == b.run["utc"]:
-        return SAME_MOMENT_BITS if (np.abs(apart) <= WHOLE_SECONDS).all() else -1.0
+        worst = float(np.abs(apart).max())
+        return -1.0 if worst > WHOLE_SECONDS else advance + math.log2(DAY / 2 / max(worst, allowed))
     offset = float(np.median(apart))
     zone = ZONE_STEP * round(offset / ZONE_STEP)
     if abs(offset - zone) > WHOLE_SECONDS or abs(zone) > ZONES:
         return -1.0
-    if (np.abs(apart - offset) > WHOLE_SECONDS).any():
-        return -1.0
-    steps = np.diff(left[both])
-    whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
-    allowed = 1.0 if whole else STAMP_GAP
-    agree = np.abs(np.diff(apart)) <= allowed
-    return _bits(steps[agree], allowed) if agree.mean() > 0.9 else 0.0  # noqa: PLR2004 - a stall
+    return -1.0 if (np.abs(apart - offset) > WHOLE_SECONDS).any() else advance
 
 
 def _ranks_of_one(a: _Told, b: _Told) -> bool:

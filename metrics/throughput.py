@@ -22,6 +22,9 @@ from metrics.statistics import ratio_interval
 DISAGREEMENT: Final = 0.01
 """A gap between two kinds of time evidence above this has to have a cause."""
 
+STAMP_ERROR: Final = 1.0
+"""Of the difference of two stamps of whole seconds, s."""
+
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
 
@@ -275,12 +278,19 @@ def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smeared() -> pl.Expr:
-    """mmengine's mean reaches back over several lines where it logs more often than it averages."""
+    """mmengine's mean reaches back over several lines where it logs more often than it averages.
+
+    Where it does not, a time longer than between the stamps holds what ran before them: XTuner up
+    to 0.1.13 evaluates before the line of a step, and the timer gives that to the next step.
+    """
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS["elapsed"])).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
     reach = pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW)
     moving = pl.col("elapsed_covers") == "last_10"
-    return (moving & (pl.col("step") - reach < bad)).fill_null(value=False).alias("smeared")
+    longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
+    foreign = ((reach <= pl.col("new_step")) & longer).fill_null(value=False)
+    back = (pl.col("step") - reach < bad) | foreign
+    return (moving & back).fill_null(value=False).alias("smeared")
 
 
 def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:

@@ -63,6 +63,18 @@ def test_what_stands_behind_the_last_step_decides(
     assert ended(parse, *lines, planned=planned) == name
 
 
+@pytest.mark.parametrize(("saved", "name"), [(22, "completed"), (20, "incomplete")])
+def test_a_last_step_without_a_line_has_a_checkpoint(
+    saved: int, name: str, parse: Callable[..., Parsed]
+) -> None:
+    lines = [
+        "Iter(train) [20/22]  time: 0.5  loss: 1.5",
+        f"Saving checkpoint at {saved} iterations",
+    ]
+    (launch,) = parse("xtuner", lines).launches
+    assert outcome(launch.rows, launch.events, 22)[0] == name
+
+
 @pytest.mark.parametrize(
     "line",
     [

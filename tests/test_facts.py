@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from ingest.errors import FactError
+from ingest.errors import FactError, UnknownFormatError
 from ingest.facts import (
     ORIGINS,
     from_companions,
@@ -315,7 +315,9 @@ def test_the_last_values_of_wandb_are_no_facts(logs: Path) -> None:
     assert from_companions(logs / "output.log") == []
 
 
-@pytest.mark.parametrize("name", ["config.json", "ds_config.json", "config.yaml", "job.toml"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "ds_config.json", "config.yaml", "job.toml", "vis_data/config.py"]
+)
 @pytest.mark.parametrize(
     "text",
     [
@@ -338,8 +340,53 @@ def test_the_last_values_of_wandb_are_no_facts(logs: Path) -> None:
 def test_a_companion_that_says_nothing_useful_harms_nothing(
     name: str, text: bytes, logs: Path
 ) -> None:
+    (logs / name).parent.mkdir(exist_ok=True)
     (logs / name).write_bytes(text)
     assert from_companions(logs / "run.log") == []
+
+
+MMENGINE_CONFIG = """\
+train_dataloader = dict(batch_size=2, dataset=dict(max_length=256, pack_to_max_length=True))
+train_cfg = dict(max_iters=20)
+log_processor = dict(window_size=5)
+"""
+MMENGINE_STEPS = "".join(
+    f'{{"lr": 0.1, "data_time": 0.1, "loss": 1.5, "time": 0.5, "iter": {n}, "step": {n}}}\n'
+    for n in (5, 10, 15, 20)
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "dump"),
+    [("run.log", "vis_data/config.py"), ("vis_data/scalars.json", "vis_data/config.py")],
+)
+def test_xtuners_dump_of_its_config_is_a_companion(log: str, dump: str, logs: Path) -> None:
+    for name, text in ((log, MMENGINE_STEPS), (dump, MMENGINE_CONFIG)):
+        (logs / name).parent.mkdir(exist_ok=True)
+        (logs / name).write_text(text)
+    tables = read_source(logs / log)
+    assert given(tables["facts"].to_dicts()) == {
+        "seq_len": "256",
+        "packed": "True",
+        "micro_batch_size": "2",
+        "average_window": "5",
+        "total_steps": "20",
+    }
+    assert set(tables["facts"]["origin"]) == {
+        f"companion:{Path(dump).relative_to(Path(log).parent)}"
+    }
+    assert tables["runs"]["outcome"].to_list() == ["completed"]
+
+
+def test_a_config_of_another_folder_is_no_companion(logs: Path) -> None:
+    (logs / "config.py").write_text(MMENGINE_CONFIG)
+    assert from_companions(logs / "scalars.json") == []
+
+
+def test_a_config_that_is_given_as_a_log_says_where_it_is_read(logs: Path) -> None:
+    (logs / "config.py").write_text(MMENGINE_CONFIG)
+    with pytest.raises(UnknownFormatError, match="dump of a config is read as a companion"):
+        read_source(logs / "config.py")
 
 
 # -- what follows --------------------------------------------------------------------------

@@ -114,6 +114,21 @@ def test_windows_that_a_checkpoint_fell_into_are_left_out_and_named() -> None:
     assert row["tgs_end_to_end"] == pytest.approx(30 / 11)
 
 
+def test_a_mean_longer_than_the_stamps_allow_holds_an_evaluation_of_before() -> None:
+    """XTuner 0.1.13: 60 s of chat before the line of step 30, and within the time of step 31."""
+    all_steps = steps(
+        {"step": 10, "elapsed_s": 1.5, "logged_at": at(15)},
+        {"step": 20, "elapsed_s": 1.0, "logged_at": at(25)},
+        {"step": 30, "elapsed_s": 1.0, "logged_at": at(95)},
+        {"step": 40, "elapsed_s": 7.0, "logged_at": at(105)},
+        {"step": 50, "elapsed_s": 1.0, "logged_at": at(115)},
+    )
+    about = run(step_unit="micro_step", elapsed_covers="last_10", evidence=["elapsed", "stamp"])
+    given = facts(seq_len=100, micro_batch_size=1, packed=True)
+    row = rates(all_steps, about, given, {"line": 3, "kind": "evaluation"})
+    assert (row["tgs"], row["windows"]) == (100.0, 2)
+
+
 def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None:
     logged = steps(
         {"step": 1, "logged_tgs": 1.0},

@@ -2,7 +2,9 @@
 
 One `Iter` is one micro-step. `time`, `data_time` and `loss` are means over the last iterations
 (ten, unless log_processor.window_size says otherwise); `tflops` and `tokens_per_sec` are the last
-iteration's alone, so they are kept as claims and never averaged into a rate of ours.
+iteration's alone, so they are kept as claims and never averaged into a rate of ours. The
+`gbs_tokens_per_sec` of DeepLink's hook is the rate of one GPU over the last optimizer step; lines
+between two optimizer steps repeat it, so it is no time evidence of theirs and stays in `extra`.
 """
 
 from __future__ import annotations
@@ -10,19 +12,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from warnings import catch_warnings
 
-from ingest.log_format import MIB, Block, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import MIB, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 LOG_PROCESSOR: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
 CONFIG: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """The step of an `Epoch(train) [e][i/n]` line counts on over the epochs."""
-    if "epoch" in printed and printed["kind"] == "Epoch":
-        row["step"] += (int(printed["epoch"]) - 1) * int(printed["total"])
+    """The step of an `Epoch(train) [e][i/n]` line counts on over the epochs.
+
+    Where iterations are counted and only logged so, e stays 1 and i goes beyond n.
+    """
+    if "per_epoch" in printed:
+        row["step"] += (int(printed["epoch"]) - 1) * int(printed["per_epoch"])
 
 
 def _environment(lines: Sequence[str]) -> dict[str, str]:
@@ -38,8 +44,13 @@ def _environment(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
-def _config(lines: Sequence[str]) -> dict[str, str]:
-    """Facts of the dumped config: parsed as text, never executed."""
+def _year(lines: Sequence[str]) -> dict[str, str]:
+    """The year, which stamps on stdout lack, of a line of DeepSpeed's that has one."""
+    return {"started_year": lines[0][1:5]}
+
+
+def config_facts(lines: Sequence[str]) -> dict[str, str]:
+    """Facts of the dumped config, in the log or in a file: parsed as text, never executed."""
     config: dict[str, Any] = {}
     for statement in _statements(lines):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -149,7 +160,17 @@ def _derived(config: dict[str, Any]) -> dict[str, str]:
         facts["precision"] = {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype), str(dtype))
     elif str(_get(config, "optim_wrapper.type")).endswith(".OptimWrapper"):
         facts["precision"] = "fp32"
+    if not _averages_time(_get(config, "log_processor.mean_pattern")):
+        facts["average_window"] = "1"
     return facts
+
+
+def _averages_time(mean_pattern: Any) -> bool:  # noqa: ANN401 - as dumped
+    """Whether `time` is a mean over the window; keys that the pattern passes over are the last."""
+    if isinstance(mean_pattern, str):
+        with suppress(re.error, RecursionError, OverflowError):
+            return re.search(mean_pattern, "time") is not None
+    return True
 
 
 def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
@@ -163,8 +184,28 @@ def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
     return {"trainable": "frozen" if _get(model, "freeze_llm") else "full"}
 
 
-def _year(groups: Mapping[str, str]) -> dict[str, str]:
-    return {"started_year": groups["year"]}
+LOOPS: Final = "open-mmlab/mmengine/mmengine/runner/loops.py@v0.10.7"
+CHECKPOINTS: Final = "open-mmlab/mmengine/mmengine/hooks/checkpoint_hook.py@v0.10.7"
+CHAT: Final = "InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0"
+DATASET: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0"
+
+PAIR: Final = (
+    r"(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
+)
+COLUMNS: Final[Mapping[str, Target]] = {
+    "epoch": "epoch",
+    "step": "step",
+    "lr": "learning_rate",
+    "time": "elapsed_s",
+    "data_time": "data_s",
+    "memory": ("peak_memory_bytes", MIB),
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "tflops": "logged_tflops",
+    "tokens_per_sec": "logged_tgs",
+    "num_tokens": "sequence_length",  # labels.shape[1]: of each row, however many
+}
 
 
 XTUNER: Final = LogFormat(
@@ -180,47 +221,63 @@ XTUNER: Final = LogFormat(
     elapsed_covers="last_10",
     rate_covers="step",
     complete=_complete,
+    rank_in_path=r"_device\d+_rank(\d+)\.log",
     steps=(
         StepLine(
-            anchor="(train)",
-            regex=r"(?P<kind>Iter|Epoch)\(train\) +(?:\[ *(?P<epoch>\d+)\])?"
-            r"\[ *(?P<step>\d+)/(?P<total>\d+)\] +(?P<pairs>\S.*)",
-            pair=r"(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
-            r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)",
-            columns={
-                "epoch": "epoch",
-                "step": "step",
-                "lr": "learning_rate",
-                "time": "elapsed_s",
-                "data_time": "data_s",
-                "memory": ("peak_memory_bytes", MIB),
-                "loss": "loss",
-                "grad_norm": "grad_norm",
-                "tflops": "logged_tflops",
-                "tokens_per_sec": "logged_tgs",
-                "num_tokens": "rank_slots",
-            },
+            anchor="Iter(train)",
+            regex=r"Iter\(train\) +\[ *(?P<step>\d+)/(?P<total>\d+)\] +(?P<pairs>\S.*)",
+            pair=PAIR,
+            columns=COLUMNS,
+            facts={"total": "total_steps"},
             example="2026/11/20 15:28:43 - mmengine - INFO - Iter(train) [10/60]  lr: 1.0000e-03  "
             "eta: 0:00:03  time: 0.0664  data_time: 0.0018  grad_norm: 2.6897  loss: 6.6737  "
             "tflops: 0.0556  tokens_per_sec: 8313.8805",
             printed_by=LOG_PROCESSOR,
         ),
+        StepLine(
+            anchor="Epoch(train)",
+            regex=r"Epoch\(train\) +\[ *(?P<epoch>\d+)\]\[ *(?P<step>\d+)/(?P<per_epoch>\d+)\] +"
+            r"(?P<pairs>\S.*)",
+            pair=PAIR,
+            columns=COLUMNS,
+            example="2026/11/20 15:28:43 - mmengine - INFO - Epoch(train) [2][ 20/412]  "
+            "lr: 1.9642e-04  eta: 0:25:13  time: 1.3127  data_time: 0.0031  memory: 10716  "
+            "loss: 1.2048  grad_norm: 0.4217",
+            printed_by=LOG_PROCESSOR,
+            composed=True,
+        ),
     ),
     events=(
         EventLine(
             anchor="Saving checkpoint at",
-            regex=r"Saving checkpoint at (?P<step>\d+) (?:iterations|epochs)",
+            regex=r"Saving checkpoint at +(?P<step>\d+) iterations",
             kind="checkpoint",
             example="2026/11/20 15:28:47 - mmengine - INFO - Saving checkpoint at 60 iterations",
-            printed_by="open-mmlab/mmengine/mmengine/hooks/checkpoint_hook.py@v0.10.7",
+            printed_by=CHECKPOINTS,
             composed=True,
         ),
         EventLine(
-            anchor="EvaluateChatHook",
-            regex=r"after_train_iter in EvaluateChatHook",
+            anchor="Saving checkpoint at",
+            regex=r"Saving checkpoint at +(?P<epochs>\d+) epochs",
+            kind="checkpoint",
+            example="2026/11/20 15:28:47 - mmengine - INFO - Saving checkpoint at 3 epochs",
+            printed_by=CHECKPOINTS,
+            composed=True,
+        ),
+        EventLine(
+            anchor="in EvaluateChatHook",
+            regex=r"(?P<when>before_train|after_train_iter|after_val) in EvaluateChatHook",
             kind="evaluation",
             example="2026/11/20 15:28:47 - mmengine - INFO - after_train_iter in EvaluateChatHook.",
-            printed_by="InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0",
+            printed_by=CHAT,
+            composed=True,
+        ),
+        EventLine(
+            anchor="after_train in EvaluateChatHook",
+            regex=r"after_train in EvaluateChatHook",
+            kind="end",
+            example="2026/11/20 15:28:47 - mmengine - INFO - after_train in EvaluateChatHook.",
+            printed_by=CHAT,
             composed=True,
         ),
         EventLine(
@@ -231,25 +288,100 @@ XTUNER: Final = LogFormat(
             printed_by=LOG_PROCESSOR,
             composed=True,
         ),
+        EventLine(
+            anchor="resumed epoch: ",
+            regex=r"resumed epoch: (?P<epoch>\d+), iter: (?P<step>\d+)",
+            kind="load",
+            example="2026/11/20 15:28:43 - mmengine - INFO - resumed epoch: 0, iter: 500",
+            printed_by=CONFIG,
+            composed=True,
+        ),
+        EventLine(
+            anchor="checkpoint ",
+            regex=r"mmengine - INFO - (?:Load checkpoint|Resume checkpoint|Auto resumed) from "
+            r"(?:the latest checkpoint )?(?!None\b)(?P<path>\S+?)\.?$",
+            kind="load",
+            example="2026/11/20 15:28:43 - mmengine - INFO - Auto resumed from the latest "
+            "checkpoint work_dirs/cfg/iter_500.pth.",
+            printed_by=CONFIG,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Advance dataloader ",
+            regex=r"Advance dataloader (?P<step>\d+) steps to skip data",
+            kind="load",
+            example="2026/11/20 15:28:43 - mmengine - WARNING - Advance dataloader 500 steps to "
+            "skip data that has already been trained",
+            printed_by=LOOPS,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Reach the end of the dataloader",
+            regex=r"Reach the end of the dataloader, it will be restarted",
+            kind="warning",  # its workers start again, behind a sleep of 2 s
+            example="2026/11/20 15:28:45 - mmengine - WARNING - Reach the end of the dataloader, "
+            "it will be restarted and continue to iterate. It is recommended to use "
+            "`mmengine.dataset.InfiniteSampler` to enable the dataloader to iterate infinitely.",
+            printed_by=LOOPS,
+            composed=True,
+        ),
     ),
     facts=(
         FactLine(
             anchor="Exp name: ",
-            regex=r"Exp name: \S+_(?P<year>20\d\d)\d{4}_\d{6}\b",
-            read=_year,
+            regex=r"Exp name: \S+_(?P<started_year>20\d\d)\d{4}_\d{6}\b",
             example="2026/11/20 15:28:47 - mmengine - INFO - Exp name: cfg_20261120_152842",
             printed_by="open-mmlab/mmengine/mmengine/hooks/logger_hook.py@v0.10.7",
             composed=True,
         ),
         FactLine(
+            anchor="variable-length Flash Attention",
+            regex=r"Using variable-length Flash Attention causes an inflation in the FLOPs",
+            constants={"document_mask": "true"},
+            example="2026/11/20 15:28:43 - mmengine - WARNING - Using variable-length Flash "
+            "Attention causes an inflation in the FLOPs calculation.",
+            printed_by="InternLM/xtuner/xtuner/engine/hooks/throughput_hook.py@v0.2.0",
+            composed=True,
+        ),
+        FactLine(
             anchor="Num train samples",
             regex=r"Num train samples (?P<total_samples>\d+)",
-            example="2026/11/20 15:28:43 - mmengine - INFO - Num train samples 120",
-            printed_by="InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0",
+            example="2026/11/20 15:32:07 - mmengine - INFO - Num train samples 443",
+            printed_by=DATASET,
+        ),
+        FactLine(
+            anchor=" example:",
+            regex=r"mmengine - INFO - (?:train|eval|test) example:",
+            example="2026/11/20 15:32:07 - mmengine - INFO - train example:",
+            printed_by=DATASET,
+        ),
+        FactLine(
+            anchor="Sample output:",
+            regex=r"mmengine - INFO - Sample output:",
+            example="2026/11/20 15:28:47 - mmengine - INFO - Sample output:",
+            printed_by=CHAT,
             composed=True,
+        ),
+        FactLine(
+            anchor="Checkpoints will be saved to",
+            regex=r"mmengine - INFO - Checkpoints will be saved to",
+            example="2026/11/20 15:32:08 - mmengine - INFO - Checkpoints will be saved to "
+            "work_dirs/cfg.",
+            printed_by=CHECKPOINTS,
         ),
     ),
     blocks=(
+        Block(  # no FactLine: those tell of XTuner, and every program with DeepSpeed prints this
+            start=r"^\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[INFO\] \[real_accelerator\.py:",
+            end=r"",
+            read=_year,
+            include_start=True,
+            example=(
+                "[2026-11-20 15:28:39,778] [INFO] [real_accelerator.py:222:get_accelerator] "
+                "Setting ds_accelerator to cpu (override)",
+            ),
+            printed_by="deepspeedai/DeepSpeed/accelerator/real_accelerator.py@v0.16.2",
+        ),
         Block(
             start=r"^System environment:",
             end=r"^-{20,}$",
@@ -266,7 +398,7 @@ XTUNER: Final = LogFormat(
         Block(
             start=r"mmengine - INFO - Config:\s*$",
             end=r" - mmengine - (?:\S*)(?:INFO|WARNING|ERROR)",
-            read=_config,
+            read=config_facts,
             example=(
                 "2026/11/20 15:28:42 - mmengine - INFO - Config:",
                 "max_length = 256",
