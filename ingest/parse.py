@@ -26,8 +26,11 @@ _T = TypeVar("_T")
 
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
-    r"^\s*(?:\[(?:rank|default)(\d{1,9})\]:|(\d{1,9}): |\[XTuner\]\[RANK (\d{1,9})\])"
+    r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (\d{1,9})\])"
 )
+"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
+TAG_WITHIN: Final = re.compile(r"\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:")
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
@@ -636,8 +639,16 @@ def _times(value: float | None, factor: float | None) -> float | None:
 
 
 def _rank(text: str) -> str | None:
-    match = LAUNCHER_RANK.match(text)
-    return next((group for group in match.groups() if group), None) if match else None
+    """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
+
+    Where none begins the line (a progress bar was glued to it), the first one within.
+    """
+    ranks: dict[str, str] = {}  # by tag: a warning of C++ repeats torchrun's
+    match = LAUNCHER_RANK.match(text) or TAG_WITHIN.search(text)
+    while match:
+        ranks[match[0].strip()] = next(group for group in match.groups() if group)
+        match = LAUNCHER_RANK.match(text, match.end())
+    return ":".join(ranks.values()) or None
 
 
 def _matched_prefix(pattern: str, text: str) -> str:
