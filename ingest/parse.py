@@ -27,10 +27,12 @@ _T = TypeVar("_T")
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
     r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
-    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (\d{1,9})\])"
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
 )
 """Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
-TAG_WITHIN: Final = re.compile(r"\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:")
+GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
+"""The tag of torchrun behind what was printed without a newline, such as a progress bar."""
+
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
@@ -641,11 +643,15 @@ def _times(value: float | None, factor: float | None) -> float | None:
 def _rank(text: str) -> str | None:
     """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
 
-    Where none begins the line (a progress bar was glued to it), the first one within.
+    XTuner's own is the global rank, so it stands for all.
     """
-    ranks: dict[str, str] = {}  # by tag: a warning of C++ repeats torchrun's
-    match = LAUNCHER_RANK.match(text) or TAG_WITHIN.search(text)
+    ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
+    match = LAUNCHER_RANK.match(text)
+    if match is None and (glued := GLUED.search(text)):
+        match = LAUNCHER_RANK.match(text, glued.start())
     while match:
+        if match["xtuner"]:
+            return match["xtuner"]
         ranks[match[0].strip()] = next(group for group in match.groups() if group)
         match = LAUNCHER_RANK.match(text, match.end())
     return ":".join(ranks.values()) or None

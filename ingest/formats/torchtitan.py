@@ -304,10 +304,10 @@ KNOWN: Final = (
         "[ 0:21:20< 6:45:40]",
         "fla-org/flame/flame/train.py@623b845",
     ),
+    *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
     *_plain(
         TRAINER,
         "Deterministic algorithm enabled",
-        "***** Running training *****",
         "Process group destroyed",
     ),
     *_plain(
@@ -391,7 +391,7 @@ TORCHTITAN: Final = LogFormat(
     noise=r"\x1b?\[(?:\d+;)*\d*m",
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
-    r"|torchtitan version: |Running with (?:args|configs): \{|Training starts at step ",
+    r"|torchtitan version: |Running with (?:args|configs): \{",
     evidence=("rate", "elapsed", "stamp"),
     rate_covers="interval",
     elapsed_covers="step",
@@ -445,7 +445,7 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         StepLine(
-            anchor=", current loss: ",
+            anchor=" current loss: ",
             regex=r"step: *(?P<step>\d+), +current loss: (?P<loss>[^\s,]+), +"
             r"lr: \[?(?P<lr>[^\s,\]]+)",
             columns={"step": "step", "loss": "loss", "lr": "learning_rate"},
