@@ -21,7 +21,7 @@ METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
 TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
 UTILS: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
 PARALLEL: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
-TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+TRAINER_PY: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 PROFILING: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
 CHECKPOINT: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
 DCP: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
@@ -253,7 +253,7 @@ KNOWN: Final = (
         "Building ",
         r"- INFO - Building [\w./-]+ [\w.-]+\s*$",
         "[titan] 2026-05-01 11:22:33,456 - root - INFO - Building qwen3 14B",
-        TRAINER,
+        TRAINER_PY,
     ),
     _known(
         "okenizer built: ",
@@ -306,7 +306,7 @@ KNOWN: Final = (
     ),
     *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
     *_plain(
-        TRAINER,
+        TRAINER_PY,
         "Deterministic algorithm enabled",
         "Process group destroyed",
     ),
@@ -382,7 +382,7 @@ KNOWN: Final = (
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
     framework="torchtitan",
-    versions="2024-01 … 2026-08 (0.3.0), flame, mmm",
+    versions="2024-01 … 2026-08, flame, mmm",
     signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
     r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
@@ -630,7 +630,7 @@ TORCHTITAN: Final = LogFormat(
             kind="memory",
             example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - INFO - CPU memory usage for "
             "model: 1.72GiB(7.31%)",
-            printed_by=TRAINER,
+            printed_by=TRAINER_PY,
         ),
         EventLine(
             anchor="Peak flops undefined for: ",
@@ -674,7 +674,7 @@ TORCHTITAN: Final = LogFormat(
             kind="error",
             example="[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank "
             "at step 120. Stopping training before the optimizer update.",
-            printed_by=f"{TRAINER} train_step",
+            printed_by=f"{TRAINER_PY} train_step",
             composed=True,
         ),
         EventLine(
@@ -683,7 +683,7 @@ TORCHTITAN: Final = LogFormat(
             kind="engine_start",
             example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
             "step 1",
-            printed_by=TRAINER,
+            printed_by=TRAINER_PY,
         ),
         EventLine(
             anchor="Training starts at step {",
@@ -698,7 +698,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Ran out of data; last step was canceled",
             kind="end",
             example="Ran out of data; last step was canceled.",
-            printed_by=TRAINER,
+            printed_by=TRAINER_PY,
             composed=True,
         ),
         EventLine(
@@ -707,7 +707,7 @@ TORCHTITAN: Final = LogFormat(
             kind="end",
             example="[rank0]:[titan] 2026-11-20 15:17:26,306 - root - INFO - Sleeping 2 seconds for "
             "other ranks to complete",
-            printed_by=TRAINER,
+            printed_by=TRAINER_PY,
         ),
         EventLine(
             anchor="Training completed",
@@ -787,7 +787,7 @@ TORCHTITAN: Final = LogFormat(
             example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
             "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
             "(warmup 200)",
-            printed_by=TRAINER,
+            printed_by=TRAINER_PY,
             composed=True,
         ),
         *FLAME_HEADER,
