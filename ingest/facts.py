@@ -125,8 +125,8 @@ def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -
 
     A log of rank 0 alone says nothing of the others.
     """
-    ranks = {int(row["rank"]) for row in rows if row["rank"] is not None}
-    alone = len(ranks) <= 1 or ranks != set(range(len(ranks)))
+    ranks = {row["rank"] for row in rows if row["rank"] is not None}
+    alone = len(ranks) <= 1 or ranks != {str(rank) for rank in range(len(ranks))}
     if log_format.name != "xtuner-v1" or alone:
         return []
     why = f"inferred: {len(ranks)} ranks print step lines"

@@ -26,8 +26,13 @@ _T = TypeVar("_T")
 
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
-    r"^\s*(?:\[(?:rank|default)(\d{1,9})\]:|(\d{1,9}): |\[XTuner\]\[RANK (\d{1,9})\])"
+    r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
 )
+"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
+GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
+"""The tag of torchrun behind what was printed without a newline, such as a progress bar."""
+
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
@@ -637,8 +642,20 @@ def _times(value: float | None, factor: float | None) -> float | None:
 
 
 def _rank(text: str) -> str | None:
+    """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
+
+    XTuner's own is the global rank, so it stands for all.
+    """
+    ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
     match = LAUNCHER_RANK.match(text)
-    return next((group for group in match.groups() if group), None) if match else None
+    if match is None and (glued := GLUED.search(text)):
+        match = LAUNCHER_RANK.match(text, glued.start())
+    while match:
+        if match["xtuner"]:
+            return match["xtuner"]
+        ranks[match[0].strip()] = next(group for group in match.groups() if group)
+        match = LAUNCHER_RANK.match(text, match.end())
+    return ":".join(ranks.values()) or None
 
 
 def _matched_prefix(pattern: str, text: str) -> str:

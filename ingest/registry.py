@@ -133,6 +133,7 @@ def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
 
 
 def _marks(log_format: LogFormat) -> list[tuple[str, re.Pattern[str]]]:
-    """A literal and a pattern of each line that tells of the format."""
-    facts = [(line.anchor, re.compile(line.regex)) for line in log_format.facts]
+    """A literal and a pattern of each line that tells of the format; known ones tell too little."""
+    stating = (f for f in log_format.facts if f.constants or f.read or "(?P<" in f.regex)
+    facts = [(line.anchor, re.compile(line.regex)) for line in stating]
     return [("", re.compile(log_format.looks_like_step)), *facts]

@@ -162,7 +162,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "overflow": "an fp16 step was skipped",
     "timers": "a breakdown of a step's time",
     "memory": "memory in use, as printed",
-    "engine_start": "an engine was built",
+    "engine_start": "an engine was built, or training begins",
     "engine_step": "a step line of a companion format",
     "restart": "the launcher started workers again",
     "end": "training ended as planned",

@@ -11,7 +11,7 @@ import pytest
 
 from ingest.errors import FairmfuError
 from ingest.intake import Outcome, find_logs, read_source
-from ingest.log_format import LogFormat
+from ingest.log_format import LogFormat, StepLine
 from ingest.parse import Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS, detect
@@ -130,24 +130,21 @@ def test_a_last_line_that_is_cut_is_unread(good: Path, ingest: Ingest, store: St
 
 
 @pytest.mark.parametrize(
-    ("log_format", "example"),
-    [
-        pytest.param(f, s.example, id=f"{f.name}-{n}")
-        for f in FORMATS
-        for n, s in enumerate(f.steps)
-    ],
+    ("log_format", "line"),
+    [pytest.param(f, s, id=f"{f.name}-{n}") for f in FORMATS for n, s in enumerate(f.steps)],
 )
-def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, example: str) -> None:
+def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line: StepLine) -> None:
     """But of a number that nothing is printed behind."""
+    example, apart = line.example, {"line", "extra", *(["step"] if line.numbered else [])}
     whole = NumberedLine(1, example, cut=False)
     (expected,) = Parser(log_format).parse([whole]).launches[0].rows
-    *_, last = (key for key in expected if key != "extra")
+    *_, last = (key for key in expected if key not in apart)
     unsure = {last} if example.rstrip()[-1].isdigit() else set()
     for end in range(len(example)):
         cut = NumberedLine(2, example[:end], cut=False, ended=False)
         rows = [r for x in Parser(log_format).parse([whole, cut]).launches for r in x.rows]
         for row in rows[1:]:
-            columns = set(row) - {"line", "extra"} - unsure
+            columns = set(row) - apart - unsure
             assert {key: row[key] for key in columns} == {key: expected[key] for key in columns}
 
 

@@ -60,7 +60,19 @@ def test_colours_with_and_without_escape_character_are_stripped(colour: str, par
 
 @pytest.mark.parametrize(
     ("prefix", "rank"),
-    [("[rank3]:", "3"), ("[default0]:", "0"), ("5: ", "5"), ("  ", None), ("[titan] ", None)],
+    [
+        ("[rank3]:", "3"),
+        ("[default0]:", "0"),
+        ("5: ", "5"),
+        ("  ", None),
+        ("[titan] ", None),
+        (" 12: ", "12"),
+        ("1: [rank0]:[titan] ", "1:0"),
+        ("[rank2]:[rank2]:[titan] ", "2"),
+        ("[trainer55|7]:", "55"),
+        ("[1,4]<stdout>:", "4"),
+        ("Loading: 0%|  | 0/408 [00:00<?, ?it/s][rank5]:[titan] ", "5"),
+    ],
 )
 def test_the_rank_of_a_launcher_prefix_is_kept(prefix: str, rank: str | None, parse: Parse) -> None:
     (row,) = rows_of(parse("torchtitan", [prefix + titan_step(1)]))

@@ -50,18 +50,28 @@ def test_scalars_are_what_the_console_rounds(column: str, half_a_digit: float) -
     assert printed != exact
 
 
-def test_all_three_give_the_same_tgs(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    for path in (CONSOLE, EVENTS, SPANS):
-        shutil.copy(path, tmp_path / path.name)
-    (tmp_path / "facts.toml").write_text("gpus = 2\nseq_len = 256\nglobal_batch_size = 4\n")
-    assert {o.status for o in ingest([tmp_path], store)} == {"read"}
-    metrics = run_metrics({name: store.table(name) for name in TABLES}).sort("time_basis")
+def metrics_of(folder: Path, *outputs: Path) -> dict[str, Any]:
+    """The metrics of the one run that these files tell of."""
+    folder.mkdir()
+    for path in outputs:
+        shutil.copy(path, folder / path.name)
+    (folder / "facts.toml").write_text("gpus = 2\nseq_len = 256\nglobal_batch_size = 4\n")
+    store = Store(folder / "store")
+    assert {o.status for o in ingest([folder], store)} == {"read"}
+    (row,) = run_metrics({name: store.table(name) for name in TABLES}).iter_rows(named=True)
+    return row
+
+
+def test_all_three_give_the_same_tgs_alone_and_together(tmp_path: Path) -> None:
+    given = [(CONSOLE,), (EVENTS,), (SPANS,), (CONSOLE, EVENTS, SPANS)]
+    rows = [metrics_of(tmp_path / str(place), *paths) for place, paths in enumerate(given)]
     # 512 tokens a GPU and step: 59 steps between the stamps 15:53:48.377 and 15:54:29.478.
-    assert metrics["time_basis"].to_list() == ["rate", "rate", "stamp"]
-    assert metrics["tgs_end_to_end"].to_list() == pytest.approx([512 * 59 / 41.101] * 3, rel=1e-3)
-    assert metrics["tgs"].to_list() == pytest.approx([512 * 59 / 41.101] * 3, rel=2e-3)
-    assert metrics["tokens_per_gpu_step"].to_list() == [512.0] * 3
+    tgs = pytest.approx(512 * 59 / 41.101, rel=2e-3)
+    assert [row["time_basis"] for row in rows] == ["rate", "rate", "stamp", "rate"]
+    assert [row["tgs_end_to_end"] for row in rows] == [tgs] * 4
+    assert [row["tgs"] for row in rows] == [tgs] * 4
+    assert [row["tokens_per_gpu_step"] for row in rows] == [512.0] * 4
+    assert [len(row["sources"]) for row in rows] == [1, 1, 1, 3]
 
 
 def test_spans_stamp_the_step_before_the_console_prints_it() -> None:

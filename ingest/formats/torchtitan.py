@@ -1,7 +1,10 @@
-"""Torchtitan's console log: all step lines from `wps` (2024-03) to `mfu: N/A` (2026-02).
+"""Torchtitan's console log: all step lines since `current loss` (2024-01), and forks of its own.
 
-`tps` (once `wps`) is tokens per second per device over all token slots since the last logged or
-validated step, so it speaks of an interval: of nine steps at step 10, and of start-up at step 1.
+`tps` (once `wps`, in flame `tgs`) is tokens per second per device over all token slots since the
+last logged or validated step, so it speaks of an interval: of nine steps at step 10, and of
+start-up at step 1. The lines of early 2024 have no rate: `iter` and `data` are seconds of one step,
+from behind the batch to the end of the optimizer, and of getting the batch. `end_to_end(s)` of the
+key=value lines is the interval over log_freq whatever its length, so it stays in `extra`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,11 @@ METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
 TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
 UTILS: Final = "pytorch/torchtitan/torchtitan/tools/utils.py@b5bcd76"
 PARALLEL: Final = "pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@b5bcd76"
+TRAINER_PY: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
+PROFILING: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
+CHECKPOINT: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
+DCP: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
+FLAME: Final = "fla-org/flame/train.py@f08046c"
 DOCUMENTS_SINCE: Final = (
     "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
 )
@@ -72,9 +80,13 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     return facts | _attention(values)
 
 
+LAUNCHER: Final = r"^\s*(?:\[[\w|]+\]:|\d+: )*"
+"""Tags of the launcher, which stand before each line of a JSON text too."""
+
+
 def _json_object(lines: Sequence[str]) -> dict[str, Any]:
     """The object whose opening brace stands before `lines`; empty where it is damaged."""
-    body = "{" + "\n".join(re.sub(r"^\s*(?:\[\w+\]:|\d+: )", "", line) for line in lines)
+    body = "{" + "\n".join(re.sub(LAUNCHER, "", line) for line in lines)
     try:
         values = json.loads(body)
     except (ValueError, RecursionError):
@@ -196,18 +208,207 @@ def _config_block(lines: Sequence[str]) -> dict[str, str]:
     return job_config(_json_object([*lines, "}"]))
 
 
+def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
+    """Batches in sequences of the context length, where the tokens make whole ones.
+
+    The tokens of a rank are those of one accumulation step, over all of its pipeline microbatches.
+    """
+    facts = {k: v for k, v in printed.items() if k not in ("rank_tokens", "step_tokens")}
+    length = int(printed["seq_len"])
+    tokens = {"micro_batch_size": "rank_tokens", "global_batch_size": "step_tokens"}
+    for fact, key in tokens.items():
+        sequences, rest = divmod(int(printed[key]), length) if length else (0, 0)
+        if sequences and not rest:
+            facts[fact] = str(sequences)
+    return facts
+
+
+def _flame(label: str, fact: str, value: str) -> FactLine:
+    """A line of flame's header, such as `  Number of tokens per sequence = 2,048`."""
+    return FactLine(
+        anchor=f"{label} = ",
+        regex=rf"{re.escape(label)} = (?P<{fact}>[\d,]+)",
+        example=f"[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO -   {label} = {value}",
+        printed_by=FLAME,
+        composed=True,
+    )
+
+
+FLAME_HEADER: Final = (
+    _flame("Number of tokens per sequence", "seq_len", "2,048"),
+    _flame("Gradient Accumulation steps", "gradient_accumulation", "2"),
+    _flame("Instantaneous batch size (per device)", "micro_batch_size", "32"),
+    _flame(
+        "Global batch size (w. parallel, distributed & accumulation)",
+        "global_batch_size",
+        "512 (1,048,576 tokens)",
+    ),
+    _flame("Total optimization steps", "total_steps", "20,480 (21,474,836,480 tokens)"),
+    _flame("Number of parameters", "params_total", "374,123,520"),
+)
+
+
+def _known(anchor: str, regex: str, example: str, printed_by: str) -> FactLine:
+    """A line that is of no use here but belongs to Torchtitan."""
+    return FactLine(
+        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=True
+    )
+
+
+def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:
+    """Known lines that always hold the same text."""
+    for text in texts:
+        yield _known(text, re.escape(text), text, printed_by)
+
+
+KNOWN: Final = (
+    _known(
+        "Building ",
+        r"- INFO - Building [\w./-]+ [\w.-]+\s*$",
+        "[titan] 2026-05-01 11:22:33,456 - root - INFO - Building qwen3 14B",
+        TRAINER_PY,
+    ),
+    _known(
+        "okenizer built: ",
+        r"(?:TikT|SentencePieceT)okenizer built: ",
+        "TikTokenizer built: #words 128256, BOS ID 128000, EOS ID 128001",
+        "pytorch/torchtitan/torchtitan/datasets/tokenizer/tiktoken.py@f7084fc",
+    ),
+    _known(
+        "Applied ",
+        r"Applied .+ to the model\b",
+        "Applied Float8 tensorwise Tensor Parallelism to the model",
+        "pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+    ),
+    _known(
+        "exceed total ",
+        r"Warmup .*exceed total ",
+        "Warmup steps (200) exceed total training steps (60). Adjusting warmup steps to 60.",
+        "pytorch/torchtitan/torchtitan/components/lr_scheduler.py@81af883",
+    ),
+    _known(
+        "Preparing ",
+        r"Preparing \S+ dataset\b",
+        "Preparing alpaca dataset from HuggingFace",
+        "pytorch/torchtitan/torchtitan/datasets/hf_datasets.py@f7084fc",
+    ),
+    _known(
+        " logging ",
+        r"(?:TensorBoard|WandB|Metrics) logging (?:enabled|active)",
+        "TensorBoard logging enabled. Logs will be saved at ./outputs/tb/20260501-1122",
+        METRICS,
+    ),
+    _known(
+        "Checkpointing active",
+        r"Checkpointing active\. Checkpoints will be",
+        "Checkpointing active. Checkpoints will be loaded from and saved to ./outputs/checkpoint",
+        CHECKPOINT,
+    ),
+    _known(
+        "Dataset ",
+        r"Dataset \S+ (?:is being re-looped|has run out of data)",
+        "Dataset c4_test is being re-looped",
+        "pytorch/torchtitan/torchtitan/hf_datasets/text_datasets.py@b5bcd76",
+    ),
+    _known(
+        " gnorm: ",
+        r"- INFO - lr: \S+ gnorm: +\S+ \[",
+        "[titan] 2025-05-02 11:22:33,456 - root - INFO - lr: 3.0000e-04 gnorm:  0.52 "
+        "[ 0:21:20< 6:45:40]",
+        "fla-org/flame/flame/train.py@623b845",
+    ),
+    *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
+    *_plain(
+        TRAINER_PY,
+        "Deterministic algorithm enabled",
+        "Process group destroyed",
+    ),
+    *_plain(
+        UTILS,
+        "Error running lspci: ",
+        "Force GC to perform collection",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+        "] = 1 will be overridden to 3 based on job config",
+        "Synchronizing and adjusting timeout for all ProcessGroups to ",
+        "Mixed precision training with TP or PP is only supported when ",
+        "Gradient scaling not enabled",
+        "Model fully initialized via reset_parameters",
+    ),
+    *_plain(PARALLEL, "Successfully created meshes with active dimensions: "),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        "Async TP is enabled",
+        "Compiling the loss function with torch.compile",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/distributed/pipeline_parallel.py@81af883",
+        "Using pipeline schedule ",
+        " is building stage_idx ",
+        "Pipeline Parallel loss is not visible. ",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/models/utils.py@b5bcd76",
+        "Total parameter count: dense ",
+        "model.safetensors.index.json not found at hf_assets_path: ",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/components/tokenizer.py@81af883",
+        "Loading tokenizer from tokenizer.json",
+        "Building tiktoken tokenizer locally from ",
+        "Building sentencepiece tokenizer locally from ",
+    ),
+    *_plain(
+        PROFILING,
+        "Profiling active. Traces will be saved at ",
+        "Memory profiler active. Snapshot will be saved at ",
+    ),
+    *_plain(
+        DCP,
+        "initial_load_model_only=True has no effect without an initial_load_path",
+        "No checkpoint was provided, this is a fresh start",
+        "Checkpointer is deleting ",
+        "Checkpointer deleted ",
+        "Destroying the purge thread",
+    ),
+    *_plain(
+        "pytorch/pytorch/torch/distributed/checkpoint/_async_process_executor.py@v2.9.0",
+        "Waiting for checkpoint save request",
+        "Submitted checkpoint save request for ",
+        "Received async checkpoint request with id=",
+        "Initializing dist.ProcessGroup in checkpoint background process",
+        "Checkpoint background process is running",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/components/validate.py@81af883",
+        "Setting validation steps to -1 might cause hangs",
+    ),
+    *_plain(
+        "pytorch/torchtitan/torchtitan/observability/structured_logger/jsonl_handler.py@b5bcd76",
+        "Structured logging -> JSONL: ",
+    ),
+)
+"""Lines that state nothing, so that what no pattern knows is few and worth reading."""
+
+
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
     framework="torchtitan",
-    versions="2024-03 … 0.3.0",
-    signature=r"step: *\d+ +loss:(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:))",
-    looks_like_step=r"(?:^|[^e] |\W)step: *\d+ +loss:",
+    versions="2024-01 … 2026-08, flame, mmm",
+    signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
+    r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
+    r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
+    looks_like_step=r"(?<!validate )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
+    r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b?\[(?:\d+;)*\d*m",
-    clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})",
+    clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{",
-    evidence=("rate", "stamp"),
+    evidence=("rate", "elapsed", "stamp"),
     rate_covers="interval",
+    elapsed_covers="step",
+    elapsed_excludes_data=True,
     implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
     steps=(
         StepLine(
@@ -215,7 +416,8 @@ TORCHTITAN: Final = LogFormat(
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
-            r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?",
+            r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
+            pair=r"(?P<key>[\w/]+): +(?P<value>\S+)",
             columns={
                 "step": "step",
                 "loss": "loss",
@@ -240,6 +442,82 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         StepLine(
+            anchor="iter: ",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +iter: +(?P<iter>\S+) +"
+            r"data: +(?P<data>\S+) +lr: +(?P<lr>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "iter": "elapsed_s",
+                "data": "data_s",
+                "lr": "learning_rate",
+            },
+            example="2024-02-27 11:22:33,456 - root - INFO - step: 10  loss:  8.1234"
+            "  iter:  1.2345  data: 0.0123  lr: 0.00024",
+            printed_by="pytorch/torchtitan/train.py@629652b",
+            composed=True,
+        ),
+        StepLine(
+            anchor=" current loss: ",
+            regex=r"step: *(?P<step>\d+), +current loss: (?P<loss>[^\s,]+), +"
+            r"lr: \[?(?P<lr>[^\s,\]]+)",
+            columns={"step": "step", "loss": "loss", "lr": "learning_rate"},
+            example="2024-02-02 11:22:33,456 - root - INFO - step: 10, current loss: 8.123456, "
+            "lr: [0.00024]",
+            printed_by="pytorch/torchtitan/train.py@bd5176c",
+            composed=True,
+        ),
+        StepLine(
+            anchor="- current loss: ",
+            regex=r"- INFO - current loss: (?P<loss>\S+)\s*$",
+            columns={"loss": "loss"},
+            numbered=True,
+            example="2024-01-12 11:22:33,456 - root - INFO - current loss: 8.123456001281738",
+            printed_by="pytorch/torchtitan/train.py@d909bc2",
+            composed=True,
+        ),
+        StepLine(
+            anchor=" gnorm: ",
+            regex=r"step: +(?P<step>[\d,]+) +token: +(?P<token>[\d,.]+) +loss: +(?P<loss>\S+) +"
+            r"lr: (?P<lr>\S+) gnorm: +(?P<gnorm>\S+) memory: +(?P<memory>[\d.]+)GiB "
+            r"tgs: +(?P<tgs>[\d,]+) mfu: +(?P<mfu>[\d.]+%) \[ *(?P<elapsed>.+?)< *(?P<eta>.+?)\]",
+            columns={
+                "step": "step",
+                "token": "consumed_tokens",
+                "loss": "loss",
+                "lr": "learning_rate",
+                "gnorm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tgs": "logged_tgs",
+                "mfu": ("logged_mfu", PERCENT),
+            },
+            example="[rank0]:[titan] 2025-03-02 11:22:33,456 - root - INFO - step:    1,024 token:"
+            "   536,870,912.0  loss:  3.1234  lr: 3.0000e-04 gnorm:  0.52 memory: 41.20GiB "
+            "tgs:  52,345 mfu: 31.25% [ 0:21:20< 6:45:40]",
+            printed_by=FLAME,
+            composed=True,
+        ),
+        StepLine(
+            anchor=" global_avg_loss=",
+            regex=r"\bstep=(?P<step>\d+) global_avg_loss=(?P<loss>\S+)"
+            r"(?P<pairs>(?: [\w()%/]+=\S+)*)",
+            pair=r"(?P<key>[\w()%/]+)=(?P<value>\S+)",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "throughput(tps)": "logged_tgs",
+                "mfu(%)": ("logged_mfu", PERCENT),
+                "data_loading(s)": "data_s",
+                "max_reserved(GiB)": ("peak_memory_bytes", GIB),
+            },
+            example="[2025-02-04 11:22:33][I][mmm/train:493:__main__] step=10 "
+            "global_avg_loss=6.812345 global_max_loss=8.012345 throughput(tps)=261.123456 "
+            "mfu(%)=4.612345 end_to_end(s)=28.212345 data_loading(s)=0.007123 "
+            "data_loading(%)=0.025123",
+            printed_by="saforem2/mmm/src/mmm/train.py@04f08a8",
+            composed=True,
+        ),
+        StepLine(
             anchor="step:",
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\([\d.]+%\) *$",
@@ -258,7 +536,8 @@ TORCHTITAN: Final = LogFormat(
     events=(
         EventLine(
             anchor="validate step:",
-            regex=r"validate step: *(?P<step>\d+)",
+            regex=r"validate step: *(?P<step>\d+)(?: +loss: +(?P<loss>\S+) +"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+))?",
             kind="evaluation",
             example="[rank0]:[titan] 2026-11-20 15:26:21,417 - root - INFO - validate step:  1  "
             "loss:  8.1289  memory:  0.70GiB(2.99%)  tps: 4,331",
@@ -266,27 +545,79 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         EventLine(
+            anchor="Validation completed. ",
+            regex=r"Validation completed\. Average loss: (?P<loss>\S+) over (?P<batches>\d+) batches",
+            kind="evaluation",
+            example="Validation completed. Average loss: 4.1234 over 10 batches",
+            printed_by="pytorch/torchtitan/torchtitan/components/validate.py@acd5ba8",
+            composed=True,
+        ),
+        EventLine(
+            anchor="ing a",
+            regex=r"Saving a (?:checkpoint at|(?:full|model(?: weights)? only) checkpoint\b.*) "
+            r"step (?P<step>\d+)",
+            kind="checkpoint",
+            example="Saving a model weights only checkpoint in torch.bfloat16 at last step, step 30.",
+            printed_by=CHECKPOINT,
+            composed=True,
+        ),
+        EventLine(
             anchor="ing the checkpoint",
             regex=r"(?:Sav|Stag)ing the checkpoint",
             kind="checkpoint",
             example="Saving the checkpoint (or staging if async is enabled).",
-            printed_by="pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883",
+            printed_by=CHECKPOINT,
             composed=True,
         ),
         EventLine(
             anchor="Finished ",
-            regex=r"Finished (?:saving|staging) the checkpoint.*?in (?P<seconds>[\d.]+) seconds",
+            regex=r"Finished (?:saving|staging) the checkpoint(?: at step (?P<step>\d+) |.*?)"
+            r"in (?P<seconds>[\d.]+) seconds",
             kind="checkpoint",
-            example="Finished saving the checkpoint (or staging if async is enabled)in 0.04 seconds.",
-            printed_by="pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883",
+            example="Finished saving the checkpoint at step 30 in 12.345678901 seconds",
+            printed_by="pytorch/torchtitan/torchtrain/checkpoint.py@0d63f0e",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Last step checkpoint completed",
+            regex=r"Last step checkpoint completed in (?P<seconds>[\d.]+)s",
+            kind="checkpoint",
+            example="Last step checkpoint completed in 4.12s",
+            printed_by=DCP,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Loading ",
+            regex=r"Loading (?:the checkpoint at step (?P<step>\d+)|(?:the|a) checkpoint\b"
+            r"|(?:from )?HF safetensors from )",
+            kind="load",
+            example="Loading the checkpoint at step 30.",
+            printed_by="pytorch/torchtitan/torchtitan/checkpoint.py@9515a14",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Finished loading",
+            regex=r"Finished loading the checkpoint in (?P<seconds>[\d.]+) seconds",
+            kind="load",
+            example="Finished loading the checkpoint in 0.31 seconds.",
+            printed_by=CHECKPOINT,
             composed=True,
         ),
         EventLine(
             anchor="Dumping ",
-            regex=r"Dumping (?:profiler )?traces at step (?P<step>\d+)",
+            regex=r"Dumping (?:profiler traces|traces|memory snapshot) at step (?P<step>\d+)",
             kind="profiler",
             example="Dumping profiler traces at step 10",
-            printed_by="pytorch/torchtitan/torchtitan/tools/profiling.py@81af883",
+            printed_by=PROFILING,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Finished dumping",
+            regex=r"Finished dumping (?:profiler traces|traces|memory snapshot) "
+            r"in (?P<seconds>[\d.]+) seconds",
+            kind="profiler",
+            example="Finished dumping profiler traces in 0.21 seconds",
+            printed_by=PROFILING,
             composed=True,
         ),
         EventLine(
@@ -298,12 +629,105 @@ TORCHTITAN: Final = LogFormat(
             printed_by=UTILS,
         ),
         EventLine(
+            anchor=" GC collection",
+            regex=r"(?:Initial|Per?forming periodical) GC collection",
+            kind="gc",
+            example="[titan] 2025-02-20 11:22:33,456 - root - INFO - Peforming periodical GC "
+            "collection",
+            printed_by="pytorch/torchtitan/torchtitan/utils.py",
+            composed=True,
+        ),
+        EventLine(
+            anchor=" memory usage for model: ",
+            regex=r"memory usage for model: (?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)",
+            kind="memory",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - INFO - CPU memory usage for "
+            "model: 1.72GiB(7.31%)",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
+            anchor="Peak flops undefined for: ",
+            regex=r"Peak flops undefined for: (?P<device>.+?), fallback to (?P<fallback>\w+)",
+            kind="warning",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,165 - root - WARNING - Peak flops undefined "
+            "for: Intel(R) Xeon(R) Processor, fallback to A100",
+            printed_by=f"{UTILS} get_peak_flops",
+        ),
+        EventLine(
+            anchor="Number of microbatches (",
+            regex=r"Number of microbatches \((?P<microbatches>\d+)\) is less than the total number "
+            r"of stages \((?P<stages>\d+)\)",
+            kind="warning",
+            example="Number of microbatches (4) is less than the total number of stages (8) which "
+            "may result in a bubble in the pipeline.",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/pipeline.py@f7084fc",
+            composed=True,
+        ),
+        EventLine(
+            anchor="memory allocation retries",
+            regex=r"(?P<retries>\d+) \w+ memory allocation retries",
+            kind="warning",
+            example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
+            "retries.",
+            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            composed=True,
+        ),
+        EventLine(
+            anchor=" OOM errors thrown",
+            regex=r"(?P<ooms>\d+) \w+ OOM errors thrown",
+            kind="warning",
+            example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
+            printed_by=f"{METRICS} DeviceMemoryMonitor",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Loss or gradient norm is not finite",
+            regex=r"(?P<error>Loss or gradient norm is not finite on at least one rank"
+            r"(?: at step (?P<step>\d+))?.*)",
+            kind="error",
+            example="[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank "
+            "at step 120. Stopping training before the optimizer update.",
+            printed_by=f"{TRAINER_PY} train_step",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Training starts at step ",
+            regex=r"Training starts at step (?P<step>\d+)\.?\s*$",
+            kind="engine_start",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
+            "step 1",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
+            anchor="Training starts at step {",
+            regex=r"Training starts at step \{self\.step \+ 1\}",  # of 2025-03-27 to 29
+            kind="engine_start",
+            example="Training starts at step {self.step + 1}.",
+            printed_by="pytorch/torchtitan/torchtitan/train.py",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Ran out of data",
+            regex=r"Ran out of data; last step was canceled",
+            kind="end",
+            example="Ran out of data; last step was canceled.",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Sleeping ",
+            regex=r"Sleeping \d+ seconds? for other ranks to complete",
+            kind="end",
+            example="[rank0]:[titan] 2026-11-20 15:17:26,306 - root - INFO - Sleeping 2 seconds for "
+            "other ranks to complete",
+            printed_by=TRAINER_PY,
+        ),
+        EventLine(
             anchor="Training completed",
             regex=r"Training completed",
             kind="end",
-            example="Training completed",
+            example="[rank0]:[titan] 2026-11-20 15:17:28,306 - root - INFO - Training completed",
             printed_by=TRAIN,
-            composed=True,
         ),
     ),
     facts=(
@@ -367,6 +791,20 @@ TORCHTITAN: Final = LogFormat(
             printed_by=TRAIN,
         ),
         FactLine(
+            anchor=" tokens per DP rank, ",
+            regex=r"initialized with (?P<rank_tokens>\d+) tokens per DP rank, "
+            r"(?P<step_tokens>\d+) tokens per train step, "
+            r"gradient accumulation steps (?P<gradient_accumulation>\d+), "
+            r"maximum context length (?P<seq_len>\d+), total steps (?P<total_steps>\d+)",
+            read=_token_batch,
+            example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
+            "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
+            "(warmup 200)",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        *FLAME_HEADER,
+        FactLine(
             anchor="activation checkpointing to the model",
             regex=r"Applied (?:full|FullAC) activation checkpointing to the model",
             constants={"recompute": "full"},
@@ -384,7 +822,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="torch.compile",
-            regex=r"Compil(?:ed|ing) (?:each TransformerBlock|model) with torch.compile",
+            regex=r"Compil(?:ed|ing) (?:each TransformerBlock|model(?: \S+)?) with torch\.compile",
             constants={"compile": "true"},
             example="Compiling each TransformerBlock with torch.compile",
             printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
@@ -407,7 +845,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="Converted ",
             regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
-            r"|GroupedExperts to use dynamic \w+.*quantization.*))",
+            r"|MoE layers matching FQNS .*|GroupedExperts to use dynamic \w+.*quantization.*))",
             example="Converted Linear layers to MXFP8Linear",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",
             composed=True,
@@ -429,6 +867,27 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
             "activation checkpointing to the model",
             printed_by="pytorch/torchtitan/torchtitan/distributed/activation_checkpoint.py@b5bcd76",
+        ),
+        FactLine(
+            anchor=" tokens per DP rank, ",
+            regex=r"initialized with \d+ tokens per DP rank, ",
+            constants={"document_mask": "true"},
+            inferred=DOCUMENTS_SINCE,
+            example="Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
+            "step, gradient accumulation steps 1, maximum context length 8192, total steps 1000 "
+            "(warmup 200)",
+            printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Mixed precision training is handled by",
+            regex=r"Mixed precision training is handled by (?:AMP|fully_shard|FSDP)",
+            constants={"precision": "bf16"},
+            inferred="Torchtitan's default of mixed_precision_param is bfloat16; it is not printed",
+            example="[rank0]:[titan] 2026-11-20 15:35:21,880 - root - INFO - Mixed precision "
+            "training is handled by AMP",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
         ),
         FactLine(
             anchor="Mixed precision training is disabled",
@@ -472,11 +931,20 @@ TORCHTITAN: Final = LogFormat(
             "0.3.0 (0.0.0 means __version__ is not defined correctly).",
             printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
         ),
+        FactLine(
+            anchor="Optimizer ",
+            regex=r"Optimizer (?P<optimizer>\w+) \(model_part=\d+\): ",
+            example="[rank0]:[titan] 2026-11-20 15:14:48,166 - root - INFO - Optimizer AdamW "
+            "(model_part=0): 83 params [.*] {'fused': True, 'foreach': False, 'lr': 0.0003, "
+            "'betas': (0.9, 0.95), 'eps': 1e-08, 'weight_decay': 0.1}",
+            printed_by="pytorch/torchtitan/torchtitan/components/optimizer.py@b5bcd76",
+        ),
+        *KNOWN,
     ),
     blocks=(
         Block(
             start=r"Running with (?:args|configs): \{\s*$",
-            end=r"^\s*(?:\[\w+\]:|\d+: )?\}\s*$| - (?:INFO|WARNING|ERROR) - ",
+            end=LAUNCHER + r"\}\s*$| - (?:INFO|WARNING|ERROR) - ",
             read=_config_block,
             most_lines=100_000,  # some 130 for each layer
             example=(
@@ -498,7 +966,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         Block(
             start=r"Building \S+ \S+? ?with \{$",
-            end=r"^(?:\[\w+\]:)?\}",
+            end=LAUNCHER + r"\}",
             read=_json_arguments,
             include_start=True,
             include_end=True,

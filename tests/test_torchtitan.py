@@ -1,0 +1,81 @@
+"""Figures of Torchtitan's oldest lines, its forks and its newest header, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ingest import facts as given
+from ingest.schema import TABLES
+from metrics.utilization import analyse
+
+GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")
+"""2,000 tokens on each GPU and step."""
+
+
+@pytest.fixture
+def rates(ingest: Any, store: Any, logs: Any) -> Any:
+    """The metrics of a log with these lines."""
+
+    def read(lines: list[str], *flags: str) -> dict[str, Any]:
+        (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
+        ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+
+    return read
+
+
+def test_iter_is_one_step_without_its_data(rates: Any) -> None:
+    prefix = "2024-02-27 10:11:{:02},000 - root - INFO - step: {:2}  loss:  9.0  "
+    lines = [
+        (prefix + "iter:  {}  data: 0.1  lr: 0.0001").format(n, n, 3.9 if n == 1 else 0.9)
+        for n in range(1, 6)
+    ]
+    row = rates(lines, *GIVEN)
+    assert row["time_basis"] == "elapsed"
+    assert row["tgs"] == pytest.approx(2000.0)
+    assert row["evidence_gap"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_lines_that_print_no_step_are_timed_by_their_stamps(rates: Any) -> None:
+    lines = [f"2024-01-12 10:11:{n:02},000 - root - INFO - current loss: 9.5" for n in range(5)]
+    row = rates(lines, *GIVEN)
+    assert (row["time_basis"], row["steps"], row["windows"]) == ("stamp", 5, 4)
+    assert row["tgs"] == pytest.approx(2000.0)
+
+
+def test_end_to_end_of_a_key_value_line_is_no_time_of_a_step(rates: Any) -> None:
+    """It divides every interval by log_freq: of nine steps at step 10 it says 0.9 of a step."""
+    lines = [
+        f"[2025-02-04 10:{n:02}:00][I][mmm/train:493:__main__] step={n} global_avg_loss=9.5 "
+        f"throughput(tps)=500.0 mfu(%)=5.0 end_to_end(s)={2.0 if n > 10 else 1.8} "
+        "data_loading(s)=0.001 data_loading(%)=0.1"
+        for n in (1, 10, 20)
+    ]
+    row = rates(lines, *GIVEN)
+    assert (row["time_basis"], row["windows"]) == ("rate", 2)
+    assert row["tgs"] == pytest.approx(500.0)
+
+
+def test_tokens_of_a_flame_step_follow_from_its_running_total(rates: Any) -> None:
+    lines = [
+        f"[titan] 2025-03-02 10:11:{n:02},000 - root - INFO - step: {n:8,} token: "
+        f"{n * 6000.0:15,}  loss:  9.5  lr: 1.0000e-04 gnorm:  0.50 memory: 10.00GiB "
+        "tgs:   3,000 mfu: 10.00% [ 0:00:01< 0:01:00]"
+        for n in range(1, 5)
+    ]
+    row = rates(lines, "gpus=2")
+    assert row["tokens_per_gpu_step"] == pytest.approx(3000.0)
+    assert row["tgs"] == pytest.approx(3000.0)
+    assert row["evidence_gap"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_header_that_counts_tokens_gives_the_tokens_of_a_step(rates: Any, titan: Any) -> None:
+    header = (
+        "[titan] 2026-01-02 03:04:00,000 - root - INFO - Trainer is initialized with 16384 tokens "
+        "per DP rank, 131072 tokens per train step, gradient accumulation steps 1, maximum context "
+        "length 8192, total steps 3 (warmup 1)"
+    )
+    row = rates([header, *titan(tps=16384).splitlines()], "gpus=16")
+    assert row["tokens_per_gpu_step"] == pytest.approx(131072 / 16)
