@@ -21,8 +21,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import combinations, islice, product
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -73,6 +71,10 @@ GROUPS: Final = (
 WITH_ENGINE: Final = {"transformers": "deepspeed"}
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
 
+HALF_UNITS: Final = 0.51
+FLOAT32: Final = 1e-6
+"""Two prints of one value are off by half of their last places, and by a float32's rounding."""
+
 FEWEST_STEPS: Final = 2
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
@@ -95,8 +97,9 @@ class United:
 def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     """Each launch once, from the tables `runs`, `facts`, `steps`, `events`, `sources`."""
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
-    told = _told(tables, runs)
-    groups, doubts = _groups(told)
+    rows = _folded(tables["steps"])
+    told = _told(tables, runs, rows)
+    groups, doubts = _groups(told, rows)
     said = _lines_said(tables)
     members = {}
     for group in groups:
@@ -147,16 +150,23 @@ def _any(series: _Series, name: str) -> bool:
 COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
 
 
-def _told(tables: Mapping[str, pl.DataFrame], runs: Mapping[str, Mapping[str, Any]]) -> list[_Told]:
-    paths = dict(tables["sources"].select("sha256", "path").iter_rows())
-    folded = (
-        tables["steps"]
-        .sort("run_id", "step", "line")
+def _folded(steps: pl.DataFrame) -> pl.DataFrame:
+    """One row per run, rank and step; `stamp` in seconds of a year that all have."""
+    return (
+        steps.sort("run_id", "step", "line")
         .group_by("run_id", "rank", "step", maintain_order=True)
         .agg(pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first())
         .with_columns(pl.col(*COMPARED).cast(pl.Float64))
         .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
     )
+
+
+def _told(
+    tables: Mapping[str, pl.DataFrame],
+    runs: Mapping[str, Mapping[str, Any]],
+    folded: pl.DataFrame,
+) -> list[_Told]:
+    paths = dict(tables["sources"].select("sha256", "path").iter_rows())
     series: dict[str, list[_Series]] = {}
     for (run_id, rank), frame in folded.group_by("run_id", "rank", maintain_order=True):
         values = {name: frame[name].fill_null(math.nan).to_numpy() for name in COMPARED}
@@ -202,11 +212,13 @@ def unit_of(values: Array) -> float:
 # -- evidence ------------------------------------------------------------------------------
 
 
-def _groups(told: Sequence[_Told]) -> tuple[list[list[str]], dict[str, list[str]]]:
+def _groups(
+    told: Sequence[_Told], rows: pl.DataFrame
+) -> tuple[list[list[str]], dict[str, list[str]]]:
     """Run ids that are one launch, and what stays in doubt."""
     find = _Sets(t.run["run_id"] for t in told)
     maybe: list[tuple[_Told, _Told]] = []
-    for a, b in _candidates(told):
+    for a, b in _candidates(told, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
             continue
         verdict = _verdict(a, b)
@@ -269,46 +281,93 @@ def _held(told: _Told) -> set[tuple[str, str]]:
     return {(told.run["log_format"], rank) for rank in told.ranks}
 
 
-def _candidates(told: Sequence[_Told]) -> Iterator[tuple[_Told, _Told]]:
-    """Pairs that may be one launch: of two files, one framework, one day, and steps in common.
+def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_Told, _Told]]:
+    """Pairs worth a look: of two files and one framework, where a last step contradicts nothing.
 
-    A launch without steps tells nothing of itself.
+    Whichever of two sources of one launch ended first, its last step stands in the other. rows: as
+    `_folded`. Launches with a date are looked for within a day of each other only.
     """
-    by_framework: dict[str, list[_Told]] = {}
-    for one in told:
-        if one.series:
-            framework = one.run["framework"]
-            family = WITH_ENGINE.get(framework, framework)
-            by_framework.setdefault(family, []).append(one)
-    for group in by_framework.values():
-        for a, b in _near_in_time(group):
-            apart = a.run["sha256"] == b.run["sha256"] or a.run["step_unit"] != b.run["step_unit"]
-            if not apart and _overlap(a, b):
-                yield a, b
+    about = pl.DataFrame(
+        [
+            {
+                "run_id": one.run["run_id"],
+                "place": place,
+                "sha256": one.run["sha256"],
+                "family": WITH_ENGINE.get(one.run["framework"], one.run["framework"]),
+                "unit": one.run["step_unit"],
+                "utc": one.run["utc"],
+                "day": None if one.run["started_at"] is None else one.run["started_at"].toordinal(),
+            }
+            for place, one in enumerate(told)
+        ],
+        schema=ABOUT,
+    )
+    units = pl.DataFrame(
+        [
+            {"run_id": one.run["run_id"], "rank": s.rank}
+            | {f"unit_{name}": s.units[name] for name in COMPARED}
+            for one in told
+            for s in one.series
+        ],
+        schema={"run_id": pl.String, "rank": pl.String}
+        | {f"unit_{name}": pl.Float64 for name in COMPARED},
+    )
+    every = (
+        rows.select("run_id", "rank", "step", "stamp", *COMPARED)
+        .join(about, on="run_id")
+        .join(units, on=["run_id", "rank"], nulls_equal=True)
+    )
+    last = every.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
+    dated = last.filter(pl.col("day").is_not_null())
+    near = pl.concat([dated.with_columns(day=pl.col("day") + days) for days in (-1, 0, 1)])
+    keys = ["family", "unit", "step"]
+    pairs = pl.concat(
+        [
+            near.join(every, on=[*keys, "day"]).drop("day"),
+            dated.join(every.filter(pl.col("day").is_null()), on=keys).drop("day", "day_right"),
+            last.filter(pl.col("day").is_null()).join(every, on=keys).drop("day", "day_right"),
+        ]
+    )
+    found = (
+        pairs.filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
+        .select(
+            pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
+        )
+        .unique()
+        .sort("place", "b")
+    )
+    for one, other in found.iter_rows():
+        yield told[one], told[other]
 
 
-def _near_in_time(group: Sequence[_Told]) -> Iterator[tuple[_Told, _Told]]:
-    """Pairs that began within the widest zone of each other; without a date, every pair."""
-    dated = sorted((t for t in group if t.run["started_at"] is not None), key=_started)
-    undated = [t for t in group if t.run["started_at"] is None]
-    for place, a in enumerate(dated):
-        for b in islice(dated, place + 1, None):
-            if (_started(b) - _started(a)).total_seconds() > ZONES + ZONE_STEP:
-                break
-            yield a, b
-    yield from product(undated, dated)
-    yield from combinations(undated, 2)
+ABOUT: Final = pl.Schema(
+    {
+        "run_id": pl.String,
+        "place": pl.Int64,
+        "sha256": pl.String,
+        "family": pl.String,
+        "unit": pl.String,
+        "utc": pl.Boolean,
+        "day": pl.Int64,
+    }
+)
 
 
-def _started(told: _Told) -> datetime:
-    started: datetime = told.run["started_at"]
-    return started
-
-
-def _overlap(a: _Told, b: _Told) -> bool:
-    """Whether the spans of their steps meet."""
-    one, other = a.series[0], b.series[0]
-    return bool(one.steps[0] <= other.steps[-1] and other.steps[0] <= one.steps[-1])
+def _contradicts() -> pl.Expr:
+    """Whether two rows of one step cannot be of one launch; `_verdict` looks at every step."""
+    other_rank = (pl.col("rank") != pl.col("rank_right")).fill_null(value=False)
+    differ = pl.lit(value=False)
+    for name in COMPARED:
+        units = pl.col(f"unit_{name}") + pl.col(f"unit_{name}_right")
+        off = (pl.col(name) - pl.col(f"{name}_right")).abs()
+        unlike = off > HALF_UNITS * units + FLOAT32 * pl.col(name).abs()
+        mine = unlike if name in REDUCED else unlike & ~other_rank
+        differ |= mine.fill_null(value=False)
+    apart = pl.col("stamp_right") - pl.col("stamp")
+    zone = (apart / ZONE_STEP).round() * ZONE_STEP
+    same = pl.col("utc") == pl.col("utc_right")
+    moment = pl.when(same).then(apart.abs()).otherwise((apart - zone).abs()) > WHOLE_SECONDS
+    return differ | moment.fill_null(value=False)
 
 
 def _verdict(a: _Told, b: _Told) -> str:
@@ -361,7 +420,7 @@ def _agreement(
     if not both.any():
         return None
     left, right = left[both], right[both]
-    allowed = 0.51 * (one.units[name] + other.units[name]) + 1e-6 * np.abs(left)
+    allowed = HALF_UNITS * (one.units[name] + other.units[name]) + FLOAT32 * np.abs(left)
     if (np.abs(left - right) > allowed).any():
         return -1.0
     return _bits(left, float(np.median(allowed)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import struct
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
