@@ -19,7 +19,7 @@ from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
-from ingest.formats.xtuner_v1 import XTUNER_V1
+from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import ANSI
 from ingest.reader import NumberedLine, Source
@@ -28,6 +28,8 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
     XTUNER,
     XTUNER_V1,
+    XTUNER_V1_TRACKER,
+    XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
 )
