@@ -24,7 +24,8 @@ TITAN_WITHOUT_STEPS = (
     "[titan] 2026-01-02 03:04:05,678 - root - INFO - Peak FLOPS used for computing MFU: 9.890e+14\n"
     "[titan] 2026-01-02 03:04:05,678 - root - INFO - CUDA capacity: X with 95.04GiB memory\n"
 )
-TWO_FORMATS = "".join(f.steps[0].example + "\n" for f in FORMATS if f.precedence == TRAINER)
+TRAINERS = [f for f in FORMATS if f.precedence == TRAINER]
+TWO_FORMATS = "".join(f.steps[0].example + "\n" for f in TRAINERS)
 
 
 @pytest.fixture
@@ -42,7 +43,10 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         (gzip.compress(OTHER_PROGRAM.encode())[:-9], ["broken off or damaged after line"]),
         (OTHER_PROGRAM.encode(), ["no known format matches", "known: torchtitan, xtuner"]),
         (TITAN_WITHOUT_STEPS.encode(), ["nearest: torchtitan: 2 of its header lines", "line 1"]),
-        (TWO_FORMATS.encode(), ["lines of 4 formats stand in one file", "xtuner-v1: line 3"]),
+        (
+            TWO_FORMATS.encode(),
+            [f"lines of {len(TRAINERS)} formats stand in one file", "xtuner-v1: line 3"],
+        ),
         (b"\n" * 9, ["no known format matches"]),
     ],
     ids=["empty", "binary", "broken-gz", "other", "no-steps", "two-formats", "blank"],

@@ -94,7 +94,8 @@ def test_the_estimated_global_batch_gives_the_data_parallel_ranks_only(facts: Fa
         line(n, f"est_global_batch_tokens: {16.0 * t}", tokens=t) for n, t in ((4, 90), (5, 70))
     ]
     assert facts(lines) | {"document_mask": ""} == {"document_mask": "", "data_parallel": "16"}
-    assert "data_parallel" not in facts([*lines, line(6, "est_global_batch_tokens: 100", tokens=7)])
+    odd = line(6, "est_global_batch_tokens: 100", tokens=7)
+    assert "data_parallel" not in facts([*lines, odd])
 
 
 def test_ranks_that_are_no_multiple_of_the_data_parallel_ranks_are_of_one_node(

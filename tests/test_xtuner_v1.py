@@ -15,6 +15,7 @@ from ingest.parse import Parsed
 from metrics.model_shapes import from_hugging_face, known
 
 Parse = Callable[..., Parsed]
+Row = dict[str, Any]
 VARIANTS = Path(__file__).resolve().parent / "variants"
 
 

@@ -55,6 +55,10 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     reduced_consumed_tokens (K, L) is a sum over all ranks. P's approximate_total_consumed_tokens
     takes this rank's tokens for those of each rank: no count of anything. reduced_llm_loss is a
     mean over ranks; total_loss (up to L) and local_loss are this rank's.
+
+    efficient_attn_ratio was a sum of 32-bit squares until 8cad75e69, wrong from documents of 46,341
+    tokens on. Text of O and later, where a count of this rank has 8 decimals, is behind that; what
+    is printed before stays among the fields without a column.
     """
     said = {key.rpartition("/")[2]: value for key, value in printed.items()}
     step, total = said.get("step_consumed_tokens"), said.get("total_consumed_tokens")
@@ -64,6 +68,9 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         row["consumed_tokens"] = float(reduced)
     if row.get("rank_tokens") is None and step is not None and total is None:
         row["rank_tokens"] = float(step)
+    mine = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
+    if re.fullmatch(r"\d+\.\d{8}", mine) and (ratio := printed.get("efficient_attn_ratio")):
+        row["attention_ratio"] = float(ratio)
     for key in ("local_loss", "total_loss"):
         if row.get("loss") is None and key in said:
             row["loss"] = float(said[key])
@@ -477,10 +484,10 @@ XTUNER_V1: Final = LogFormat(
     rank_in_path=r"(?:^|/)rank_?(\d+)\.log(?:\.gz|\.zst)?$",
     steps=(
         StepLine(
-            anchor="step_consumed_tokens: ",
-            regex=PREFIX + STEP + r"(?P<pairs>\S.* step_consumed_tokens: \d+\.\d{8}, .*)",
+            anchor="Step ",
+            regex=PREFIX + STEP + r"(?P<pairs>(?!internal_metrics)\S.*)",
             pair=PAIR,
-            columns=TEXT_COLUMNS | {"efficient_attn_ratio": "attention_ratio"},
+            columns=TEXT_COLUMNS,
             facts={"total": "total_steps"},
             example="[XTuner][RANK 0][2026-11-20 15:49:49][INFO] Epoch 1 Step 2/20 data_time: "
             "0.0080 lr: 5.000000e-04 time: 0.7414 text_tokens: 1887 seqlen_tokens: 2048 "
@@ -491,22 +498,6 @@ XTUNER_V1: Final = LogFormat(
             "4.09568071 max_memory: 0.77 GB reserved_memory: 0.77 GB tgs: 2545.1 seqlen_tgs: "
             "2762.3 exp_tgs: 2418.8 eta: 0:00:13 ",
             printed_by=f"{TRAINER} Trainer._log_step",
-        ),
-        # Up to variant N (no float step_consumed_tokens) efficient_attn_ratio may have overflowed: it
-        # was a sum of 32-bit squares until 8cad75e69, wrong from documents of 46,341 tokens on, and
-        # the line does not tell. So it stays among the printed fields without a column.
-        StepLine(
-            anchor="Step ",
-            regex=PREFIX + STEP + r"(?P<pairs>(?!internal_metrics)\S.*)",
-            pair=PAIR,
-            columns=TEXT_COLUMNS,
-            facts={"total": "total_steps"},
-            example="[XTuner][RANK 0][2026-11-20 11:30:15][INFO] Step 1/32 data_time: 0.0578 lr: "
-            "0.000020 time: 4.9770 text_tokens: 4008.0 total_loss: 1.722, reduced_llm_loss: 1.684 "
-            "max_memory: 15.90 GB reserved_memory: 17.87 GB grad_norm: 13.948 tgs: 805.3 "
-            "e2e_tgs: 796.1 ",
-            printed_by="InternLM/xtuner/xtuner/v1/train/trainer.py@7424a02 Trainer._log_step",
-            composed=True,
         ),
     ),
     events=EVENTS,
