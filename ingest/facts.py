@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import yaml
 
+from ingest import world_size
 from ingest.errors import FactError
 from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
@@ -101,7 +102,8 @@ def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
         for name, (value, why) in log_format.implies.items()
     ]
-    return facts + _gpus_from_rates(launch.rows) + _gpus_from_ranks(log_format, launch.rows)
+    world = world_size.of_xtuner_v1(launch) if log_format.name.startswith("xtuner-v1") else []
+    return facts + _gpus_from_rates(launch.rows) + world
 
 
 def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
@@ -118,19 +120,6 @@ def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"
     return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
-
-
-def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
-    """XTuner v1 merges all ranks into stderr, each with its global rank.
-
-    A log of rank 0 alone says nothing of the others.
-    """
-    ranks = {row["rank"] for row in rows if row["rank"] is not None}
-    alone = len(ranks) <= 1 or ranks != {str(rank) for rank in range(len(ranks))}
-    if log_format.name != "xtuner-v1" or alone:
-        return []
-    why = f"inferred: {len(ranks)} ranks print step lines"
-    return [{"name": "gpus", "value": str(len(ranks)), "origin": why, "line": None}]
 
 
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:

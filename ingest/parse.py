@@ -375,7 +375,7 @@ class Parser:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
         counted, kind = row.get("step") is None, row.pop("kind")
-        again = self._marker is not None or (not counted and _starts_again(launch, row, kind))
+        again = self._marker is not None or (not counted and self._starts_again(launch, row, kind))
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
@@ -392,6 +392,11 @@ class Parser:
             launch.started_at = row["logged_at"]
         if row["step"] > launch.tops.get(kind, (-1, None))[0]:
             launch.tops[kind] = row["step"], row["logged_at"]
+
+    def _starts_again(self, launch: Launch, row: dict[str, Any], kind: int) -> bool:
+        """Evidence of a restart that no header announces."""
+        untimed = self.primary.clock is None and self.primary.rank_in_path is not None
+        return _starts_again(launch, row, kind, one_writer=untimed)
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
@@ -533,18 +538,20 @@ class _OpenBlock:
         self.lines.append(self.first)
 
 
-def _starts_again(launch: Launch, row: dict[str, Any], kind: int) -> bool:
-    """Evidence of a restart that no header announces.
+def _starts_again(launch: Launch, row: dict[str, Any], kind: int, *, one_writer: bool) -> bool:
+    """Whether the row is of another process than those before.
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
     another process. Without stamps, one rank does not print one step twice, nor with another loss.
     Lines of another kind, such as the engine's step and its timer, speak of one step side by side.
+    one_writer: all rows are of one rank, which its file's name says.
     """
     stamp, (top_step, top) = row["logged_at"], launch.tops.get(kind, (-1, None))
     if stamp is None or top is None or launch.started_at is None:
         before = launch.seen.get((kind, row["rank"], row["step"]))
-        return before is not None and (row["rank"] is not None or before != _loss(row))
+        alone = one_writer or row["rank"] is not None
+        return before is not None and (alone or before != _loss(row))
     if row["step"] < top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(row["step"] == top_step and abs(stamp - top) > COPIES)

@@ -22,7 +22,7 @@ from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
 from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
-from ingest.formats.xtuner_v1 import XTUNER_V1
+from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import ANSI
 from ingest.reader import NumberedLine, Source
@@ -35,6 +35,8 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_SCALARS,
     XTUNER_TENSORBOARD,
     XTUNER_V1,
+    XTUNER_V1_TRACKER,
+    XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
 )

@@ -224,7 +224,7 @@ def test_a_token_count_means_what_the_set_of_keys_says(
 
 
 def test_a_key_that_comes_twice_keeps_both_values(parse: Parse) -> None:
-    printed = "step_consumed_tokens: 800 step_consumed_tokens: 100.0"
+    printed = "step_consumed_tokens: 800 total_consumed_tokens: 1600 step_consumed_tokens: 100.0"
     (row,) = rows_of(parse("xtuner-v1", [xtuner_v1_step(1, printed)]))
     assert row["step_tokens"] == 800
     assert json.loads(row["extra"])["step_consumed_tokens#2"] == "100.0"

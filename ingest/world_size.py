@@ -1,0 +1,214 @@
+"""How many GPUs an XTuner v1 run had: it never prints that, but some of its counts tell.
+
+A wrong world size is worse than none, so a mean over ranks is never taken for the tokens of the
+rank that prints (of a sequence-parallel group the first ranks have more of them). What follows has
+to follow from every line alike, within the rounding of what is printed; where two ways of counting
+differ, or where ranks print that would not be there, there is no fact.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any, Final
+
+from ingest.parse import Launch
+
+Fact = dict[str, Any]
+Steps = Mapping[int, Mapping[str, Any]]
+"""Of one rank: what it prints of each step, in order of the steps; of COUNTS the text."""
+
+COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
+COUNTS: Final = frozenset(
+    {"e2e_tgs", "train_time", "est_global_batch_tokens", "approximate_total_consumed_tokens"}
+)
+
+TIME_ROUNDING: Final = 0.5e-4
+"""Times are printed to 4 decimals [s]."""
+
+UNTIMED: Final = 1e-3
+"""More than lies between the first step and its data, and between it and the end [s]."""
+
+UNTIMED_SHARE: Final = 2e-3
+"""The same, as a share of a long first step."""
+
+EXACT_IN_FLOAT32: Final = 2**24
+"""TensorBoard keeps float32: it rounds counts beyond this."""
+
+
+def of_xtuner_v1(launch: Launch) -> list[Fact]:
+    """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
+    ranks = _by_rank(launch.rows)
+    stated = {fact["name"]: fact["value"] for fact in launch.stated}
+    shards = _agreed(
+        {
+            "est_global_batch_tokens / text_tokens, the same on every line": _estimated(ranks),
+            "global batch / (micro-batch x accumulation)": _of_batches(stated),
+        }
+    )
+    counted = {
+        "approximate_total_consumed_tokens grows by so many text_tokens": _approximated(ranks),
+        "tokens of step 1 over all ranks / (e2e_tgs x its time)": _of_first_step(ranks),
+        "global batch / (micro-batch x accumulation) x sp x tp": _of_config(stated),
+    }
+    gpus = _agreed(counted) if any(counted.values()) else _printing(ranks)
+    if gpus and (gpus[0] <= max(_numbers(ranks), default=0) or (shards and gpus[0] % shards[0])):
+        gpus = shards = None
+    found = {"data_parallel": shards, "gpus": gpus, "seq_len": _length(ranks, stated)}
+    return [
+        {"name": name, "value": str(fact[0]), "origin": f"inferred: {fact[1]}", "line": None}
+        for name, fact in found.items()
+        if fact is not None and name not in stated
+    ]
+
+
+def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
+    """The one value of all that are there, with the first reason for it."""
+    values = {value: why for why, value in reversed(list(found.items())) if value is not None}
+    return next(iter(values.items())) if len(values) == 1 else None
+
+
+def _by_rank(rows: Sequence[Mapping[str, Any]]) -> Mapping[str | None, Steps]:
+    ranks: dict[str | None, dict[int, dict[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: row["step"]):
+        said = {name: row[name] for name in COLUMNS if row.get(name) is not None}
+        for key, text in json.loads(row["extra"] or "{}").items():
+            if (name := key.rpartition("/")[2]) in COUNTS:
+                said[name] = text
+        ranks.setdefault(row["rank"], {})[row["step"]] = said
+    return ranks
+
+
+def _every(ranks: Mapping[str | None, Steps]) -> Iterator[Mapping[str, Any]]:
+    return chain.from_iterable(steps.values() for steps in ranks.values())
+
+
+def _numbers(ranks: Iterable[str | None]) -> set[int]:
+    return {int(rank) for rank in ranks if rank is not None}
+
+
+def _printing(ranks: Mapping[str | None, Steps]) -> tuple[int, str] | None:
+    """XTuner v1 merges the ranks into stderr, each with its global number.
+
+    A log of rank 0 alone says nothing of the others.
+    """
+    numbers = _numbers(ranks)
+    whole = len(numbers) > 1 and numbers == set(range(len(numbers)))
+    return (len(numbers), f"{len(numbers)} ranks print step lines") if whole else None
+
+
+def _estimated(ranks: Mapping[str | None, Steps]) -> int | None:
+    """Variants I to L print dp x this rank's tokens."""
+    ratios = set()
+    for said in _every(ranks):
+        whole, part = _count(said.get("est_global_batch_tokens")), said.get("rank_tokens")
+        if whole is not None and part:
+            ratios.add(whole / part)
+    return _whole(ratios)
+
+
+def _approximated(ranks: Mapping[str | None, Steps]) -> int | None:
+    """Since P the total grows by world size x this rank's tokens, resumed or not."""
+    ratios = set()
+    for steps in ranks.values():
+        totals = {n: _count(s.get("approximate_total_consumed_tokens")) for n, s in steps.items()}
+        for step, total in totals.items():
+            before = 0.0 if step == 1 else totals.get(step - 1)
+            tokens = steps[step].get("rank_tokens")
+            if total is not None and before is not None and tokens:
+                ratios.add((total - before) / tokens)
+    return _whole(ratios)
+
+
+def _of_first_step(ranks: Mapping[str | None, Steps]) -> int | None:
+    """Variants K to O: e2e_tgs = tokens over all ranks / world size / time since the start.
+
+    Only the first step of a run that was not resumed prints all three.
+    """
+    sizes: set[int] | None = None
+    for steps in ranks.values():
+        possible = _possible(steps.get(1, {}))
+        if possible is not None:
+            sizes = possible if sizes is None else sizes & possible
+    return sizes.pop() if sizes is not None and len(sizes) == 1 else None
+
+
+def _possible(said: Mapping[str, Any]) -> set[int] | None:
+    """World sizes within the rounding of what a first step prints; None where it does not."""
+    total, text, seconds = said.get("consumed_tokens"), said.get("e2e_tgs"), _since_start(said)
+    rate = _number(text)
+    if total is None or text is None or rate is None or seconds is None or "e" in text:
+        return None
+    rounding = 0.5 * 10.0 ** -len(text.partition(".")[2])
+    most, least = (rate + rounding) * seconds[1], (rate - rounding) * seconds[0]
+    if not 0 < least <= most < 2 * least or not 0 < total < math.inf:
+        return None
+    return set(range(math.ceil(total / most), math.floor(total / least) + 1))
+
+
+def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Bounds of the time since the start of training: a tracker prints it, a text log its parts."""
+    if (time := _number(said.get("train_time"))) is not None:
+        return time - TIME_ROUNDING, time + TIME_ROUNDING
+    if "elapsed_s" in said and "data_s" in said:
+        parts: float = said["elapsed_s"] + said["data_s"]
+        most = parts * (1 + UNTIMED_SHARE) + UNTIMED + 2 * TIME_ROUNDING
+        return parts - 2 * TIME_ROUNDING, most
+    return None
+
+
+def _of_batches(stated: Mapping[str, str]) -> int | None:
+    """Data-parallel ranks of a run whose config was printed."""
+    names = ("global_batch_size", "micro_batch_size", "gradient_accumulation")
+    if not all(stated.get(name, "").isdigit() for name in names):
+        return None
+    whole, micro, accumulation = (int(stated[name]) for name in names)
+    return _whole({whole / (micro * accumulation)}) if micro * accumulation else None
+
+
+def _of_config(stated: Mapping[str, str]) -> int | None:
+    shards = _of_batches(stated)
+    names = ("context_parallel", "tensor_parallel")
+    if shards is None or not all(stated.get(name, "").isdigit() for name in names):
+        return None
+    return shards * math.prod(int(stated[name]) for name in names)
+
+
+def _length(ranks: Mapping[str | None, Steps], stated: Mapping[str, str]) -> tuple[int, str] | None:
+    """Length of a pack, where every step of every rank has as many slots (Q)."""
+    names = ("context_parallel", "micro_batch_size", "gradient_accumulation")
+    slots = {said.get("rank_slots") for said in _every(ranks)}
+    several = max((len(steps) for steps in ranks.values()), default=0) > 1
+    if len(slots) != 1 or not several or not all(stated.get(n, "").isdigit() for n in names):
+        return None
+    shards, micro, accumulation = (int(stated[name]) for name in names)
+    mine = slots.pop()
+    if mine is None or not micro * accumulation:
+        return None
+    length = _whole({mine * shards / (micro * accumulation)})
+    return None if length is None else (length, "seqlen_tokens x sp / packs of a step")
+
+
+def _number(text: str | None) -> float | None:
+    with suppress(ValueError):
+        return None if text is None else float(text)
+    return None
+
+
+def _count(text: str | None) -> float | None:
+    """A count as printed; None where it is not exact."""
+    number = _number(text)
+    if text is None or number is None:
+        return None
+    return number if text.isdecimal() or abs(number) < EXACT_IN_FLOAT32 else None
+
+
+def _whole(ratios: set[float]) -> int | None:
+    """The one whole number, if it is one."""
+    if len(ratios) != 1:
+        return None
+    ratio = ratios.pop()
+    return int(ratio) if math.isfinite(ratio) and ratio >= 1 and ratio == int(ratio) else None

@@ -1,0 +1,212 @@
+"""XTuner v1: text log, tracker and TensorBoard of one run say the same; its config as facts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.formats.xtuner_v1 import CONFIG_EXAMPLE
+from ingest.intake import read_source
+from ingest.parse import Parsed
+from metrics.model_shapes import from_hugging_face, known
+
+Parse = Callable[..., Parsed]
+Row = dict[str, Any]
+VARIANTS = Path(__file__).resolve().parent / "variants"
+
+
+def body(variant: str) -> list[str]:
+    return (VARIANTS / variant).read_text(encoding="utf-8").splitlines()[1:]
+
+
+def rows(
+    name: str, lines: list[str], parse: Parse, rank: str | None = None
+) -> list[dict[str, Any]]:
+    (launch,) = parse(name, lines).launches
+    return [row for row in launch.rows if rank is None or row["rank"] == rank]
+
+
+# -- one run, told three times -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "precision"),
+    [
+        ("elapsed_s", 1e-9),
+        ("data_s", 1e-9),
+        ("rank_tokens", 0),
+        ("rank_slots", 0),
+        ("loss", 1e-6),
+        ("grad_norm", 1e-6),
+        ("learning_rate", 1e-9),
+        ("attention_ratio", 1e-7),
+        ("logged_tgs", 0.05),
+        ("peak_memory_bytes", 0.005 * 2**30),
+    ],
+)
+def test_text_and_tensorboard_of_one_rank_agree(
+    column: str, precision: float, parse: Parse
+) -> None:
+    text = rows("xtuner-v1", body("xtuner-v1/Q.txt"), parse, rank="0")
+    board = rows("xtuner-v1-tensorboard", body("xtuner-v1-tensorboard/Q.txt"), parse)
+    assert [row["step"] for row in board] == [row["step"] for row in text[:2]] == [1, 2]
+    for mine, theirs in zip(board, text, strict=False):
+        assert mine[column] == pytest.approx(theirs[column], abs=precision, rel=0)
+
+
+def test_tensorboard_counts_every_value_and_stamps_each_step(parse: Parse) -> None:
+    parsed = parse("xtuner-v1-tensorboard", body("xtuner-v1-tensorboard/Q.txt"))
+    assert parsed.step_lines == parsed.lines == 36
+    (first, _) = parsed.launches[0].rows
+    assert str(first["logged_at"]) == "2026-11-20 15:49:48.778053"
+
+
+def test_values_of_other_kinds_stay_lines_of_their_own(parse: Parse) -> None:
+    text = '{"tag": "notes", "step": 1, "wall_time": 1795190400.0, "kind": "text", "text": "a"}'
+    lines = body("xtuner-v1-tensorboard/Q.txt")
+    parsed = parse("xtuner-v1-tensorboard", [*lines[:9], text, *lines[9:18], "no json"])
+    assert (parsed.lines, parsed.step_lines + parsed.other_lines) == (20, 20)
+    assert len(parsed.launches[0].rows) == 1
+
+
+# -- the tracker ---------------------------------------------------------------------------
+
+
+def test_the_rank_of_a_tracker_is_in_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "exp_tracking" / "rank12"
+    folder.mkdir(parents=True)
+    (folder / "tracker.jsonl").write_text("\n".join(body("xtuner-v1-tracker/Q.txt")) + "\n")
+    tables = read_source(folder / "tracker.jsonl")
+    assert set(tables["steps"]["rank"]) == {"12"}
+
+
+def test_a_tracker_that_goes_on_after_a_resume_is_two_launches(parse: Parse) -> None:
+    first, second = parse("xtuner-v1-tracker", body("xtuner-v1-tracker/P-resumed.txt")).launches
+    assert [row["step"] for row in first.rows] == [1, 2, 3]
+    assert [row["step"] for row in second.rows] == [2, 3, 4]
+
+
+def test_single_scalars_in_a_tracker_are_no_steps(parse: Parse) -> None:
+    parsed = parse("xtuner-v1-tracker", body("xtuner-v1-tracker/M.txt"))
+    assert (parsed.step_lines, parsed.known_lines, len(parsed.launches)) == (3, 1, 1)
+
+
+def test_a_tracker_cut_off_in_its_last_line_is_read_to_the_line_before(tmp_path: Path) -> None:
+    log = tmp_path / "tracker.jsonl"
+    log.write_text("\n".join(body("xtuner-v1-tracker/Q.txt"))[:-40])
+    tables = read_source(log)
+    assert tables["steps"].height == 3
+    assert tables["sources"]["unread_lines"][0] + tables["sources"]["other_lines"][0] == 1
+
+
+# -- the text ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rank3.log", "rank_3.log", "rank3.log.gz"])
+def test_the_rank_of_a_file_of_one_rank_is_in_its_name(name: str, tmp_path: Path) -> None:
+    import gzip  # noqa: PLC0415 - one case
+
+    lines = ("\n".join(body("xtuner-v1/P.txt")) + "\n").encode()
+    (tmp_path / name).write_bytes(gzip.compress(lines) if name.endswith("gz") else lines)
+    assert set(read_source(tmp_path / name)["steps"]["rank"]) == {"3"}
+
+
+@pytest.mark.parametrize("tag", ["[default0]:", "[rank0]:", "0: "])
+def test_the_trainers_own_rank_stands_before_the_launchers(tag: str, parse: Parse) -> None:
+    line = tag + body("xtuner-v1/C.txt")[0].replace("[RANK 0]", "[RANK 8]")
+    assert [row["rank"] for row in rows("xtuner-v1", [line], parse)] == ["8"]
+
+
+@pytest.mark.parametrize("variant", ["G", "H", "L", "M", "N"])
+def test_a_ratio_that_may_have_overflowed_is_kept_aside(variant: str, parse: Parse) -> None:
+    for row in rows("xtuner-v1", body(f"xtuner-v1/{variant}.txt"), parse):
+        assert row.get("attention_ratio") is None
+        assert float(json.loads(row["extra"])["efficient_attn_ratio"]) > 0
+
+
+def test_no_variant_takes_the_approximate_total_for_a_count(parse: Parse) -> None:
+    for row in rows("xtuner-v1", body("xtuner-v1/P.txt"), parse):
+        assert row.get("consumed_tokens") is row.get("step_tokens") is None
+
+
+# -- the config ----------------------------------------------------------------------------
+
+
+def facts(parse: Parse, *changes: tuple[str, str], lines: tuple[str, ...] = CONFIG_EXAMPLE) -> Any:
+    text = "\n".join(lines)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return {f["name"]: f["value"] for f in parse("xtuner-v1", text).launches[0].facts}
+
+
+def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
+    found = facts(parse, lines=tuple(body("xtuner-v1/Q-training-config.txt")))
+    shape, published = from_hugging_face(json.loads(found["model_config"])), known("qwen3-30b-a3b")
+    assert shape.params_total == published.params_total
+    assert shape.params_active == published.params_active
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"qk_norm": true', '"qk_norm": true, "with_gate": true'),
+        ('"qk_norm": true', '"qk_norm": false'),
+        ('"qkv_bias": false', '"qkv_bias": true'),
+        ('"linear_attention": null', '"linear_attention": {"num_heads": 4}'),
+        ('"linear_attention": null', '"mtp_config": {"num_layers": 1}'),
+        ('"linear_attention": null', '"n_routed_experts": 8'),
+        ('"model_type": "qwen3"', '"model_type": null'),
+        ('"model_type": "qwen3"', '"model_type": "qwen3_5"'),
+        ('"model_type": "qwen3"', '"model_type": "qwen3_moe"'),
+    ],
+)
+def test_a_config_of_another_model_gives_no_shape(old: str, new: str, parse: Parse) -> None:
+    assert "model_config" in facts(parse)
+    assert "model_config" not in facts(parse, (old, new))
+
+
+def test_a_model_with_a_vision_tower_is_not_named(parse: Parse) -> None:
+    found = facts(parse, ('"linear_attention": null', '"vision_config": {"depth": 24}'))
+    assert not {"model", "model_config"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "precision"),
+    [
+        ("torch.bfloat16", "torch.bfloat16", "bf16"),
+        ('"lm_head_fp32": false', '"lm_head_fp32": true', None),
+        ('"float8_cfg": null', '"float8_cfg": {"scaling_granularity_gemm": "tilewise"}', None),
+        ("torch.bfloat16", "torch.float32", None),
+    ],
+)
+def test_precision_is_that_of_fsdp_unless_something_else_is_set(
+    old: str, new: str, precision: str | None, parse: Parse
+) -> None:
+    found = facts(parse, (old, new))
+    assert found.get("precision") == precision
+    assert ("quantization" in found) == ("tilewise" in new)
+
+
+@pytest.mark.parametrize(
+    ("new", "recompute"),
+    [
+        ("1.0", "full"),
+        ("0.0", "none"),
+        ("0.5", None),
+        ('1.0, "recompute_cfg": ["save_attn"]', None),
+    ],
+)
+def test_only_all_or_nothing_recomputed_is_a_fact(
+    new: str, recompute: str | None, parse: Parse
+) -> None:
+    found = facts(parse, ('"recompute_ratio": 1.0', f'"recompute_ratio": {new}'))
+    assert found.get("recompute") == recompute
+
+
+def test_a_damaged_config_states_nothing(parse: Parse) -> None:
+    assert facts(parse, ('"sp_size": 1,', '"sp_size":')) == {}
