@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ingest.formats.megatron_deepspeed import CLOCK, EVENTS, FACTS
+from ingest.formats.megatron_deepspeed import CLOCK, EVENTS, FACTS, stated
 from ingest.log_format import MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 LOGGING: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
@@ -48,6 +48,7 @@ TERA: Final = {
 SAME: Final[dict[str, str]] = {
     "global_num_gpus": "gpus",
     "model_parallel_size": "tensor_parallel",
+    "pipe_parallel_size": "pipeline_parallel",
     "context_parallel_size": "context_parallel",
     "seq_length": "seq_len",
     "train_micro_batch_size_per_gpu": "micro_batch_size",
@@ -68,11 +69,9 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     pattern = re.compile(r".*?\b(\w+) (?:\.+ )? *(.*?)\.*(?:updated|default)\s*$")
     found = (pattern.match(line) for line in lines)
     said = {match[1]: match[2].strip() for match in found if match}
-    facts = {fact: said[key] for key, fact in SAME.items() if said.get(key, "").isdigit()}
+    facts = stated(said, SAME)
     if _on(said, "curriculum_learning"):
         facts.pop("seq_len", None)  # steps are of other lengths, and no line says which
-    if (stages := said.get("pipe_parallel_size", "")).isdigit():
-        facts["pipeline_parallel"] = str(max(1, int(stages)))
     if said.get("precision") in PRECISIONS and not any(
         _on(said, key) for key in said if "te_" in key
     ):

@@ -74,6 +74,7 @@ SAME: Final[dict[str, str]] = {
     "data_parallel_size": "data_parallel",
     "tensor_model_parallel_size": "tensor_parallel",
     "model_parallel_size": "tensor_parallel",
+    "pipe_parallel_size": "pipeline_parallel",  # until 2021
     "pipeline_model_parallel_size": "pipeline_parallel",
     "ds_sequence_parallel_size": "context_parallel",
     "moe_expert_parallel_size": "expert_parallel",
@@ -98,11 +99,7 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """The `key .... value` lines of the header; a damaged line is passed over."""
     found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
     arguments = {match[1]: match[2].strip() for match in found if match}
-    facts = {
-        fact: arguments[key]
-        for key, fact in SAME.items()
-        if re.fullmatch(r"\d+", arguments.get(key, ""))
-    }
+    facts = stated(arguments, SAME)
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
         facts["zero_stage"] = zero[0]
@@ -112,6 +109,16 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
         facts["token_dropping"] = drops.lower()
     kept = {key: value for key, value in arguments.items() if KEPT.search(key)}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
+
+
+def stated(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Facts of whole arguments; `pipe_parallel_size` 0 is one stage, without the pipeline engine."""
+    facts = {
+        fact: arguments[key]
+        for key, fact in names.items()
+        if re.fullmatch(r"\d+", arguments.get(key, ""))
+    }
+    return facts | ({"pipeline_parallel": "1"} if facts.get("pipeline_parallel") == "0" else {})
 
 
 def _precision(arguments: Mapping[str, str]) -> str:
