@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from ingest.errors import FairmfuError
 from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome, find_logs, read_source
 from ingest.log_format import TRAINER, LogFormat
 from ingest.parse import Parser
@@ -131,6 +133,20 @@ def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
     rows = {row["name"]: row for row in compare(metrics).iter_rows(named=True)}
     assert rows["early"]["rank"] is None
     assert rows["early"]["not_ranked"] == ["no TGS: no training step in this launch"]
+
+
+def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path) -> None:
+    path = logs / "run.log"
+    path.write_text(
+        "[after model, optimizer, and learning rate scheduler are built] datetime: "
+        f"2026-11-20 10:31:12 \n{MEGATRON_DEEPSPEED.steps[0].example}\n"
+        "[exiting program at iteration 10] datetime: 2026-11-20 10:32:30 \n"
+    )
+    tables = read_source(path)
+    began = datetime(2026, 11, 20, 10, 31, 12)  # noqa: DTZ001 - as printed
+    assert tables["runs"]["started_at"].to_list() == [began]
+    assert tables["events"]["logged_at"].to_list() == [began, began + timedelta(seconds=78)]
+    assert tables["steps"]["logged_at"].null_count() == 1
 
 
 SHARED_HEADER = (

@@ -73,6 +73,7 @@ def test_the_shape_has_the_parameters_that_the_log_counts(
         {"moe_num_experts": "8"},
         {"norm": "scalenorm"},
         {"mlp_type": "llama"},
+        {"use_bias_in_mlp": "False"},
         {"intermediate_size": "3000"},
         {"train_impl": "dpo"},
         {"soft_prompt_tuning": "{'enabled': True}"},

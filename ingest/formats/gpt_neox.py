@@ -107,7 +107,8 @@ def _megatron(said: Mapping[str, str]) -> dict[str, str] | None:
     if given.isdigit() and llama:
         width = int(given)
     bias = said.get("use_bias_in_attn_linear", "True") == "True"
-    if (given.isdigit() and int(given) != width) or llama == bias:
+    ffn_bias = not llama and said.get("use_bias_in_mlp", "True") == "True"
+    if (given.isdigit() and int(given) != width) or bias != ffn_bias:  # Megatron has one flag
         return None
     kept = {key: said[key] for key in (*numbers, "max_position_embeddings") if key in said}
     if said.get("num_kv_heads", "None").isdigit():

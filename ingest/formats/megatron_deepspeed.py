@@ -320,6 +320,16 @@ FACTS: Final = (
         printed_by=f"{TIMERS} Timers.log",
         composed=True,
     ),
+    # Of the engine's dump: until 2021 the header has no global batch, so the batch hangs on it.
+    FactLine(
+        anchor="gradient_accumulation_steps ",
+        regex=r"\[config\.py:\d+:print\]   gradient_accumulation_steps \.* ?"
+        r"(?P<gradient_accumulation>\d+)\s*$",
+        example="[2026-05-27 19:49:22,948] [INFO] [config.py:904:print]   gradient_accumulation_steps "
+        ". 128",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/runtime/config.py@edaa722 DeepSpeedConfig.print",
+        composed=True,
+    ),
 )
 
 WORLD_SIZE: Final = FactLine(
