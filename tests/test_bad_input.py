@@ -143,7 +143,7 @@ def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path
         "[exiting program at iteration 10] datetime: 2026-11-20 10:32:30 \n"
     )
     tables = read_source(path)
-    began = datetime(2026, 11, 20, 10, 31, 12)  # noqa: DTZ001 - as printed
+    began = datetime(2026, 11, 20, 10, 31, 12)
     assert tables["runs"]["started_at"].to_list() == [began]
     assert tables["events"]["logged_at"].to_list() == [began, began + timedelta(seconds=78)]
     assert tables["steps"]["logged_at"].null_count() == 1

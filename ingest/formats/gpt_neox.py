@@ -220,7 +220,7 @@ GPT_NEOX: Final = LogFormat(
             # Padded, and norms once for each tensor-parallel rank: no count of the model's.
             anchor="> total params: ",
             regex=r"> total params: [\d,]+",
-            example=" > total params: 6,738,812,928",
+            example=" > total params: 162,322,944",
             printed_by="EleutherAI/gpt-neox/megatron/utils.py@018b8a9 get_total_params",
             composed=True,
         ),
