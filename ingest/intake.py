@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -156,7 +156,7 @@ def _source(
 def _run(
     source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
 ) -> dict[str, Any]:
-    started = launch.started_at
+    started = launch.started_at or _first_stamp(launch.events)
     return {
         "sha256": source.sha256,
         "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
@@ -182,6 +182,12 @@ def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
     return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
 
 
+def _first_stamp(events: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When a launch began whose steps have no stamps, or that got none."""
+    stamps = (event["logged_at"] for event in events if event["logged_at"] is not None)
+    return next(stamps, None)
+
+
 def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
     """Steps that the launch was to train for, in the unit of its step lines.
 
@@ -189,7 +195,7 @@ def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
     """
     both = [*facts, *launch.stated]
     said = [fact["value"] for fact in both if fact["name"] == "total_steps"]
-    return int(said[-1]) if said and said[-1].isdigit() else None
+    return int(said[-1]) if said and re.fullmatch(r"\d{1,18}", said[-1]) else None
 
 
 def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:

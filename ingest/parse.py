@@ -228,7 +228,7 @@ class Parser:
             "line": number,
             "kind": line.kind,
             "step": _optional(_whole, step),
-            "logged_at": self._stamp(text, match.start(), self._clock),
+            "logged_at": self._stamp(text, match.end(), self._clock),
             "seconds": _times(_optional(float, seconds), line.factors.get("seconds")),
             "extra": json.dumps(printed) if printed else None,
             "text": text[:UNREAD_CHARACTERS],
@@ -506,7 +506,8 @@ class Parser:
     def _stamp(self, text: str, end: int, clock: re.Pattern[str] | None) -> datetime | None:
         """The last time stamp that stands before the record, or inside its own prefix.
 
-        A time that counts from the epoch is a field of the record, wherever it stands.
+        An event may print it at its own end (`[after dataloaders are built] datetime: …`). A time
+        that counts from the epoch is a field of the record, wherever it stands.
         """
         if clock is None:
             return None

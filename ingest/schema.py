@@ -162,6 +162,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "overflow": "an fp16 step was skipped",
     "timers": "a breakdown of a step's time",
     "memory": "memory in use, as printed",
+    "setup": "a stage of the start-up is done",
     "engine_start": "an engine was built, or training begins",
     "engine_step": "a step line of a companion format",
     "restart": "the launcher started workers again",

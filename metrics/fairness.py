@@ -134,7 +134,8 @@ def _obstacles(row: dict[str, Any]) -> list[str]:
     """Why a run can't stand in any ranking."""
     reasons = []
     if row["tgs"] is None:
-        needs = ", ".join(row["missing"]) or "; ".join(row["warnings"][:1])
+        missing = [] if row.get("steps") == 0 else row["missing"]
+        needs = ", ".join(missing) or "; ".join(row["warnings"][:1])
         return [f"no TGS: {needs}"]
     unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
     if unknown:

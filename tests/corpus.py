@@ -38,22 +38,30 @@ class Grep:
         return all(x in line for x in self.every) and not any(x in line for x in self.none)
 
 
+ITERATION: Final = (Grep(("iteration", "elapsed", "per", "iteration", "|")),)
 LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "torchtitan": (
         Grep(("tps: ",), ("validate",)),  # a wrapped line counts by its second half
         Grep(("wps: ",)),
         Grep(("step=", "throughput(tps)=")),
     ),
+    "torchtitan-tensorboard": (Grep(('"tag": "throughput(tps)"',)),),
+    "torchtitan-spans": (Grep(('"log_type_name": "collect_dist_metrics_end"',)),),
     "xtuner": (Grep(("(train)", " time: ")),),
+    "xtuner-scalars": (Grep(('"data_time": ', '"iter": ')),),
+    "xtuner-tensorboard": (Grep(('"tag": "loss"',)),),
     "xtuner-v1": (Grep(("[XTuner]", "Step ", "lr: ")),),
-    "megatron-deepspeed": (Grep(("iteration", "elapsed", "per", "iteration", "|")),),
+    "xtuner-v1-tracker": (Grep(('"time/step_time"',)),),
+    "xtuner-v1-tensorboard": (Grep(('"tag": "time/step_time"',)),),
+    "megatron-deepspeed": ITERATION,
+    "gpt-neox": ITERATION,
     "deepspeed": (
         Grep(("skipped=", "lr=[", "mom="), ("step=0,",)),
         Grep(("SamplesPerSec=",), ("CurSamplesPerSec",)),
         Grep(("iter time (s)",)),
     ),
 }
-"""What the steps of a format look like to somebody who has read what it prints."""
+"""What the steps of a format look like to somebody who has read what it prints: one line a step."""
 
 
 def step_like(path: Path, log_format: str) -> int:
@@ -70,7 +78,7 @@ class Reading:
     log_format: str = ""
     launches: int = 0
     ranks: int = 0
-    step_lines: int = 0
+    steps: int = 0
     looks: int = 0
     unread: int = 0
     facts: int = 0
@@ -92,7 +100,7 @@ def read(path: Path, folder: Path) -> Reading:
         log_format=source["log_format"],
         launches=tables["runs"].height,
         ranks=tables["steps"]["rank"].n_unique(),
-        step_lines=source["step_lines"],
+        steps=tables["steps"].height,
         looks=step_like(path, source["log_format"]),
         unread=source["unread_lines"],
         facts=tables["facts"].select("run_id", "name").n_unique(),
@@ -125,8 +133,8 @@ def main() -> int:
             if r.refused:
                 print(f"# not read: {r.path}: {r.refused}")
                 continue
-            counts = (r.launches, r.ranks, r.step_lines, r.looks, r.unread, r.facts, r.events)
-            wrong = (r.step_lines != r.looks or r.unread) and r.path not in known
+            counts = (r.launches, r.ranks, r.steps, r.looks, r.unread, r.facts, r.events)
+            wrong = (r.steps != r.looks or r.unread) and r.path not in known
             bad += wrong
             row = (r.log_format, *map(str, counts), r.outcomes, r.path)
             print("\t".join(row) + (f"\t{known.get(r.path, 'DIFFERS')}" if wrong else ""))

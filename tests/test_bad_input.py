@@ -5,25 +5,35 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from ingest.errors import FairmfuError
+from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome, find_logs, read_source
 from ingest.log_format import LogFormat, StepLine
 from ingest.parse import Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS, detect
+from ingest.schema import TABLES
 from ingest.store import Store
+from metrics.fairness import compare
+from metrics.utilization import run_metrics
 
 Ingest = Callable[..., list[Outcome]]
 
 OTHER_PROGRAM = "".join(f"epoch {n} | train loss 0.{n} | it/s 3.{n}\n" for n in range(50))
-TITAN_WITHOUT_STEPS = (
-    "[titan] 2026-01-02 03:04:05,678 - root - INFO - Peak FLOPS used for computing MFU: 9.890e+14\n"
-    "[titan] 2026-01-02 03:04:05,678 - root - INFO - CUDA capacity: X with 95.04GiB memory\n"
+TITAN_PEAK = "[titan] 2026-01-02 03:04:05,678 - root - INFO - Peak FLOPS used for computing MFU: "
+ONE_HEADER_LINE = f"{TITAN_PEAK}9.890e+14\n{TITAN_PEAK}9.890e+14\n"
+HEADER = (
+    f"{TITAN_PEAK}9.890e+14\n"
+    "[titan] 2026-01-02 03:04:06,678 - root - INFO - CUDA capacity: X with 95.04GiB memory\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 )
+ENGINE_HEADER = "".join(line.example + "\n" for line in DEEPSPEED.facts)
 TWO_FORMATS = "".join(
     f.steps[0].example + "\n" for f in FORMATS if f.name in ("torchtitan", "xtuner-v1")
 )
@@ -43,11 +53,12 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         (bytes(range(1, 32)) * 200, ["binary data, not a log"]),
         (gzip.compress(OTHER_PROGRAM.encode())[:-9], ["broken off or damaged after line"]),
         (OTHER_PROGRAM.encode(), ["no known format matches", "known: torchtitan, "]),
-        (TITAN_WITHOUT_STEPS.encode(), ["nearest: torchtitan: 2 of its header lines", "line 1"]),
+        (ONE_HEADER_LINE.encode(), ["nearest: torchtitan: 2 of its header lines", "line 1"]),
+        (ENGINE_HEADER.encode(), ["nearest: deepspeed: ", "but no step line"]),
         (TWO_FORMATS.encode(), ["lines of 2 formats stand in one file", "xtuner-v1: line 2"]),
         (b"\n" * 9, ["no known format matches"]),
     ],
-    ids=["empty", "binary", "broken-gz", "other", "no-steps", "two-formats", "blank"],
+    ids=["empty", "binary", "broken-gz", "other", "no-steps", "engine", "two-formats", "blank"],
 )
 def test_a_bad_file_gets_one_message_and_harms_no_other(
     content: bytes, says: list[str], good: Path, ingest: Ingest, store: Store
@@ -106,9 +117,67 @@ def test_a_log_that_may_not_be_read_harms_no_other(
 
 def test_a_file_of_another_program_in_a_folder_is_passed_over(good: Path, ingest: Ingest) -> None:
     good.with_name("other.log").write_text(OTHER_PROGRAM)
-    good.with_name("titan.log").write_text(TITAN_WITHOUT_STEPS)
+    good.with_name("titan.log").write_text(ONE_HEADER_LINE)
     status = {outcome.path.name: outcome.status for outcome in ingest(good.parent)}
     assert status == {"good.log": "read", "other.log": "passed", "titan.log": "failed"}
+
+
+def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
+    good: Path, ingest: Ingest, store: Store
+) -> None:
+    good.with_name("early.log").write_text(HEADER)
+    assert [outcome.status for outcome in ingest(good.parent)] == ["read", "read"]
+    runs = store.table("runs").sort("name")
+    assert runs["outcome"].to_list() == ["out_of_memory", "incomplete"]
+    assert runs["started_at"].null_count() == 1
+    metrics = run_metrics({name: store.table(name) for name in TABLES}).sort("name")
+    assert metrics["steps"].to_list() == [0, 3]
+    rows = {row["name"]: row for row in compare(metrics).iter_rows(named=True)}
+    assert rows["early"]["rank"] is None
+    assert rows["early"]["not_ranked"] == ["no TGS: no training step in this launch"]
+
+
+def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path) -> None:
+    path = logs / "run.log"
+    path.write_text(
+        "[after model, optimizer, and learning rate scheduler are built] datetime: "
+        f"2026-11-20 10:31:12 \n{MEGATRON_DEEPSPEED.steps[0].example}\n"
+        "[exiting program at iteration 10] datetime: 2026-11-20 10:32:30 \n"
+    )
+    tables = read_source(path)
+    began = datetime(2026, 11, 20, 10, 31, 12)
+    assert tables["runs"]["started_at"].to_list() == [began]
+    assert tables["events"]["logged_at"].to_list() == [began, began + timedelta(seconds=78)]
+    assert tables["steps"]["logged_at"].null_count() == 1
+
+
+SHARED_HEADER = (
+    "------------------------ arguments ------------------------\n"
+    "  num_layers ...................................... 12\n"
+    "-------------------- end of arguments ---------------------\n"
+    " > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "log_format"),
+    [
+        ("using world size: 2, data-parallel-size: 2", "megatron-deepspeed"),
+        (
+            "NeoXArgs.configure_distributed_args() using world size: 2 and model-parallel size: 1",
+            "gpt-neox",
+        ),
+    ],
+)
+def test_the_header_of_most_lines_is_meant_where_two_trainers_share_some(
+    line: str, log_format: str, logs: Path
+) -> None:
+    path = logs / "run.log"
+    path.write_text(SHARED_HEADER)
+    with pytest.raises(FairmfuError, match="no step line"):
+        read_source(path)
+    path.write_text(f"{SHARED_HEADER}{line}\n")
+    assert read_source(path)["runs"]["log_format"].to_list() == [log_format]
 
 
 def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:

@@ -158,7 +158,7 @@ def generated() -> list[object]:
 @pytest.mark.parametrize("path", generated())
 def test_a_generated_log_has_as_many_steps_as_a_plain_count_finds(path: str) -> None:
     found = read(GENERATED / path, GENERATED)
-    assert found.step_lines == found.looks
+    assert found.steps == found.looks
     assert found.unread == 0
 
 
@@ -166,7 +166,7 @@ def test_a_generated_log_has_as_many_steps_as_a_plain_count_finds(path: str) -> 
 def test_what_looks_like_a_step_to_a_person_is_read(path: str) -> None:
     found = read(CORPUS / path, CORPUS)
     if path not in reasons():
-        assert (found.step_lines, found.unread) == (found.looks, 0)
+        assert (found.steps, found.unread) == (found.looks, 0)
 
 
 @absent

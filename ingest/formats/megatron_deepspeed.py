@@ -2,7 +2,14 @@
 
 `elapsed time per iteration` is the mean over the log interval and holds everything since the last
 line: data, logging, and the evaluation and checkpoint of the iteration before. Older bigscience
-runs print milliseconds, later ones seconds; the key says which.
+runs print milliseconds, later ones seconds; the key says which. `global batch size` is the size at
+the print; in a ramp-up the differences of `consumed samples` hold the sizes before it. A loss that is
+not above 0, so NaN too, is not printed.
+
+Claims stay as printed. bigscience's `samples per second` is a thousandth of the rate from 2021-12-06
+to 2022-01-27, its `TFLOPs` a thousand times too many until 2022-01-05. ALCF printed two figures in
+2024: `[DS]-TFLOPs` by Microsoft's formula, which is the column, and `[LM]-TFLOPs` by its own, in
+`extra`.
 """
 
 from __future__ import annotations
@@ -16,6 +23,9 @@ from ingest.log_format import MS, Block, EventLine, FactLine, LogFormat, StepLin
 
 TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
+CHECKPOINTING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
+TIMERS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
+NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
 
 COLUMNS: Final[dict[str, Target]] = {
     "step": "step",
@@ -26,9 +36,12 @@ COLUMNS: Final[dict[str, Target]] = {
     "learning rate": "learning_rate",
     "global batch size": "samples",
     "lm loss": "loss",
+    "lm-loss": "loss",  # under DeepSpeed's pipeline until 2021-08
+    "lm_loss": "loss",
     "loss scale": "loss_scale",
     "grad norm": "grad_norm",
     "actual seqlen": "sequence_length",
+    "actual seq length": "sequence_length",
     "curriculum seqlen": "sequence_length",
     "number of skipped iterations": "skipped_steps",
     "samples per second": "logged_samples_per_second",
@@ -61,6 +74,7 @@ SAME: Final[dict[str, str]] = {
     "data_parallel_size": "data_parallel",
     "tensor_model_parallel_size": "tensor_parallel",
     "model_parallel_size": "tensor_parallel",
+    "pipe_parallel_size": "pipeline_parallel",  # until 2021
     "pipeline_model_parallel_size": "pipeline_parallel",
     "ds_sequence_parallel_size": "context_parallel",
     "moe_expert_parallel_size": "expert_parallel",
@@ -85,11 +99,7 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """The `key .... value` lines of the header; a damaged line is passed over."""
     found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
     arguments = {match[1]: match[2].strip() for match in found if match}
-    facts = {
-        fact: arguments[key]
-        for key, fact in SAME.items()
-        if re.fullmatch(r"\d+", arguments.get(key, ""))
-    }
+    facts = stated(arguments, SAME)
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
         facts["zero_stage"] = zero[0]
@@ -99,6 +109,16 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
         facts["token_dropping"] = drops.lower()
     kept = {key: value for key, value in arguments.items() if KEPT.search(key)}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
+
+
+def stated(arguments: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Facts of whole arguments; `pipe_parallel_size` 0 is one stage, without the pipeline engine."""
+    facts = {
+        fact: arguments[key]
+        for key, fact in names.items()
+        if re.fullmatch(r"\d+", arguments.get(key, ""))
+    }
+    return facts | ({"pipeline_parallel": "1"} if facts.get("pipeline_parallel") == "0" else {})
 
 
 def _precision(arguments: Mapping[str, str]) -> str:
@@ -115,13 +135,234 @@ def _recompute(arguments: Mapping[str, str]) -> str:
     return {"None": "none", "selective": "selective_attention"}.get(granularity, granularity)
 
 
+CLOCK: Final = r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\b"
+DATETIME: Final = r"\] datetime: [-\d]+ [:\d]+"
+
+EVENTS: Final = (
+    EventLine(
+        anchor="[after training is done]",
+        regex=rf"\[after training is done{DATETIME}",
+        kind="end",
+        example="[after training is done] datetime: 2026-11-20 10:42:30 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
+        anchor="] datetime: ",
+        regex=rf"\[(?P<stage>(?:after|before) [^\]]*){DATETIME}",
+        kind="setup",
+        example="[after model, optimizer, and learning rate scheduler are built] datetime: "
+        "2026-11-20 10:31:12 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program at",
+        regex=rf"exiting program at iteration +(?P<step>\d+)(?:{DATETIME})?",
+        kind="end",
+        example="[exiting program at iteration 5] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program after ",
+        regex=rf"exiting program after (?P<minutes>[\d.]+) minutes(?:{DATETIME})?",
+        kind="end",
+        example="[exiting program after 1190.02 minutes] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor="exiting program after receiving",
+        regex=rf"exiting program after receiving (?P<signal>\w+)\.(?:{DATETIME})?",
+        kind="killed",
+        example="[exiting program after receiving SIGTERM.] datetime: 2026-11-20 10:32:30 ",
+        printed_by=TRAINING,
+        composed=True,
+    ),
+    EventLine(
+        anchor=" at iteration ",
+        regex=r"valid(?:ation)? (?:loss|results) at iteration +(?P<step>\d+)"
+        rf"(?:[^|]*\| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER})"
+        rf"(?:[ |]*(?i:lm[ _-](?:loss[ _])?ppl)(?: value)?[:=] *(?P<perplexity>{NUMBER}))?)?",
+        kind="evaluation",
+        example=" validation loss at iteration 100 | lm loss value: 7.688264E+00 | lm loss PPL: "
+        "2.182582E+03 | ",
+        printed_by=f"{TRAINING} evaluate_and_print_results",
+        composed=True,
+    ),
+    EventLine(
+        anchor="at the end of training for ",
+        regex=r"validation (?:loss|results) at the end of training for (?P<set>\w+) data"
+        rf"(?: \| (?i:lm[ _-]loss)(?: value)?[:=] *(?P<loss>{NUMBER}))?",
+        kind="evaluation",
+        example=" validation loss at the end of training for test data | lm loss value: "
+        "7.688264E+00 | lm loss PPL: 2.182582E+03 | ",
+        printed_by=f"{TRAINING} evaluate_and_print_results",
+        composed=True,
+    ),
+    EventLine(
+        anchor="saving checkpoint at",
+        regex=r"saving checkpoint at iteration +(?P<step>\d+)",
+        kind="checkpoint",
+        example="saving checkpoint at iteration     600 to checkpoints",
+        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="successfully saved checkpoint",
+        regex=r"successfully saved checkpoint at iteration +(?P<step>\d+)",
+        kind="checkpoint",
+        example="  successfully saved checkpoint at iteration     600 to checkpoints",
+        printed_by=f"{CHECKPOINTING} save_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="Checkpoint Save GB: ",
+        regex=r"Checkpoint Save GB: (?P<gigabytes>[\d.]+), GB/Sec: [\d.]+, "
+        r"Latency\(second\): (?P<seconds>[\d.]+)",
+        kind="checkpoint",
+        example="Checkpoint Save GB: 4.969, GB/Sec: 2.1, Latency(second): 2.366",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/utils.py@4efb479 "
+        "checkpoint_throughput_calculator",
+        composed=True,
+    ),
+    EventLine(
+        anchor="checkpoint from ",
+        regex=r"(?:loading|successfully loaded) checkpoint from .*?at iteration +(?P<step>\d+)",
+        kind="load",
+        example="  successfully loaded checkpoint from checkpoints at iteration 600",
+        printed_by=f"{CHECKPOINTING} load_checkpoint",
+        composed=True,
+    ),
+    EventLine(
+        anchor="save-checkpoint",
+        regex=r"\bsave-checkpoint(?:: | \.+: \([\d.]+, )(?P<seconds>[\d.]+)",
+        kind="checkpoint",
+        factors={"seconds": MS},
+        example="    save-checkpoint ................................: (2365.42, 2366.17)",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor="load-checkpoint",
+        regex=r"\bload-checkpoint(?:: | \.+: \([\d.]+, )(?P<seconds>[\d.]+)",
+        kind="load",
+        factors={"seconds": MS},
+        example="time (ms) | load-checkpoint: 4.12",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor="time (ms) | ",
+        regex=r"time \(ms\) \| [\w/-]+(?: [\w/-]+)*: ",
+        kind="timers",
+        example="time (ms) | forward-compute: 28373.70 | backward-compute: 56101.22 | optimizer: "
+        "412.05 | batch-generator: 21.50",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor=": (",
+        regex=r"(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
+        kind="timers",
+        example="    forward-backward ...............................: (1234.50, 1240.10)",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    EventLine(
+        anchor=" iterations",
+        regex=r"\bafter (?P<step>\d+) iterations\)? memory \(MB\) \| allocated: (?P<allocated>[\d.]+)"
+        r" \| max allocated: (?P<max_allocated>[\d.]+) \| reserved: (?P<reserved>[\d.]+)"
+        r" \| max reserved: (?P<max_reserved>[\d.]+)",
+        kind="memory",
+        example="[Rank 1] (after 20 iterations) memory (MB) | allocated: 807.95 | max allocated: "
+        "1326.10 | reserved: 1842.0 | max reserved: 1842.0",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/utils.py@4efb479 report_memory",
+        composed=True,
+    ),
+)
+"""What Megatron-DeepSpeed and GPT-NeoX print beside their steps; `extra` is in the unit printed."""
+
+FACTS: Final = (
+    FactLine(
+        anchor="padded vocab",
+        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)",
+        example=" > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/tokenizer/tokenizer.py@4efb479",
+        composed=True,
+    ),
+    FactLine(
+        anchor="number of parameters on ",
+        regex=r"number of parameters on (?:\(tensor, pipeline\) )?model parallel rank",
+        example=" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 861859840",
+        printed_by="deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479 get_model",
+        composed=True,
+    ),
+    FactLine(
+        anchor="training ...",
+        regex=r"\btraining \.\.\.\s*$",
+        example="training ...",
+        printed_by=f"{TRAINING} pretrain",
+        composed=True,
+    ),
+    FactLine(
+        anchor="done with setup",
+        regex=r"\bdone with setups? \.\.\.\s*$",
+        example="done with setup ...",
+        printed_by=f"{TRAINING} pretrain",
+        composed=True,
+    ),
+    FactLine(
+        anchor="(ms)",
+        regex=r"(?:\btime \(ms\)|\(min, max\) time across ranks \(ms\):)\s*$",
+        example="(min, max) time across ranks (ms):",
+        printed_by=f"{TIMERS} Timers.log",
+        composed=True,
+    ),
+    # Of the engine's dump: until 2021 the header has no global batch, so the batch hangs on it.
+    FactLine(
+        anchor="gradient_accumulation_steps ",
+        regex=r"\[config\.py:\d+:print\]   gradient_accumulation_steps \.* ?"
+        r"(?P<gradient_accumulation>\d+)\s*$",
+        example="[2026-05-27 19:49:22,948] [INFO] [config.py:904:print]   gradient_accumulation_steps "
+        ". 128",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/runtime/config.py@edaa722 DeepSpeedConfig.print",
+        composed=True,
+    ),
+)
+
+WORLD_SIZE: Final = FactLine(
+    anchor="using world size: ",
+    regex=r"(?<!\(\) )using world size: (?P<gpus>\d+)(?:, data-parallel-size: (?P<data_parallel>\d+))?"
+    r"(?:, sequence-parallel size: (?P<context_parallel>\d+))?"
+    r"(?:, tensor-model-parallel size: (?P<tensor_parallel>\d+))?"
+    r"(?:, pipeline-model-parallel size: (?P<pipeline_parallel>\d+))?",
+    example="using world size: 16, data-parallel-size: 4, sequence-parallel size: 1, "
+    "tensor-model-parallel size: 4, pipeline-model-parallel size: 1 ",
+    printed_by=ARGUMENTS,
+    composed=True,
+)
+
+EFFECTIVE: Final = EventLine(
+    anchor="Effective Tera Flops per GPU: ",
+    regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
+    r"(?P<billion_parameters>[\d.]+) B",
+    kind="timers",
+    example="Effective Tera Flops per GPU: 41.05 and total parameters 51.998 B",
+    printed_by="bigscience-workshop/Megatron-DeepSpeed/megatron/training.py@f52dbd04",
+    composed=True,
+)
+"""A claim behind the line of its step; in June 2021 only, over the whole log interval."""
+
+
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
-    versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF 2024-2025",
+    versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
     signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
-    clock=r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3,6})?)\]",
+    clock=CLOCK,
     launch=r"- arguments -",
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
@@ -160,53 +401,8 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             composed=True,
         ),
     ),
-    events=(
-        EventLine(
-            anchor="validation loss at",
-            regex=r"validation loss at iteration (?P<step>\d+)",
-            kind="evaluation",
-            example=" validation loss at iteration 100 | lm loss value: 7.688264E+00 | lm loss PPL: "
-            "2.182582E+03 | ",
-            printed_by=f"{TRAINING} evaluate_and_print_results",
-            composed=True,
-        ),
-        EventLine(
-            anchor="saving checkpoint at",
-            regex=r"saving checkpoint at iteration +(?P<step>\d+)",
-            kind="checkpoint",
-            example="saving checkpoint at iteration     600 to checkpoints",
-            printed_by="deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479",
-            composed=True,
-        ),
-        EventLine(
-            anchor="exiting program at",
-            regex=r"exiting program at iteration +(?P<step>\d+)",
-            kind="end",
-            example="[exiting program at iteration 5] datetime: 2026-11-20 10:32:30 ",
-            printed_by=TRAINING,
-            composed=True,
-        ),
-    ),
-    facts=(
-        FactLine(
-            anchor="padded vocab",
-            regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)",
-            example=" > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
-            printed_by="deepspeedai/Megatron-DeepSpeed/megatron/tokenizer/tokenizer.py@4efb479",
-            composed=True,
-        ),
-        FactLine(
-            anchor="using world size: ",
-            regex=r"using world size: (?P<gpus>\d+)(?:, data-parallel-size: (?P<data_parallel>\d+))?"
-            r"(?:, sequence-parallel size: (?P<context_parallel>\d+))?"
-            r"(?:, tensor-model-parallel size: (?P<tensor_parallel>\d+))?"
-            r"(?:, pipeline-model-parallel size: (?P<pipeline_parallel>\d+))?",
-            example="using world size: 16, data-parallel-size: 4, sequence-parallel size: 1, "
-            "tensor-model-parallel size: 4, pipeline-model-parallel size: 1 ",
-            printed_by=ARGUMENTS,
-            composed=True,
-        ),
-    ),
+    events=(*EVENTS, EFFECTIVE),
+    facts=(*FACTS, WORLD_SIZE),
     blocks=(
         Block(
             start=r"- arguments -",
