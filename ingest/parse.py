@@ -64,6 +64,7 @@ class Launch:
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
     top_step: int = -1
     top_stamp: datetime | None = None
+    top_clock: float | None = None
     counted: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
@@ -80,8 +81,7 @@ class Launch:
         """The step of a line that prints none, one log interval behind the rank's last."""
         said = [fact["value"] for fact in self.stated if fact["name"] == "log_interval"]
         stride = _optional(_whole, said[-1]) if said else None
-        self.counted[rank] = self.counted.get(rank, 0) + int(stride or 1)
-        return self.counted[rank]
+        return self.counted.get(rank, 0) + int(stride or 1)
 
     @property
     def run_id(self) -> str:
@@ -370,7 +370,7 @@ class Parser:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
         counted = row.get("step") is None
-        again = self._marker is not None or (not counted and _starts_again(launch, row))
+        again = self._marker is not None or _starts_again(launch, row)
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
@@ -383,10 +383,12 @@ class Parser:
         launch.rows.append(row)
         launch.last_line = row["line"]
         launch.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        launch.counted[row["rank"]] = row["step"]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
         if row["step"] > launch.top_step:
             launch.top_step, launch.top_stamp = row["step"], row["logged_at"]
+            launch.top_clock = row.get("since_start_s")
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
@@ -533,9 +535,16 @@ def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
-    another process. Without stamps, one rank does not print one step twice, nor with another loss.
+    another process. So was a later step at an earlier time since the start. Without stamps, one
+    rank does not print one step twice, nor with another loss.
     """
     stamp, top = row["logged_at"], launch.top_stamp
+    clock, top_clock = row.get("since_start_s"), launch.top_clock
+    step = row.get("step")
+    if clock is not None and top_clock is not None and (step is None or step > launch.top_step):
+        return bool(clock < top_clock - SKEW.total_seconds())
+    if step is None:
+        return False
     if stamp is None or top is None or launch.started_at is None:
         before = launch.seen.get((row["rank"], row["step"]))
         return before is not None and (row["rank"] is not None or before != _loss(row))
