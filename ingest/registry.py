@@ -19,6 +19,7 @@ from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
+from ingest.formats.mlperf import MLPERF
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_v1 import XTUNER_V1
@@ -35,6 +36,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     HF_STATE,
     HF_TENSORBOARD,
     LLAMAFACTORY,
+    MLPERF,
     DEEPSPEED,
 )
 

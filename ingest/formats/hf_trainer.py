@@ -135,11 +135,14 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
     for number, text in lines:
-        states = {m["step"]: m for m in BAR.finditer(text) if m["total"] in totals}
+        states: dict[str, re.Match[str]] = {}
+        for bar in BAR.finditer(text):
+            if bar["total"] in totals:
+                states.setdefault(bar["step"], bar)  # a later one is a redraw
         if not states:
             yield number, 1, text
-        for count, state in enumerate(states.values()):
-            yield number, int(count == 0), _said(state)
+        for place, state in enumerate(states.values()):
+            yield number, int(place == 0), _said(state)
 
 
 def _said(bar: re.Match[str]) -> str:
