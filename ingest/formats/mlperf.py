@@ -16,7 +16,6 @@ from typing import Final
 from ingest.log_format import HF_TRAINER, EventLine, FactLine, LogFormat, StepLine
 
 SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
-TRAIN: Final = "mlcommons/training/llama2_70b_lora/scripts/train.py@7d3dee3"
 BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d*)')
 SAMPLES: Final = re.compile(r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d+)')
 
@@ -45,7 +44,7 @@ def _key(key: str, fact: str) -> FactLine:
         anchor=f'"key": "{key}"',
         regex=rf':::MLLOG .*"key": "{key}", "value": (?P<{fact}>\d+)',
         example=_line(key, "16"),
-        printed_by=f"{TRAIN} main",
+        printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
         composed=True,
     )
 
@@ -59,7 +58,7 @@ MLPERF: Final = LogFormat(
     looks_like_step=r':::MLLOG .*"key": "train_loss", ',
     clock=r'"time_ms": (?P<stamp>\d{13})\b',
     utc=True,
-    launch=r':::MLLOG .*"key": "init_start"',
+    launch=r':::MLLOG .*"key": "(?:init_start|cache_clear)"',
     evidence=("stamp",),
     precedence=HF_TRAINER,
     join=_join,
@@ -70,7 +69,7 @@ MLPERF: Final = LogFormat(
             r'"samples_count": (?P<samples_count>\d+).*\(step (?P<step>\d+)\)$',
             columns={"loss": "loss", "samples_count": "consumed_samples", "step": "step"},
             example=_line("train_loss", "1.4283", metadata=', "samples_count": 320') + " (step 40)",
-            printed_by=f"{SOURCE} MLPerfCallback.on_log",
+            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
     ),
@@ -81,23 +80,15 @@ MLPERF: Final = LogFormat(
             r'"samples_count": (?P<samples_count>\d+)',
             kind="evaluation",
             example=_line("eval_accuracy", "0.9428", metadata=', "samples_count": 1536'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_evaluate",
-            composed=True,
-        ),
-        EventLine(
-            anchor='"status": "success"',
-            regex=r':::MLLOG .*"key": "run_stop", .*"status": "(?P<status>success)"',
-            kind="end",
-            example=_line("run_stop", "0.9246", "INTERVAL_END", ', "status": "success"'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_evaluate",
+            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
         EventLine(
             anchor='"key": "run_stop"',
             regex=r':::MLLOG .*"key": "run_stop", .*"status": "(?P<status>\w+)"',
-            kind="killed",
-            example=_line("run_stop", "1.2", "INTERVAL_END", ', "status": "aborted"'),
-            printed_by=f"{SOURCE} MLPerfCallback.on_train_end",
+            kind="end",
+            example=_line("run_stop", "0.9246", "INTERVAL_END", ', "status": "success"'),
+            printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
             composed=True,
         ),
     ),
@@ -111,7 +102,7 @@ MLPERF: Final = LogFormat(
             regex=r':::MLLOG .*"key": "lora_rank", "value": (?P<lora_rank>\d+)',
             constants={"trainable": "lora"},
             example=_line("lora_rank", "16"),
-            printed_by=f"{TRAIN} main",
+            printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
             composed=True,
         ),
         FactLine(
@@ -120,7 +111,7 @@ MLPERF: Final = LogFormat(
             constants={"model": "llama2-70b", "seq_len": "8192", "packed": "true"},
             inferred="the rules of the llama2_70b_lora benchmark: 8,192 tokens, packed",
             example=_line("submission_benchmark", '"llama2_70b_lora"'),
-            printed_by=f"{TRAIN} main",
+            printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
             composed=True,
         ),
         FactLine(
