@@ -124,8 +124,8 @@ class LogFormat:
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
     says nothing, their step lines become events. `beside` matches lines that show a companion which
-    prints no step of its own (the DeepSpeed engine's header under a quiet engine). `join` makes records of lines before they are
-    read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
+    prints no step (the header of a quiet DeepSpeed engine). `join` makes records of lines before
+    they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
     `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's walk
     passes over.
     """

@@ -78,8 +78,11 @@ class Launch:
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
     def count_on(self, rank: str | None) -> int:
-        """The step of a line that prints none, one log interval behind the rank's last."""
-        said = [fact["value"] for fact in self.stated if fact["name"] == "log_interval"]
+        """The step of a line that prints none, one log interval behind the rank's last.
+
+        The interval of a companion is that of its own lines.
+        """
+        said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
         stride = _optional(_whole, said[-1]) if said else None
         return self.counted.get(rank, 0) + int(stride or 1)
 
@@ -259,10 +262,11 @@ class Parser:
             return True
         for companion, regex, clock in self._companion_steps:
             if companion.anchor in text and (match := regex.search(text)):
-                self.out.companion_lines += self._count
-                event = self._companion_event(number, text, companion, match, clock)
-                self._pending.append(("event", event))
-                return True
+                with suppress(_Rejected):  # damaged: it is no line of the primary's
+                    event = self._companion_event(number, text, companion, match, clock)
+                    self.out.companion_lines += self._count
+                    self._pending.append(("event", event))
+                    return True
         return False
 
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:

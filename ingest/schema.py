@@ -63,7 +63,9 @@ RUNS: Final[dict[str, Column]] = {
     "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
     "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
     "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
-    "evidence": Column(pl.List(pl.String), "", "time evidence by preference: elapsed, rate, clock, stamp"),
+    "evidence": Column(
+        pl.List(pl.String), "", "time evidence by preference: elapsed, rate, clock, stamp"
+    ),
     "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
 }
 

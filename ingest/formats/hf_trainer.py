@@ -34,7 +34,7 @@ CALLBACKS: Final = f"{SOURCE}/trainer_callback.py@v4.57.1"
 METRICS: Final = f"{SOURCE}/trainer_pt_utils.py@v4.57.1"
 TENSORBOARD: Final = f"{SOURCE}/integrations/integration_utils.py@v4.57.1"
 
-PADDED: Final = {
+PADDED: Final[dict[str, tuple[str, str]]] = {
     "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
 }
 
@@ -53,13 +53,13 @@ def _arguments(said: Mapping[str, str]) -> dict[str, str]:
         "max_steps": "total_steps",  # -1 where epochs are given
     }
     facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
-    every = said.get("logging_steps", "").partition(".0")[0]
-    if every.isdigit() and values.get("logging_strategy", "steps") == "steps":
+    every = said.get("logging_steps", "")
+    if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
         facts["log_interval"] = every
     precisions = [name for name in ("bf16", "fp16", "tf32") if values.get(name) == "true"]
     facts.update({"precision": precisions[0]} if precisions else {})
-    names = ("gradient_checkpointing", "activation_checkpointing")
-    facts.update({"recompute": "full"} if "true" in map(values.get, names) else {})
+    checkpointing = ("gradient_checkpointing", "activation_checkpointing")
+    facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
     facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
     return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
 
@@ -187,9 +187,7 @@ _DICT_COLUMNS: Final[dict[str, Target]] = {
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
-_BAR_SAYS: Final = (
-    r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
-)
+_BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
 
 HF_CONSOLE: Final = LogFormat(
     name="hf-trainer",
@@ -242,11 +240,11 @@ HF_CONSOLE: Final = LogFormat(
     events=(
         EventLine(
             anchor="{'train_runtime': ",
-            regex=rf"\{{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
-            rf"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
-            rf"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
-            rf"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
-            rf"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
+            regex=r"\{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
+            r"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
+            r"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
+            r"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
+            r"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
             kind="end",
             example="{'train_runtime': '7.012', 'train_samples_per_second': '91.28', "
             "'train_steps_per_second': '5.705', 'train_loss': '6.618', 'epoch': '0.1562'}",
@@ -394,7 +392,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
         FactLine(
             anchor="%|",
-            regex=r"^\s*\d+%\|.*\[\d\d:.*(?:it/s|s/it)\]\s*$",
+            regex=r"^\s*\d+%\|.*\[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
             example="100%|██████████| 40/40 [00:07<00:00,  5.71it/s]",
             printed_by=f"{CALLBACKS} ProgressCallback",
         ),
