@@ -354,8 +354,12 @@ class Parser:
         """A last line without newline may be half a line: it needs the fields of the one before.
 
         Its last number may be cut too, so a character that closed the line before has to close it.
+        One without a step may be half of one that has it, unless such a line came before.
         """
+        unlike = line.numbered and id(line) not in self._printed and bool(self._printed)
         fields, closed = self._printed.get(id(line), (set[str](), "0"))
+        if not self._ended and unlike:
+            raise _Rejected("cut off at the end of the file")
         if not self._ended and not (fields <= printed and (closed.isdigit() or last == closed)):
             raise _Rejected("cut off at the end of the file")
         self._printed[id(line)] = printed, last

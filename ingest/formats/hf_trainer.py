@@ -90,7 +90,7 @@ def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
 DICT: Final = re.compile(r"\{'loss': ")
 BAR: Final = re.compile(
-    r"(?:^|\r)[\r ]*\d+%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
+    r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
     r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
 )
 """A progress bar without a name, from its first step; bars of data sets have one."""
@@ -120,7 +120,7 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         if DICT.search(held[1]) and not text.strip():
             blank.append((number, text))  # a viewer that made lines of carriage returns
             continue
-        bar = BAR.match(text) if DICT.search(held[1]) else None
+        bar = next(_shown(text), None) if DICT.search(held[1]) else None
         yield held[0], 1, f"{held[1]} {_said(bar)}" if bar else held[1]
         yield from ((place, 1, empty) for place, empty in blank)
         held, blank = (number, text), []
@@ -136,13 +136,18 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
     for number, text in lines:
         states: dict[str, re.Match[str]] = {}
-        for bar in BAR.finditer(text):
-            if bar["total"] in totals:
+        for bar in _shown(text):
+            if bar is not None and bar["total"] in totals:
                 states.setdefault(bar["step"], bar)  # a later one is a redraw
         if not states:
             yield number, 1, text
         for place, state in enumerate(states.values()):
             yield number, int(place == 0), _said(state)
+
+
+def _shown(text: str) -> Iterator[re.Match[str] | None]:
+    """What stands behind each carriage return: a bar, or none where it is something else."""
+    return (BAR.match(part) for part in text.split("\r") if part.strip())
 
 
 def _said(bar: re.Match[str]) -> str:
@@ -200,7 +205,7 @@ HF_CONSOLE: Final = LogFormat(
     clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
-    r"|\[runner\.py:\d+:main\] cmd = |\w*TrainingArguments\(",
+    r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\(",
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
@@ -339,7 +344,7 @@ HF_CONSOLE: Final = LogFormat(
             printed_by=f"{SOURCE}/configuration_utils.py@v4.57.1",
         ),
         Block(
-            start=r"\w*TrainingArguments\($",
+            start=r"TrainingArguments\($",
             end=r"^\)",
             include_end=True,
             read=lambda lines: _python_arguments({"text": "\n".join(lines)}),

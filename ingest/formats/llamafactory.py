@@ -13,7 +13,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ingest.formats.hf_trainer import PADDED
 from ingest.log_format import GIB, HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
 
 CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
@@ -39,7 +38,9 @@ LLAMAFACTORY: Final = LogFormat(
     precedence=HF_TRAINER,
     complete=_complete,
     file_names=("trainer_log.jsonl",),
-    implies=PADDED,
+    implies={
+        "packed": ("false", "the Trainer pads a batch to its longest sample; no line denies it")
+    },
     steps=(
         StepLine(
             anchor='"current_steps": ',
