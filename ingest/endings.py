@@ -138,7 +138,8 @@ def outcome(
     cause, the others follow from it; exhausted memory is a cause wherever it stands.
     """
     last = max((row["line"] for row in rows), default=0)
-    behind = sorted((e for e in events if e["line"] > last), key=_line)
+    top = max((row["step"] for row in rows), default=0)
+    behind = sorted((e for e in events if e["line"] > last or _ends_at(e, top)), key=_line)
     if _reached(rows, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
         return _not_finite(rows) or ("completed", *_said(end))
@@ -175,6 +176,11 @@ def _not_finite(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int, str] | Non
         return None
     row = next(r for r in losses if not math.isfinite(r["loss"]))
     return "nan_loss", row["line"], f"loss is {losses[-1]['loss']} from step {row['step']} on"
+
+
+def _ends_at(event: Mapping[str, Any], step: int) -> bool:
+    """Whether training ended with this step: an event file has more values of it behind that."""
+    return event["kind"] == "end" and (event["step"] or 0) >= step > 0
 
 
 def _line(event: Mapping[str, Any]) -> int:

@@ -19,6 +19,9 @@ from ingest.errors import UnreadableSourceError
 FIRST_RECORD: Final = b"brain.Event:"
 """Every event file begins with a record of its version."""
 
+LONGEST_TEXT: Final = 64 * 1024
+"""Characters kept of a text value: a trainer's arguments, the config of its model."""
+
 
 def is_event_file(head: bytes) -> bool:
     """Whether `head` (the first bytes of a file) begins an event file."""
@@ -54,7 +57,7 @@ def _value(array: np.ndarray[Any, Any] | None) -> dict[str, object]:
     if array.dtype.kind in "OSU":
         first = array.ravel()[0] if array.size else b""
         text = first.decode("utf-8", "replace") if isinstance(first, bytes) else str(first)
-        return {"kind": "text", "text": text[:500]}
+        return {"kind": "text", "text": text[:LONGEST_TEXT]}
     if array.size != 1:
         return {"kind": "array", "shape": list(array.shape)}
     return {"value": float(str(array.ravel()[0]))}

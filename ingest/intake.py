@@ -18,7 +18,7 @@ from ingest import endings
 from ingest import facts as given
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
-from ingest.log_format import LogFormat
+from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import FORMATS, detect
@@ -116,6 +116,7 @@ def _tables(
         _name_rank(source.path, primary, launch)
         run = _run(source, primary, launch, number, len(launches))
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
+        run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
         for table, items in (("steps", launch.rows), ("events", launch.events)):
             rows[table] += [{"run_id": run_id, **item} for item in items]
@@ -161,7 +162,6 @@ def _run(
         "sha256": source.sha256,
         "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
         "launch": number,
-        "framework": primary.framework,
         "log_format": primary.name,
         "first_line": launch.first_line,
         "last_line": launch.last_line,
@@ -174,6 +174,12 @@ def _run(
         "rate_excludes_data": primary.rate_excludes_data,
         "evidence": list(primary.evidence),
     }
+
+
+def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
+    """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
+    engines = [f.framework for f in companions if f.precedence == ENGINE]
+    return engines[0] if engines and primary.framework == "transformers" else primary.framework
 
 
 def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:

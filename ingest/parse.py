@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ingest.endings import ENDINGS
 from ingest.log_format import JSON, Block, EventLine, FactLine, LogFormat, StepLine, Target
@@ -53,6 +53,17 @@ _FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
+class _Top(NamedTuple):
+    """The furthest step that lines of one kind told, with its stamp and time since the start."""
+
+    step: int = -1
+    stamp: datetime | None = None
+    clock: float | None = None
+
+
+_NO_TOP: Final = _Top()
+
+
 @dataclass(slots=True)
 class Launch:
     """One start of a training process, as far as the log tells."""
@@ -67,7 +78,7 @@ class Launch:
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
     seen: dict[tuple[int, str | None, int], str] = field(default_factory=dict)
-    tops: dict[int, tuple[int, datetime | None]] = field(default_factory=dict)
+    tops: dict[int, _Top] = field(default_factory=dict)
     counted: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
@@ -81,11 +92,13 @@ class Launch:
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
     def count_on(self, rank: str | None) -> int:
-        """The step of a line that prints none, one log interval behind the rank's last."""
-        said = [fact["value"] for fact in self.stated if fact["name"] == "log_interval"]
+        """The step of a line that prints none, one log interval behind the rank's last.
+
+        The interval of a companion is that of its own lines.
+        """
+        said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
         stride = _optional(_whole, said[-1]) if said else None
-        self.counted[rank] = self.counted.get(rank, 0) + int(stride or 1)
-        return self.counted[rank]
+        return self.counted.get(rank, 0) + int(stride or 1)
 
     @property
     def run_id(self) -> str:
@@ -263,10 +276,11 @@ class Parser:
             return True
         for companion, regex, clock in self._companion_steps:
             if companion.anchor in text and (match := regex.search(text)):
-                self.out.companion_lines += self._count
-                event = self._companion_event(number, text, companion, match, clock)
-                self._pending.append(("event", event))
-                return True
+                with suppress(_Rejected):  # damaged: it is no line of the primary's
+                    event = self._companion_event(number, text, companion, match, clock)
+                    self.out.companion_lines += self._count
+                    self._pending.append(("event", event))
+                    return True
         return False
 
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:
@@ -312,6 +326,7 @@ class Parser:
             if start.search(text):
                 self._open_block = _OpenBlock(block, end, number, text)
                 known = True
+                break  # the primary's stand before its companions'
         for line, regex in self._facts:
             if line.anchor in text and (match := regex.search(text)):
                 self._state(number, line, match)
@@ -355,8 +370,12 @@ class Parser:
         """A last line without newline may be half a line: it needs the fields of the one before.
 
         Its last number may be cut too, so a character that closed the line before has to close it.
+        One without a step may be half of one that has it, unless such a line came before.
         """
+        unlike = line.numbered and id(line) not in self._printed and bool(self._printed)
         fields, closed = self._printed.get(id(line), (set[str](), "0"))
+        if not self._ended and unlike:
+            raise _Rejected("cut off at the end of the file")
         if not self._ended and not (fields <= printed and (closed.isdigit() or last == closed)):
             raise _Rejected("cut off at the end of the file")
         self._printed[id(line)] = printed, last
@@ -375,7 +394,7 @@ class Parser:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
         counted, kind = row.get("step") is None, row.pop("kind")
-        again = self._marker is not None or (not counted and self._starts_again(launch, row, kind))
+        again = self._marker is not None or self._starts_again(launch, row, kind)
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
@@ -388,10 +407,11 @@ class Parser:
         launch.rows.append(row)
         launch.last_line = row["line"]
         launch.seen.setdefault((kind, row["rank"], row["step"]), _loss(row))
+        launch.counted[row["rank"]] = row["step"]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        if row["step"] > launch.tops.get(kind, (-1, None))[0]:
-            launch.tops[kind] = row["step"], row["logged_at"]
+        if row["step"] > launch.tops.get(kind, _NO_TOP).step:
+            launch.tops[kind] = _Top(row["step"], row["logged_at"], row.get("since_start_s"))
 
     def _starts_again(self, launch: Launch, row: dict[str, Any], kind: int) -> bool:
         """Evidence of a restart that no header announces."""
@@ -544,18 +564,24 @@ def _starts_again(launch: Launch, row: dict[str, Any], kind: int, *, one_writer:
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
-    another process. Without stamps, one rank does not print one step twice, nor with another loss.
-    Lines of another kind, such as the engine's step and its timer, speak of one step side by side.
+    another process. So was a later step at an earlier time since the start. Without stamps, one
+    rank does not print one step twice, nor with another loss. Lines of another kind, such as the
+    engine's step and its timer, speak of one step side by side.
     one_writer: all rows are of one rank, which its file's name says.
     """
-    stamp, (top_step, top) = row["logged_at"], launch.tops.get(kind, (-1, None))
-    if stamp is None or top is None or launch.started_at is None:
-        before = launch.seen.get((kind, row["rank"], row["step"]))
+    stamp, top = row["logged_at"], launch.tops.get(kind, _NO_TOP)
+    clock, step = row.get("since_start_s"), row.get("step")
+    if clock is not None and top.clock is not None and (step is None or step > top.step):
+        return bool(clock < top.clock - SKEW.total_seconds())
+    if step is None:
+        return False
+    if stamp is None or top.stamp is None or launch.started_at is None:
+        before = launch.seen.get((kind, row["rank"], step))
         alone = one_writer or row["rank"] is not None
         return before is not None and (alone or before != _loss(row))
-    if row["step"] < top_step:
-        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
-    return bool(row["step"] == top_step and abs(stamp - top) > COPIES)
+    if step < top.step:
+        return bool(stamp > top.stamp + SKEW or stamp < launch.started_at - COPIES)
+    return bool(step == top.step and abs(stamp - top.stamp) > COPIES)
 
 
 def _loss(row: Mapping[str, Any]) -> str:

@@ -21,7 +21,10 @@ from typing import Final
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.gpt_neox import GPT_NEOX
+from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
+from ingest.formats.llamafactory import LLAMAFACTORY
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
+from ingest.formats.mlperf import MLPERF
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
 from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
@@ -44,6 +47,11 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
     GPT_NEOX,
+    HF_CONSOLE,
+    HF_STATE,
+    HF_TENSORBOARD,
+    LLAMAFACTORY,
+    MLPERF,
     DEEPSPEED,
 )
 
@@ -71,13 +79,15 @@ def detect(
     show, to the end. Where none shows, the header of a launch without steps tells it. Raises
     UnknownFormatError.
     """
-    found = _signatures(lines, formats)
+    found, beside = _signatures(lines, formats)
     shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
     primaries = [f for f in shown if f.precedence == shown[0].precedence]
     if len(primaries) > 1:
         raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
-        return primaries[0], tuple(shown[1:])
+        lower = (f for f in formats if f.precedence < primaries[0].precedence)
+        quiet = [f for f in lower if f.name in beside and f not in shown]
+        return primaries[0], (*shown[1:], *quiet)
     headers = _headers(Source(path).lines() if path.is_file() else lines, formats)
     without_steps = _by_header(headers, formats)
     if without_steps:
@@ -88,17 +98,20 @@ def detect(
 
 def _signatures(
     lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
-) -> dict[str, NumberedLine]:
-    """Each format whose signature matches, with the first line that it matches."""
+) -> tuple[dict[str, NumberedLine], set[str]]:
+    """Each format whose signature matches, with the first such line; those that show beside it."""
     noise = re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
     signatures = [(f, re.compile(f.signature)) for f in formats]
     either = re.compile("|".join(f"(?:{f.signature})" for f in formats))
+    quiet = [(f.name, re.compile(f.beside)) for f in formats if f.beside]
     found: dict[str, NumberedLine] = {}
+    beside: set[str] = set()
     last = math.inf
     for line in lines:
         if line.number > last:
             break
         text = noise.sub("", line.text)
+        beside.update(name for name, mark in quiet if name not in beside and mark.search(text))
         if either.search(text) is None:
             continue
         for log_format, signature in signatures:
@@ -106,7 +119,7 @@ def _signatures(
                 found[log_format.name] = line
                 if log_format.precedence == TRAINER:
                     last = min(last, line.number + SNIFFED_LINES)
-    return found
+    return found, beside
 
 
 def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:

@@ -63,7 +63,9 @@ RUNS: Final[dict[str, Column]] = {
     "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
     "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
     "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
-    "evidence": Column(pl.List(pl.String), "", "time evidence by preference: elapsed, rate, stamp"),
+    "evidence": Column(
+        pl.List(pl.String), "", "time evidence by preference: elapsed, rate, clock, stamp"
+    ),
     "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
 }
 
@@ -87,6 +89,7 @@ STEPS: Final[dict[str, Column]] = {
     ),
     "epoch": Column(INT, "epochs", "as printed"),
     "logged_at": Column(TIME, "", "time stamp of the line as printed"),
+    "since_start_s": Column(FLOAT, "s", "wall time since the training loop began, as printed"),
     "elapsed_s": Column(FLOAT, "s", "time per step as printed; see runs.elapsed_covers"),
     "data_s": Column(FLOAT, "s", "data loading per step as printed"),
     "samples": Column(INT, "sequences", "of one optimizer step over all ranks (global batch size)"),

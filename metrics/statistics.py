@@ -21,6 +21,7 @@ def ratio_interval(
 
     tokens, seconds: one entry per window, in order of time. Blocks are n^(1/3) windows long
     (Künsch 1989; Hall, Horowitz and Jing 1995). None for fewer than `FEWEST_WINDOWS` windows.
+    Clocks of whole seconds have windows of no time; samples of nothing else have no ratio.
     """
     n = len(tokens)
     if n < FEWEST_WINDOWS:
@@ -33,5 +34,8 @@ def ratio_interval(
     picks = np.random.default_rng(SEED).integers(0, starts, size=(RESAMPLES, blocks))
     totals = block_sums[picks].sum(axis=1)
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(totals[:, 0] / totals[:, 1], [tail, 1 - tail])
+    timed = totals[totals[:, 1] > 0]
+    if not len(timed):
+        return None
+    low, high = np.quantile(timed[:, 0] / timed[:, 1], [tail, 1 - tail])
     return float(low), float(high)

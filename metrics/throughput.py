@@ -5,6 +5,7 @@ never a mean of rates. Time evidence, in the order that the run's format prefers
 
     elapsed   the logged step time, with data loading added back where it leaves it out
     rate      a logged rate over a known window: its time is tokens / rate
+    clock     the difference of two times since the training loop began (a progress bar's)
     stamp     the difference of two time stamps
 
 Frames in, frames out; no file is opened here.
@@ -31,6 +32,7 @@ DEFAULT_AVERAGE_WINDOW: Final = 10
 SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "elapsed": ("checkpoint", "evaluation", "profiler"),
     "rate": ("checkpoint", "profiler"),
+    "clock": ("checkpoint", "evaluation", "profiler"),
     "stamp": ("checkpoint", "evaluation", "profiler"),
 }
 """Events whose time falls into the next window; a logged rate starts anew after evaluation."""
@@ -77,7 +79,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         steps.sort("run_id", "step", "line")
         .group_by("run_id", "step", maintain_order=True)
         .agg(
-            pl.col("line", "logged_at").min(),
+            pl.col("line", "logged_at", "since_start_s").min(),
             pl.col("elapsed_s").max(),
             wall.max().alias("wall_s"),
             pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
@@ -166,7 +168,13 @@ _INPUTS: Final = (
     "log_interval",
     "average_window",
 )
-_DIFFERENCES: Final = ("step", "logged_at", "consumed_samples", "consumed_tokens")
+_DIFFERENCES: Final = (
+    "step",
+    "logged_at",
+    "since_start_s",
+    "consumed_samples",
+    "consumed_tokens",
+)
 
 
 def _tokens_per_gpu() -> pl.Expr:
@@ -234,6 +242,7 @@ def _spans() -> list[pl.Expr]:
     return [
         elapsed.alias("elapsed_span"),
         rate.alias("rate_span"),
+        pl.col("new_step").alias("clock_span"),
         pl.col("new_step").alias("stamp_span"),
     ]
 
@@ -246,9 +255,11 @@ def _times() -> list[pl.Expr]:
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
     stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
+    clocked = pl.col("new_since_start_s")
     return [
         _positive(pl.col("elapsed_span") * step_time).alias("elapsed_time"),
         _positive(pl.col("rate_span") * tokens / rate).alias("rate_time"),
+        pl.when(clocked >= 0).then(clocked).alias("clock_time"),
         pl.when(stamped >= 0).then(stamped).alias("stamp_time"),
     ]
 
@@ -493,11 +504,14 @@ def _tolerance(frame: pl.DataFrame) -> float:
 
 def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left."""
-    timed = any(frame[f"{e}_time"].null_count() < frame.height for e in ("elapsed", "stamp"))
+    times = ("elapsed", "clock", "stamp")
+    timed = any(frame[f"{time}_time"].null_count() < frame.height for time in times)
     needed: tuple[str, ...] = ("seq_len", "gpus", "global_batch_size")
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
     missing = [name for name in needed if facts.get(name) is None]
+    if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
+        missing.append("packed")
     if timed and frame["tokens_per_gpu"].null_count() == frame.height and missing:
         return {"throughput_missing": missing}
     reason = (

@@ -134,7 +134,7 @@ def test_implied_facts_have_known_names(log_format: LogFormat) -> None:
 
 @each_format
 def test_evidence_names_what_metrics_can_use(log_format: LogFormat) -> None:
-    assert set(log_format.evidence) <= {"elapsed", "rate", "stamp"}
+    assert set(log_format.evidence) <= {"elapsed", "rate", "clock", "stamp"}
 
 
 def test_names_are_unique() -> None:

@@ -1,7 +1,9 @@
 """Windows and rates on a few rows that one can work out by hand."""
 
+import math
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -202,3 +204,33 @@ def test_the_interval_holds_the_ratio_and_shrinks_with_steadiness() -> None:
     assert noisy is not None
     assert noisy[0] <= 100.0 <= noisy[1]
     assert ratio_interval(tokens[:3], tokens[:3]) is None
+
+
+def test_a_clock_since_the_start_gives_windows_by_its_differences() -> None:
+    timed = steps(
+        {"step": 10, "since_start_s": 95.0},
+        {"step": 20, "since_start_s": 105.0},
+        {"step": 30, "since_start_s": 105.0},  # whole seconds: nothing is lost
+        {"step": 40, "since_start_s": 125.0},
+        {"step": 50, "since_start_s": 185.0},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    evaluated = {"line": 5, "kind": "evaluation"}
+    row = rates(timed, run(evidence=["clock"]), given, evaluated)
+    # 200 tokens a GPU and step, 30 steps in 30 s; the last window holds an evaluation.
+    assert row["tgs"] == pytest.approx(200.0)
+    assert row["time_basis"] == "clock"
+    assert row["tgs_end_to_end"] == pytest.approx(40 * 200 / 90)
+
+
+def test_padded_samples_give_no_tgs_from_batch_sizes() -> None:
+    timed = steps({"step": 1, "since_start_s": 1.0}, {"step": 2, "since_start_s": 2.0})
+    given = facts(gpus=2, global_batch_size=4, seq_len=100, packed="false")
+    row = rates(timed, run(evidence=["clock"]), given)
+    assert (row["tgs"], row["throughput_missing"]) == (None, ["packed"])
+
+
+def test_an_interval_over_windows_of_no_time_is_finite() -> None:
+    tokens, seconds = np.full(40, 10.0), np.array([0.0] * 39 + [5.0])
+    low, high = ratio_interval(tokens, seconds)
+    assert 0 < low <= high < math.inf

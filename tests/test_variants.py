@@ -30,10 +30,10 @@ def bare(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def reading(log: Path, folder: Path) -> dict[str, Any]:
-    head, _, body = log.read_text(encoding="utf-8").partition("\n")
+    head, _, body = log.read_bytes().decode().partition("\n")  # carriage returns and all
     assert head.startswith(ORIGINS), f"{log}: say where its lines are from"
     copy = folder / "run.log"
-    copy.write_text(body, encoding="utf-8")
+    copy.write_bytes(body.encode())
     tables = read_source(copy)
     source = tables["sources"].row(0, named=True)
     runs = []

@@ -1,0 +1,593 @@
+"""The Hugging Face Trainer, alone or over DeepSpeed: console, trainer_state.json, TensorBoard.
+
+A step dict prints neither step nor time. Both stand in the progress bar, which tqdm redraws as
+soon as the dict is printed; its seconds are whole and count from the start of the training loop,
+as does `train_runtime` of a step dict (4.52 and later). Without a bar the dicts are counted.
+`num_input_tokens_seen` counts the tokens of all ranks since the start, padding included.
+The final dict speaks of the whole schedule, also where a checkpoint was resumed, and its
+`train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
+four digits.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from ingest.log_format import (
+    HF_TRAINER,
+    JSON,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    Target,
+)
+
+SOURCE: Final = "huggingface/transformers/src/transformers"
+TRAINER_SOURCE: Final = f"{SOURCE}/trainer.py@v4.57.1"
+CALLBACKS: Final = f"{SOURCE}/trainer_callback.py@v4.57.1"
+METRICS: Final = f"{SOURCE}/trainer_pt_utils.py@v4.57.1"
+TENSORBOARD: Final = f"{SOURCE}/integrations/integration_utils.py@v4.57.1"
+
+PADDED: Final[dict[str, tuple[str, str]]] = {
+    "packed": ("false", "the Trainer pads a batch to its longest sample; the log does not say more")
+}
+
+# -- what several of its files say ---------------------------------------------------------
+
+
+def _arguments(said: Mapping[str, str]) -> dict[str, str]:
+    """Facts of TrainingArguments, as Python or JSON writes its values.
+
+    A `gradient_checkpointing` that is off says nothing: the model's config may have it on.
+    """
+    values = {key: value.strip("'\" ").rpartition(".")[2].lower() for key, value in said.items()}
+    names = {
+        "per_device_train_batch_size": "micro_batch_size",
+        "gradient_accumulation_steps": "gradient_accumulation",
+        "max_steps": "total_steps",  # -1 where epochs are given
+    }
+    facts = {fact: values[key] for key, fact in names.items() if values.get(key, "").isdigit()}
+    every = said.get("logging_steps", "")
+    if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
+        facts["log_interval"] = every
+    precisions = [name for name in ("bf16", "fp16", "tf32") if values.get(name) == "true"]
+    facts.update({"precision": precisions[0]} if precisions else {})
+    checkpointing = ("gradient_checkpointing", "activation_checkpointing")
+    facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})
+    facts.update({"compile": "true"} if values.get("torch_compile") == "true" else {})
+    return facts | ({"optimizer": values["optim"]} if values.get("optim") else {})
+
+
+def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
+    return _arguments(dict(re.findall(r"(\w+)=([^,()\n]+)", said["text"])))
+
+
+def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
+    """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
+    values = json.loads(json.loads(f'"{said["text"]}"'))
+    return _arguments({key: str(value) for key, value in values.items()})
+
+
+def _model_config(text: str) -> dict[str, str]:
+    """A Hugging Face config.json; one that names no model type says nothing of a model."""
+    values = json.loads(text)
+    return {"model_config": json.dumps(values)} if "model_type" in values else {}
+
+
+def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
+    """No tokens are those that are not counted."""
+    row["consumed_tokens"] = row.get("consumed_tokens") or None
+
+
+# -- console -------------------------------------------------------------------------------
+
+NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
+DICT: Final = re.compile(r"\{'loss': ")
+BAR: Final = re.compile(
+    r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
+    r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
+)
+"""A progress bar without a name, from its first step; bars of data sets have one."""
+
+TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
+OTHER_MODEL: Final = re.compile(r"Overriding config: |instantiating a new config instance from")
+
+
+def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Lines with the progress bar's step and seconds behind the dict that it belongs to.
+
+    Where standard output went elsewhere, the bars are all there is: then each is a step.
+    """
+    waiting: list[tuple[int, str]] = []
+    source = iter(_own_configs(lines))
+    for number, text in source:
+        waiting.append((number, text))
+        if DICT.search(text):
+            break
+    else:
+        yield from _bars(waiting)
+        return
+    *before, held = waiting
+    yield from ((number, 1, text) for number, text in before)
+    blank: list[tuple[int, str]] = []
+    for number, text in source:
+        if DICT.search(held[1]) and not text.strip():
+            blank.append((number, text))  # a viewer that made lines of carriage returns
+            continue
+        bar = next(_shown(text), None) if DICT.search(held[1]) else None
+        yield held[0], 1, f"{held[1]} {_said(bar)}" if bar else held[1]
+        yield from ((place, 1, empty) for place, empty in blank)
+        held, blank = (number, text), []
+    yield held[0], 1, held[1]
+    yield from ((place, 1, empty) for place, empty in blank)
+
+
+def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Each state of the training's own bar; bars of evaluations have another total.
+
+    A line holds many: the first counts it.
+    """
+    totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
+    for number, text in lines:
+        states: dict[str, re.Match[str]] = {}
+        for bar in _shown(text):
+            if bar is not None and bar["total"] in totals:
+                states.setdefault(bar["step"], bar)  # a later one is a redraw
+        if not states:
+            yield number, 1, text
+        for place, state in enumerate(states.values()):
+            yield number, int(place == 0), _said(state)
+
+
+def _shown(text: str) -> Iterator[re.Match[str] | None]:
+    """What stands behind each carriage return: a bar, or none where it is something else."""
+    return (BAR.match(part) for part in text.split("\r") if part.strip())
+
+
+def _said(bar: re.Match[str]) -> str:
+    seconds = 3600 * int(bar["hours"] or 0) + 60 * int(bar["minutes"]) + int(bar["seconds"])
+    return f"(progress bar: step {bar['step']} of {bar['total']} after {seconds} s)"
+
+
+def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Lines; of a model made from a config that is not a file's, the files' configs are not its."""
+    other = False
+    for number, text in lines:
+        other = other or OTHER_MODEL.search(text) is not None
+        yield number, text.replace("Model config ", "A config ") if other else text
+
+
+def _header(lines: Sequence[str]) -> dict[str, str]:
+    """Batch sizes as the Trainer sums them up; the data-parallel ranks follow from them."""
+    text = "\n".join(lines)
+    names = {
+        "total_samples": "Num examples",
+        "micro_batch_size": "Instantaneous batch size per device",
+        "global_batch_size": r"Total train batch size \([^)]*\)",
+        "gradient_accumulation": "Gradient Accumulation steps",
+        "total_steps": "Total optimization steps",
+    }
+    found = {fact: re.search(rf"{name} = ([\d,]+)", text) for fact, name in names.items()}
+    facts = {fact: match[1].replace(",", "") for fact, match in found.items() if match}
+    with suppress(KeyError, ZeroDivisionError):
+        local = int(facts["micro_batch_size"]) * int(facts["gradient_accumulation"])
+        ranks, rest = divmod(int(facts["global_batch_size"]), local)
+        facts.update({"data_parallel": str(ranks)} if not rest else {})
+    return facts
+
+
+_DICT_COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "since": "since_start_s",
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "num_input_tokens_seen": "consumed_tokens",
+    "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
+}
+_PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
+_BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
+
+HF_CONSOLE: Final = LogFormat(
+    name="hf-trainer",
+    framework="transformers",
+    versions="transformers 3 … 5",
+    signature=rf"\{{'loss': {NUMBER}, .*'(?:learning_rate|epoch)': "
+    rf"|\{{'train_runtime': {NUMBER}, 'train_samples_per_second': "
+    r"|  Total optimization steps = \d|\(progress bar: step \d+ of ",
+    looks_like_step=r"\{'loss': |\(progress bar: step \d+ of ",
+    clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
+    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
+    launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
+    r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\(",
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    join=_join,
+    complete=_complete,
+    implies=PADDED,
+    steps=(
+        StepLine(
+            anchor="(progress bar: step ",
+            regex=rf"\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
+            pair=_PAIR,
+            columns=_DICT_COLUMNS,
+            facts={"total": "total_steps"},
+            example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
+            "'epoch': '0.01953'} (progress bar: step 5 of 40 after 1 s)",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_log",
+        ),
+        StepLine(
+            anchor="{'loss': ",
+            regex=r"\{(?P<pairs>'loss': .*?)\}",
+            pair=_PAIR,
+            columns=_DICT_COLUMNS,
+            numbered=True,
+            example="{'loss': '6.795', 'grad_norm': '2.812', 'learning_rate': '0.0002966', "
+            "'epoch': '0.0293', 'num_input_tokens_seen': 15360, 'train_runtime': '3.986', "
+            "'train_tokens_per_second': '3854'}",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_log, PrinterCallback.on_log",
+        ),
+        StepLine(
+            anchor="(progress bar: step ",
+            regex=rf"^{_BAR_SAYS}",
+            columns={"step": "step", "since": "since_start_s"},
+            facts={"total": "total_steps"},
+            example="(progress bar: step 4 of 40 after 1 s)",
+            printed_by=f"{CALLBACKS} ProgressCallback.on_step_end",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor="{'train_runtime': ",
+            regex=r"\{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
+            r"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
+            r"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
+            r"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
+            r"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
+            kind="end",
+            example="{'train_runtime': '7.012', 'train_samples_per_second': '91.28', "
+            "'train_steps_per_second': '5.705', 'train_loss': '6.618', 'epoch': '0.1562'}",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
+        ),
+        EventLine(
+            anchor="Training completed. Do not forget",
+            regex=r"Training completed\. Do not forget to share your model",
+            kind="end",
+            example="Training completed. Do not forget to share your model on "
+            "huggingface.co/models =)",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        EventLine(
+            anchor="_runtime': ",
+            regex=r"\{(?:'eval_loss': '?(?P<eval_loss>[\w.+-]+)'?)?[^{}]*"
+            r"'eval_(?:\w+_)?runtime': '?(?P<seconds>[\d.e+]+)",
+            kind="evaluation",
+            example="{'eval_loss': '6.412', 'eval_runtime': '2.25', "
+            "'eval_samples_per_second': '113.8', 'eval_steps_per_second': '14.22', "
+            "'epoch': '0.1562'}",
+            printed_by=f"{TRAINER_SOURCE} Trainer.evaluate",
+            composed=True,
+        ),
+        EventLine(
+            anchor="***** Running ",
+            regex=r"\*{5} Running (?:Evaluation|Prediction|\w+ Evaluation) \*{5}",
+            kind="evaluation",
+            example="[transformers] ***** Running Evaluation *****",
+            printed_by=f"{TRAINER_SOURCE} Trainer.evaluation_loop",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Saving model checkpoint to ",
+            regex=r"Saving model checkpoint to \S*?(?:checkpoint-(?P<step>\d+))?/?$",
+            kind="checkpoint",
+            example="[INFO|trainer.py:3410] 2026-11-20 15:06:10,118 >> Saving model checkpoint to "
+            "hf_out/checkpoint-20",
+            printed_by=f"{TRAINER_SOURCE} Trainer._save",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Continuing training from global step ",
+            regex=r"Continuing training from global step (?P<step>\d+)",
+            kind="load",
+            example="[transformers]   Continuing training from global step 20",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Gradient accumulation steps mismatch",
+            regex=r"Gradient accumulation steps mismatch: .*Using DeepSpeed's value",
+            kind="warning",
+            example="[RANK 0] Gradient accumulation steps mismatch: GradientAccumulationPlugin has "
+            "1, DeepSpeed config has 2. Using DeepSpeed's value.",
+            printed_by="huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0",
+        ),
+    ),
+    blocks=(
+        Block(
+            start=r"\*{5} Running training \*{5}",
+            end=r"  Total optimization steps = ",
+            include_end=True,
+            most_lines=600,  # copies of many ranks, one between the other
+            read=_header,
+            example=(
+                "[transformers] ***** Running training *****",
+                "[transformers]   Num examples = 4,096",
+                "[transformers]   Num Epochs = 1",
+                "[transformers]   Num update steps per epoch = 256",
+                "[transformers]   Instantaneous batch size per device = 4",
+                "[transformers]   Total train batch size (w. parallel, distributed & "
+                "accumulation) = 16",
+                "[transformers]   Gradient Accumulation steps = 2",
+                "[transformers]   Total optimization steps = 40",
+            ),
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        Block(
+            start=r"\bModel config \w+ \{$",
+            end=r"^\}",
+            include_end=True,
+            read=lambda lines: _model_config("{" + "\n".join(lines)),
+            example=(
+                "[INFO|configuration_utils.py:765] 2026-11-20 15:06:01,504 >> Model config "
+                "LlamaConfig {",
+                '  "hidden_size": 128,',
+                '  "model_type": "llama",',
+                '  "vocab_size": 1024',
+                "}",
+            ),
+            printed_by=f"{SOURCE}/configuration_utils.py@v4.57.1",
+        ),
+        Block(
+            start=r"TrainingArguments\($",
+            end=r"^\)",
+            include_end=True,
+            read=lambda lines: _python_arguments({"text": "\n".join(lines)}),
+            example=(
+                "INFO:__main__:Training/evaluation parameters TrainingArguments(",
+                "_n_gpu=1,",
+                "bf16=True,",
+                "gradient_accumulation_steps=2,",
+                "gradient_checkpointing=False,",
+                "logging_steps=5,",
+                "logging_strategy=steps,",
+                "per_device_train_batch_size=4,",
+                ")",
+            ),
+            printed_by=f"{SOURCE}/training_args.py@v4.57.1 TrainingArguments.__str__",
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor="TrainingArguments(",
+            regex=r"TrainingArguments\((?P<text>\w+=.+)\)$",
+            read=_python_arguments,
+            example="INFO:__main__:Training/evaluation parameters TrainingArguments("
+            "output_dir=out, per_device_train_batch_size=4, gradient_accumulation_steps=1, "
+            "logging_strategy=IntervalStrategy.STEPS, logging_steps=10, fp16=True, _n_gpu=1)",
+            printed_by=f"{SOURCE}/training_args.py@v4.6.1 TrainingArguments (a data class)",
+            composed=True,
+        ),
+        FactLine(
+            anchor=" = ",
+            regex=r"  (?:Num examples|Num Epochs|Num update steps per epoch|Batch size"
+            r"|Instantaneous batch size per device|Total train batch size \([^)]*\)"
+            r"|Gradient Accumulation steps|Total optimization steps"
+            r"|Number of trainable parameters) = [\d,]+",
+            example="[transformers]   Number of trainable parameters = 1,049,728",
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        FactLine(
+            anchor=" metrics *****",
+            regex=r"\*{5} \w+ metrics \*{5}",
+            example="***** train metrics *****",
+            printed_by=f"{METRICS} log_metrics",
+        ),
+        FactLine(
+            anchor=" = ",
+            regex=r"(?:^| >>) +(?:epoch|total_flos|num_input_tokens_seen|(?:train|eval)_\w+) += +"
+            r"[\w.:,+-]+$",
+            example="  train_runtime            = 0:00:07.01",
+            printed_by=f"{METRICS} log_metrics",
+        ),
+        FactLine(
+            anchor="%|",
+            regex=r"^\s*\d+%\|.*\[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
+            example="100%|██████████| 40/40 [00:07<00:00,  5.71it/s]",
+            printed_by=f"{CALLBACKS} ProgressCallback",
+        ),
+        FactLine(
+            anchor="max_steps is given, it will override",
+            regex=r"max_steps is given, it will override any value given in num_train_epochs",
+            example="[transformers] max_steps is given, it will override any value given in "
+            "num_train_epochs",
+            printed_by=f"{TRAINER_SOURCE} Trainer.__init__",
+        ),
+    ),
+)
+
+# -- trainer_state.json --------------------------------------------------------------------
+
+
+def _entries(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Each entry of `log_history` as one record; other lines as they are."""
+    inside, start, parts = False, 0, list[str]()
+    for number, text in lines:
+        bare = text.strip()
+        if not inside:
+            inside = bare == '"log_history": ['
+            yield number, 1, text
+        elif not parts and bare == "{":
+            start, parts, indent = number, [bare], text[: len(text) - len(text.lstrip())]
+        elif parts:
+            parts.append(bare)
+            if text.startswith(f"{indent}}}"):
+                yield start, len(parts), f'"log_history": {" ".join(parts).rstrip(",")}'
+                parts = []
+        else:
+            inside = bare != "],"
+            yield number, 1, text
+    if parts:
+        yield start, len(parts), f'"log_history": {" ".join(parts)}'
+
+
+def _state(key: str, fact: str) -> FactLine:
+    return FactLine(
+        anchor=f'"{key}": ',
+        regex=rf'^ +"{key}": (?P<{fact}>\d+),?$',
+        example=f'  "{key}": 40,',
+        printed_by=f"{CALLBACKS} TrainerState",
+    )
+
+
+HF_STATE: Final = LogFormat(
+    name="hf-trainer-state",
+    framework="transformers",
+    versions="trainer_state.json of transformers 3 … 5",
+    signature=r'^ *"log_history": ',
+    looks_like_step=r'"log_history": \{.*"loss": ',
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    join=_entries,
+    complete=_complete,
+    file_names=("trainer_state.json",),
+    implies=PADDED,
+    steps=(
+        StepLine(
+            anchor='"log_history": ',
+            regex=r'"log_history": (?P<pairs>\{(?=.*"loss": ).*\})$',
+            pair=JSON,
+            columns=_DICT_COLUMNS,
+            example='"log_history": { "epoch": 0.0048828125, "grad_norm": 1.3115072462469197, '
+            '"learning_rate": 0.0004, "loss": 6.951844024658203, "num_input_tokens_seen": 2560, '
+            '"step": 5, "train_runtime": 0.6504, "train_tokens_per_second": 3935.943 }',
+            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='_runtime": ',
+            regex=r'"log_history": \{(?=.*"eval_(?:\w+_)?runtime": (?P<seconds>[\d.e+-]+))'
+            r'(?=.*"step": (?P<step>\d+))(?:.*"eval_loss": (?P<eval_loss>[\w.+-]+))?',
+            kind="evaluation",
+            example='"log_history": { "epoch": 0.078125, "eval_loss": 6.512, "eval_runtime": '
+            '2.2504, "eval_samples_per_second": 113.758, "eval_steps_per_second": 14.22, '
+            '"step": 20 }',
+            printed_by=f"{CALLBACKS} TrainerState.save_to_json",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"train_samples_per_second": ',
+            regex=r'"log_history": \{(?=.*"train_runtime": (?P<seconds>[\d.e+-]+))'
+            r'(?=.*"step": (?P<step>\d+))(?=.*"total_flos": (?P<total_flos>[\d.e+-]+))?'
+            r'(?=.*"train_loss": (?P<train_loss>[\w.+-]+))?'
+            r'.*"train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+)'
+            r'(?:.*"train_tokens_per_second": (?P<tokens_per_second_of_a_device>[\d.e+-]+))?',
+            kind="end",
+            example='"log_history": { "epoch": 0.15625, "step": 40, "total_flos": 451537797120.0, '
+            '"train_loss": 6.617773246765137, "train_runtime": 7.0117, '
+            '"train_samples_per_second": 91.276, "train_steps_per_second": 5.705 }',
+            printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
+        ),
+    ),
+    facts=(
+        _state("logging_steps", "log_interval"),
+        _state("max_steps", "total_steps"),
+        _state("train_batch_size", "micro_batch_size"),
+        FactLine(
+            anchor="",
+            regex=r'^ *(?:"[^"]+": |[{}\]],?$)',
+            example='  "num_train_epochs": 1,',
+            printed_by=f"{CALLBACKS} TrainerState",
+        ),
+    ),
+)
+
+# -- TensorBoard ---------------------------------------------------------------------------
+
+VALUE: Final = r"(?P<value>[-+\w.]+)\}"
+
+
+def _tag(tag: str, column: str, value: str) -> StepLine:
+    """A value of each logged step; the row of a step comes together when ranks are folded."""
+    return StepLine(
+        anchor=f'"tag": "train/{tag}"',
+        regex=rf'"tag": "train/{tag}", "step": (?P<step>[1-9]\d*), .*"value": {VALUE}',
+        columns={"step": "step", "value": column},
+        example=f'{{"tag": "train/{tag}", "step": 5, "wall_time": 1795187241.0039966, '
+        f'"value": {value}}}',
+        printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+    )
+
+
+HF_TENSORBOARD: Final = LogFormat(
+    name="hf-trainer-tensorboard",
+    framework="transformers",
+    versions="event files of transformers 3 … 5",
+    signature=r'"tag": "train/(?:loss|learning_rate|grad_norm|num_input_tokens_seen)", "step": \d',
+    looks_like_step=r'"tag": "train/(?:loss|learning_rate|grad_norm|num_input_tokens_seen)", ',
+    clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
+    utc=True,
+    evidence=("stamp",),
+    precedence=HF_TRAINER,
+    implies=PADDED,
+    steps=(
+        _tag("loss", "loss", "6.951844"),
+        _tag("grad_norm", "grad_norm", "1.3115072"),
+        _tag("learning_rate", "learning_rate", "0.0004"),
+        _tag("num_input_tokens_seen", "consumed_tokens", "2560.0"),
+    ),
+    events=(
+        EventLine(
+            anchor='"tag": "eval/',
+            regex=r'"tag": "eval/(?:\w+_)?runtime", "step": (?P<step>\d+), .*'
+            r'"value": (?P<seconds>[\d.e+-]+)',
+            kind="evaluation",
+            example='{"tag": "eval/runtime", "step": 20, "wall_time": 1795187243.6, '
+            '"value": 2.2504}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"tag": "train/train_loss"',
+            regex=r'"tag": "train/train_loss", "step": (?P<step>\d+), .*'
+            r'"value": (?P<train_loss>[-+\w.]+)',
+            kind="end",
+            example='{"tag": "train/train_loss", "step": 40, "wall_time": 1795187245.5105836, '
+            '"value": 6.839351}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_log",
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"tag": "args/text_summary"',
+            regex=r'"tag": "args/text_summary", .*"text": "(?P<text>.*)"\}$',
+            read=_json_arguments,
+            example='{"tag": "args/text_summary", "step": 0, "wall_time": 1795187240.3549292, '
+            r'"kind": "text", "text": "{\n  \"per_device_train_batch_size\": 4,\n  '
+            r'\"gradient_accumulation_steps\": 1,\n  \"bf16\": true,\n  \"logging_steps\": 5\n}"}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+        ),
+        FactLine(
+            anchor='"tag": "model_config/text_summary"',
+            regex=r'"tag": "model_config/text_summary", .*"text": "(?P<text>.*)"\}$',
+            read=lambda said: _model_config(json.loads(f'"{said["text"]}"')),
+            example='{"tag": "model_config/text_summary", "step": 0, "wall_time": '
+            r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
+            r'\"model_type\": \"llama\"\n}"}',
+            printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+        ),
+        FactLine(
+            anchor='"tag": "',
+            regex=r'"tag": "(?:train|eval|test)/',
+            example='{"tag": "train/epoch", "step": 5, "wall_time": 1795187241.0041494, '
+            '"value": 0.0048828125}',
+            printed_by=f"{TENSORBOARD} rewrite_logs",
+        ),
+    ),
+)

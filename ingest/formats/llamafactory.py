@@ -1,0 +1,97 @@
+"""LLaMA-Factory's trainer_log.jsonl, which it writes beside the Hugging Face Trainer's own logs.
+
+`elapsed_time` is in whole seconds since the training loop began and starts anew on resume.
+`total_tokens` counts the tokens of all ranks since the start of training, padding included, and
+only where `include_num_input_tokens_seen` is on; `throughput` is their sum over `elapsed_time`, so
+it is overstated after a resume. Keys until mid-2024: `learning_rate`, nulls kept; then
+`throughput` and `total_tokens`; then `lr`, nulls dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ingest.log_format import GIB, HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
+
+CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
+_START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
+
+
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
+    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)", printed.get("elapsed_time", ""))
+    if match:
+        days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
+        row["since_start_s"] = float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
+    row["consumed_tokens"] = row.get("consumed_tokens") or None
+
+
+LLAMAFACTORY: Final = LogFormat(
+    name="llamafactory",
+    framework="transformers",
+    versions="trainer_log.jsonl of LLaMA-Factory 0.5 … 0.9",
+    signature=r'"current_steps": \d+, "total_steps": \d+, "loss": ',
+    looks_like_step=r'"current_steps": \d+, "total_steps": \d+, "loss": [^n]',
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    complete=_complete,
+    file_names=("trainer_log.jsonl",),
+    implies={
+        "packed": ("false", "the Trainer pads a batch to its longest sample; no line denies it")
+    },
+    steps=(
+        StepLine(
+            anchor='"current_steps": ',
+            regex=r'(?P<pairs>\{"current_steps": \d+, "total_steps": \d+, "loss": (?!null).*)',
+            pair=JSON,
+            columns={
+                "current_steps": "step",
+                "loss": "loss",
+                "learning_rate": "learning_rate",
+                "lr": "learning_rate",
+                "total_tokens": "consumed_tokens",
+                "vram_allocated": ("peak_memory_bytes", GIB),
+            },
+            facts={"total_steps": "total_steps"},
+            example='{"current_steps": 10, "total_steps": 400, "loss": 1.5182, "lr": 4.5e-05, '
+            '"epoch": 0.25, "percentage": 2.5, "elapsed_time": "0:01:07", "remaining_time": '
+            '"0:43:33", "throughput": 9781.97, "total_tokens": 655392}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='"eval_loss": ',
+            regex=rf'{_START}.*"eval_loss": (?P<eval_loss>[\d.e+-]+)',
+            kind="evaluation",
+            example='{"current_steps": 100, "total_steps": 400, "eval_loss": 1.4127, "epoch": 2.5, '
+            '"percentage": 25.0, "elapsed_time": "0:12:02", "remaining_time": "0:36:06"}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+        EventLine(
+            anchor='"epoch": ',
+            regex=r'\{"current_steps": (?P<step>\d+), "total_steps": (?P=step), '
+            r'(?:"\w+": null, )*"epoch": ',
+            kind="end",
+            example='{"current_steps": 400, "total_steps": 400, "epoch": 10.0, "percentage": '
+            '100.0, "elapsed_time": "0:45:10", "remaining_time": "0:00:00"}',
+            printed_by=f"{CALLBACK} LogCallback.on_log",
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"current_steps": ',
+            regex=r'\{"current_steps": \d+, "total_steps": \d+, (?:"\w+": null, )*'
+            r'"(?:percentage|epoch|predict_loss)": ',
+            example='{"current_steps": 5, "total_steps": 25, "percentage": 20.0, "elapsed_time": '
+            '"0:00:12", "remaining_time": "0:00:48"}',
+            printed_by=f"{CALLBACK} LogCallback.on_prediction_step",
+            composed=True,
+        ),
+    ),
+)

@@ -1,0 +1,105 @@
+"""What the Hugging Face Trainer's logs leave to be inferred: steps, seconds, the engine beneath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.intake import read_source
+from ingest.parse import Parsed
+
+DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
+HEADER = (
+    "***** Running training *****",
+    "  Instantaneous batch size per device = 4",
+    "  Total train batch size (w. parallel, distributed & accumulation) = 16",
+    "  Gradient Accumulation steps = 2",
+    "  Total optimization steps = 40",
+)
+
+
+def bar(step: int, seconds: int, total: int = 40) -> str:
+    clock = f"{seconds // 60:02}:{seconds % 60:02}"
+    return f" {100 * step // total:2}%|##   | {step}/{total} [{clock}<00:10,  1.00s/it]"
+
+
+def rows(parsed: Parsed) -> list[tuple[int, float | None]]:
+    return [(row["step"], row.get("since_start_s")) for one in parsed.launches for row in one.rows]
+
+
+def test_the_bar_that_is_redrawn_behind_a_dict_has_its_step(
+    parse: Callable[..., Parsed],
+) -> None:
+    lines = [
+        f"\r{bar(3, 29)}\r       \r{DICT.format(2.5)}",  # the bar before is an older one
+        f"\r{bar(5, 31)}\r{bar(9, 58)}\r       \r{DICT.format(2.4)}",
+        f"\r{bar(10, 62)}",
+    ]
+    assert rows(parse("hf-trainer", lines)) == [(5, 31.0), (10, 62.0)]
+
+
+def test_a_viewer_may_have_made_lines_of_carriage_returns(parse: Callable[..., Parsed]) -> None:
+    lines = [bar(5, 31), "      ", DICT.format(2.5), "", bar(5, 31), bar(6, 37), DICT.format(2.4)]
+    parsed = parse("hf-trainer", lines)
+    assert rows(parsed) == [(5, 31.0), (6, None)]
+    assert parsed.lines == len(lines) == parsed.step_lines + parsed.known_lines
+
+
+def test_dicts_without_a_bar_are_counted_by_the_trainers_own_interval(
+    parse: Callable[..., Parsed],
+) -> None:
+    engine = (
+        "[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   steps_per_print .............. 7"
+    )
+    arguments = "TrainingArguments(output_dir=out, logging_strategy=steps, logging_steps=10)"
+    dicts = [DICT.format(2.5), DICT.format(2.4)]
+    alone = parse("hf-trainer", [engine, *dicts], ["deepspeed"])
+    told = parse("hf-trainer", [engine, arguments, *dicts], ["deepspeed"])
+    assert rows(alone) == [(1, None), (2, None)]
+    assert rows(told) == [(10, None), (20, None)]
+
+
+def test_bars_are_steps_where_no_dict_stands(parse: Callable[..., Parsed]) -> None:
+    states = "\r".join([bar(1, 3), bar(2, 6), bar(2, 6), bar(7, 1, total=13), bar(3, 9)])
+    parsed = parse("hf-trainer", [*HEADER, f"\r{states}", "done"])
+    assert rows(parsed) == [(1, 3.0), (2, 6.0), (3, 9.0)]  # 13 are batches of an evaluation
+    assert (parsed.lines, parsed.step_lines) == (7, 1)
+
+
+def test_bars_without_the_header_are_of_anything(parse: Callable[..., Parsed]) -> None:
+    assert rows(parse("hf-trainer", [bar(1, 3), bar(2, 6)])) == []
+
+
+def test_a_clock_that_goes_back_is_another_process(parse: Callable[..., Parsed]) -> None:
+    lines = []
+    for step, seconds in ((10, 31), (20, 60), (20, 60), (30, 35)):
+        lines += [DICT.format(2.5), bar(step, seconds)]
+    launches = parse("hf-trainer", lines).launches
+    assert [[row["step"] for row in one.rows] for one in launches] == [[10, 20, 20], [30]]
+
+
+@pytest.mark.parametrize("interval", ["0.1", "0", "None"])
+def test_an_interval_that_is_no_number_of_steps_is_none(
+    interval: str, parse: Callable[..., Parsed]
+) -> None:
+    line = f"TrainingArguments(output_dir=out, logging_steps={interval}, bf16=False)"
+    names = {fact["name"] for fact in parse("hf-trainer", [line]).launches[0].facts}
+    assert "log_interval" not in names
+
+
+def test_the_framework_is_the_engine_that_prints_beside_the_trainer(tmp_path: Path) -> None:
+    quiet = "[2026-11-20 15:07:20,089] [INFO] [stage3.py:218:__init__] Reduce bucket size 500000000"
+    for name, lines in {"transformers": (), "deepspeed": (quiet,)}.items():
+        log = tmp_path / f"{name}.log"
+        log.write_text("\n".join([*lines, *HEADER, DICT.format(2.5), bar(5, 31)]) + "\n")
+        tables = read_source(log)
+        assert tables["runs"]["framework"].to_list() == [name]
+        assert tables["sources"]["companions"].to_list() == [["deepspeed"] if lines else []]
+
+
+def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., Parsed]) -> None:
+    lines = ["{", '  "log_history": [', "    {", '      "loss": 2.5,', '      "step": 10']
+    parsed = parse("hf-trainer-state", lines)
+    assert (parsed.step_lines, parsed.unread_lines, parsed.lines) == (0, 3, 5)
