@@ -117,12 +117,18 @@ def _gpus_from_ranks(log_format: LogFormat, rows: Sequence[Mapping[str, Any]]) -
 
     A log of rank 0 alone says nothing of the others.
     """
+    if log_format.name != "xtuner-v1":
+        return []
     ranks = {int(row["rank"]) for row in rows if row["rank"] is not None}
-    alone = len(ranks) <= 1 or ranks != set(range(len(ranks)))
-    if log_format.name != "xtuner-v1" or alone:
+    if len(ranks) <= 1 or ranks != set(range(len(ranks))):
         return []
     why = f"inferred: {len(ranks)} ranks print step lines"
     return [{"name": "gpus", "value": str(len(ranks)), "origin": why, "line": None}]
+
+
+def check(name: str, text: str, where: str) -> None:
+    """Raises FactError on a name that is not in FACT_NAMES or a value that it can't have."""
+    _check(name, _known(name, where), text, where)
 
 
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
