@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ingest.errors import FormatFileError
 from ingest.log_format import LogFormat
 from ingest.own_formats import OwnFormat, load, nearest
-from ingest.registry import FORMATS
+from ingest.registry import FORMATS, Tried
 
 FOLDER: Final = "FAIRMFU_FORMATS"
 """Environment variable: a folder in place of the user's own; empty for none."""
@@ -55,37 +55,42 @@ class Known:
         kept = tuple(own.log_format if f == old else f for f in self.formats)
         return Known(kept if old else (*kept, own.log_format), (*self.own, own))
 
-    def named(self, words: Sequence[str]) -> tuple[Known, frozenset[str]]:
-        """What is to be tried where `words` name formats, or TOML files of them; and their names.
+    def tried(self, words: Sequence[str] = ()) -> Tried:
+        """What a log may have where `words` name formats, or TOML files of them.
 
         Those that may be their companions are kept. Raises FormatFileError.
         """
-        known, names = self, set()
+        known, names = self, set[str]()
         for word in words:
             known, name = known.with_word(word)
             names.add(name)
         if not names:
-            return known, frozenset()
+            return Tried(self.formats)
         lowest = min(f.precedence for f in known.formats if f.name in names)
         tried = (f for f in known.formats if f.name in names or f.precedence < lowest)
-        return replace(known, formats=tuple(tried)), frozenset(names)
+        return Tried(tuple(tried), frozenset(names))
 
     def with_word(self, word: str) -> tuple[Known, str]:
-        """These with the format that `word` names, and its name. Raises FormatFileError."""
+        """These with the format that `word` names, and its name. Raises FormatFileError.
+
+        One of the user's own stands for the one that it extends.
+        """
         if any(f.name == word for f in self.formats):
             return self, word
+        if own := next((o for o in self.own if o.extends and o.extends.name == word), None):
+            return self, own.log_format.name
         path = Path(word)
         if path.suffix != ".toml" and not path.is_file():
             names = [f.name for f in self.formats]
             raise FormatFileError(
-                f"no format is called {word!r}.{nearest(word, names)} Known: {', '.join(names)}; "
+                f"no format is called {word!r}. {nearest(word, names)} Known: {', '.join(names)}; "
                 "or give the path of a TOML file."
             )
         same = (o for o in self.own if path.exists() and o.path.exists() and path.samefile(o.path))
         if there := next(same, None):
             return self, there.log_format.name
-        own = load(path)
-        return self.with_own(own), own.log_format.name
+        new = load(path)
+        return self.with_own(new), new.log_format.name
 
 
 def known() -> Known:

@@ -169,7 +169,7 @@ class _Table:
             if key in NEEDS_CODE:
                 self.say(key, "needs Python: only a format in ingest/formats can have it.")
             elif key not in allowed:
-                self.say(key, f"is no key here.{nearest(key, allowed)} {_listed(allowed)}")
+                self.say(key, f"is no key here. {_meant(key, allowed)}")
 
     def tables(self, key: str) -> list[_Table]:
         """The tables of an array, `[[key]]`."""
@@ -211,7 +211,7 @@ def _extended(top: _Table) -> LogFormat | None:
     old = next((f for f in FORMATS if f.name == name), None)
     if name and old is None:
         names = [f.name for f in FORMATS]
-        top.say("extends", f"no format is called {name!r}.{nearest(name, names)} {_listed(names)}")
+        top.say("extends", f"no format is called {name!r}. {_meant(name, names)}")
     return old
 
 
@@ -294,7 +294,7 @@ def _step(table: _Table, file: str) -> StepLine:
         groups = sorted(_groups(regex))
         for key in (k for k in (*columns, *facts) if k not in groups):
             place = f"columns.{key}" if key in columns else f"facts.{key}"
-            table.say(place, f"the regex has no group {key!r}.{nearest(key, groups)}")
+            table.say(place, f"the regex has no group {key!r}. {_meant(key, groups)}")
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
         table.say("columns", 'no group fills "step"; numbered = true counts lines that print none.')
@@ -338,8 +338,7 @@ def _event(table: _Table, file: str) -> EventLine:
     table.need("regex", "example", "kind")
     regex, kind = table.regex("regex"), table.take("kind", str, "")
     if kind and kind not in EVENT_KINDS:
-        near = nearest(kind, EVENT_KINDS)
-        table.say("kind", f"no event is called {kind!r}.{near} {_listed(EVENT_KINDS)}")
+        table.say("kind", f"no event is called {kind!r}. {_meant(kind, EVENT_KINDS)}")
     factors = {}
     for name, said in table.take("factors", dict, {}).items():
         if name != "seconds":
@@ -373,8 +372,7 @@ def _target(table: _Table, place: str, said: object) -> Target:
         return ""
     if column not in names:
         hint = " The clock of the format gives it." if column == "logged_at" else ""
-        near = nearest(column, names)
-        table.say(place, f"no column is called {column!r}.{hint}{near} {_listed(names)}")
+        table.say(place, f"no column is called {column!r}.{hint} {_meant(column, names)}")
     elif factor is not None and not STEPS[column].dtype.is_float():
         table.say(place, f"{column} is a whole number: it can have no factor.")
     elif factor is not None:
@@ -397,8 +395,7 @@ def _factor(table: _Table, place: str, said: object, unit: str) -> float:
 def _check_fact(table: _Table, place: str, name: str, value: str | None = None) -> None:
     """Says that no fact has that name or, where there is one, that value."""
     if name not in FACT_NAMES:
-        near = nearest(name, FACT_NAMES)
-        table.say(place, f"no fact is called {name!r}.{near} {_listed(FACT_NAMES)}")
+        table.say(place, f"no fact is called {name!r}. {_meant(name, FACT_NAMES)}")
     elif value is not None and (wrong := _impossible(name, value)):
         table.say(place, wrong)
 
@@ -419,10 +416,16 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _meant(word: str, words: Iterable[str]) -> str:
+    """Which of `words` was meant, or all of them where none is near."""
+    names = list(words)
+    return nearest(word, names) or _listed(names)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
-    """A sentence that asks whether one of `words` was meant; empty where none is near."""
+    """A question for what was meant; empty where none of `words` is near."""
     near = get_close_matches(word, words, n=2, cutoff=0.6)
-    return f" Did you mean {' or '.join(near)}?" if near else ""
+    return f"Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _listed(words: Iterable[str]) -> str:
