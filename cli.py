@@ -56,7 +56,7 @@ def format_option(command: Command) -> Command:
 
 
 class _Command(click.Command):
-    r"""A command whose help keeps the lines of paragraphs under `\b`, as raw docstrings write it."""
+    r"""A command whose help keeps the lines under `\b`, also where a raw docstring has it."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.help = (self.help or "").replace("\\b\n", "\b\n")

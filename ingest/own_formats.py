@@ -237,7 +237,7 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     if not values["signature"] and values["steps"]:
         values["signature"] = "|".join(f"(?:{_unnamed(s.regex)})" for s in values["steps"])
     values = {key: value for key, value in values.items() if value or value is False}
-    return _beside(top, old, values) if old else values
+    return _beside(top, old, values) if old else {"versions": "", **values}
 
 
 def _beside(top: _Table, old: LogFormat, values: dict[str, Any]) -> dict[str, Any]:
@@ -451,7 +451,8 @@ def _does_not_compile(pattern: str) -> str | None:
             re.compile(pattern)
     except re.error as error:
         at = error.pos or 0
-        return f"does not compile at character {at + 1}, {pattern[at : at + 20]!r}: {error.msg}."
+        rest = f"before {pattern[at : at + 20]}" if pattern[at:] else "its end"
+        return f"does not compile at character {at + 1}, {rest}: {error.msg}."
     except (FutureWarning, OverflowError, RecursionError) as error:
         return f"does not compile: {error}."
     return None

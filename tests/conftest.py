@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from ingest import intake
+from ingest.known_formats import FOLDER
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine
@@ -21,6 +22,8 @@ CORPUS: Final = Path(
     os.environ.get("FAIRMFU_CORPUS") or Path(__file__).parents[2] / "shared" / "logs"
 )
 """Public logs that are not kept in the project."""
+
+os.environ[FOLDER] = ""  # no test depends on the formats of who runs it
 
 hypothesis.settings.register_profile("fairmfu", deadline=None)
 hypothesis.settings.load_profile("fairmfu")
