@@ -259,10 +259,11 @@ class Parser:
             return True
         for companion, regex, clock in self._companion_steps:
             if companion.anchor in text and (match := regex.search(text)):
-                self.out.companion_lines += self._count
-                event = self._companion_event(number, text, companion, match, clock)
-                self._pending.append(("event", event))
-                return True
+                with suppress(_Rejected):  # damaged: it is no line of the primary's
+                    event = self._companion_event(number, text, companion, match, clock)
+                    self.out.companion_lines += self._count
+                    self._pending.append(("event", event))
+                    return True
         return False
 
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:

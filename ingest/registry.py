@@ -17,6 +17,7 @@ from typing import Final
 
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
@@ -31,6 +32,8 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
+    DEEPSPEED_TENSORBOARD,
+    DEEPSPEED_CSV,
 )
 
 
@@ -46,6 +49,9 @@ BUILT_IN: Final = Tried()
 
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
+
+HEAD_LINES: Final = 200
+"""Lines in which a file that is no log is known."""
 
 LOOKED_INTO: Final = 20
 """Lines that look like steps of a format of which it is found out how far it gets."""
@@ -72,6 +78,8 @@ def detect(
         raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
         return primaries[0], tuple(shown[1:])
+    if known := _without_steps(path):
+        raise UnknownFormatError(f"{path}: {known}", recognised=False)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
     nearest = _nearest(path, formats)
     names = ", ".join(f.name for f in formats)
@@ -126,6 +134,14 @@ def _no_format(path: Path, nearest: str, known: str) -> str:
         "  A format of your own is a TOML file: fairmfu formats -h shows one, "
         "--log-format FILE.toml reads with it."
     )
+
+
+def _without_steps(path: Path) -> str:
+    """What a file is that a framework leaves beside its logs; empty where it is not known."""
+    if not path.is_file():
+        return ""
+    head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
+    return next((what for pattern, what in NO_STEPS if re.search(pattern, head)), "")
 
 
 def _nearest(path: Path, formats: Iterable[LogFormat]) -> str:
