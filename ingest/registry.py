@@ -141,7 +141,8 @@ def _without_steps(path: Path) -> str:
     if not path.is_file():
         return ""
     head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
-    return next((what for pattern, what in NO_STEPS if re.search(pattern, head)), "")
+    begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in NO_STEPS)
+    return next((what for match, what in begins if match), "")
 
 
 def _nearest(path: Path, formats: Iterable[LogFormat]) -> str:

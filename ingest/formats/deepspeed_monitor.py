@@ -314,23 +314,23 @@ DEEPSPEED_CSV: Final = LogFormat(
 
 NO_STEPS: Final[tuple[tuple[str, str], ...]] = (
     (
-        r'"FLOPS_per_gpu": .*"throughput": ',
+        r'\{.*"FLOPS_per_gpu": .*"throughput": ',
         "the result of an experiment of DeepSpeed's autotuning: means over a few steps, in units "
         "that changed twice, and no step. Read the experiment's own stdout.log, beside it.",
     ),
     (
-        r'"num_params": .*"activation_mem_per_gpu": ',
+        r'\{.*"num_params": .*"activation_mem_per_gpu": ',
         "what DeepSpeed's autotuning measured of the model, without a step. Read the stdout.log of "
         "an experiment.",
     ),
     (
-        r"tuning_space\W+num_experiments",
+        r"\W*tuning_space\W+num_experiments",
         "the summary of DeepSpeed's autotuning, without a step. Read the stdout.log of its best "
         "experiment.",
     ),
     (
-        r'"train_micro_batch_size_per_gpu": ',
+        r'\{.*"train_micro_batch_size_per_gpu": ',
         "a DeepSpeed config. Called ds_config.json and beside a log, its facts are that log's.",
     ),
 )
-"""What DeepSpeed leaves that is no log, by a pattern of its lines, and what to read instead."""
+"""What DeepSpeed leaves that is no log, by how it begins, and what to read instead."""
