@@ -163,19 +163,21 @@ class _Hits:
 
     def __init__(self, log_format: LogFormat) -> None:
         self.name = log_format.name
+        self.events = [(line.anchor, re.compile(line.regex)) for line in log_format.events]
         self.facts = [(line.anchor, re.compile(line.regex)) for line in log_format.facts]
-        self.looks = re.compile(log_format.looks_like_step)
+        joined = log_format.join is not None  # then a line is not yet what the patterns speak of
+        self.looks = re.compile("(?!)" if joined else log_format.looks_like_step)
         self.steps = [line.regex for line in log_format.steps]
         self.headers = self.like_steps = 0
         self.first = self.closest = NumberedLine(0, "", cut=False)
         self.reach = ""
 
     def look(self, line: NumberedLine) -> None:
-        if self.looks.search(line.text):
+        if self.looks.search(line.text) and not _any(self.events, line.text):
             self.like_steps += 1
             if self.like_steps <= LOOKED_INTO:
                 self._reach(line)
-        elif any(anchor in line.text and regex.search(line.text) for anchor, regex in self.facts):
+        elif _any(self.facts, line.text):
             self.headers += 1
             self.first = line if self.headers == 1 else self.first
 
@@ -201,6 +203,10 @@ class _Hits:
             f"be read;\n    line {self.closest.number} is understood up to the mark: "
             f"{_marked(self.closest.text, self.reach)}\n"
         )
+
+
+def _any(lines: Iterable[tuple[str, re.Pattern[str]]], text: str) -> bool:
+    return any(anchor in text and regex.search(text) for anchor, regex in lines)
 
 
 def _marked(text: str, reach: str) -> str:

@@ -405,3 +405,19 @@ def test_the_help_shows_a_format_that_is_one(tmp_path: Path) -> None:
     path = tmp_path / "shown.toml"
     path.write_text("\n".join(shown[begin : end + 1]))
     assert load(path).log_format.name == "titan-fork"
+
+
+def test_advice_on_lines_that_lack_what_tells_the_format(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("[XTuner][RANK 0][2026-11-20 11:30:15][INFO] Step 1/32 lr: 0.1 grad_norm: 2.5\n")
+    said = run("ingest", log, "--store", tmp_path / "a").stderr
+    assert "1 lines could be its steps (first: line 1), but lack what tells it" in said
+    taken = run("ingest", log, "--store", tmp_path / "a", "--log-format", "xtuner-v1")
+    assert "xtuner-v1, 1 step lines" in taken.stderr
+
+
+def test_a_start_of_the_engine_is_no_step_of_it(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(BUILT_IN["deepspeed"].events[0].example + "\n1,2\n")
+    said = run("ingest", log, "--store", tmp_path / "a").stderr
+    assert "nearest" not in said
