@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ingest.intake import Outcome
+    from ingest.known_formats import Known
     from ingest.store import Store
     from metrics.accelerators import Accelerator
     from metrics.calculator import Question
@@ -54,8 +55,18 @@ def format_option(command: Command) -> Command:
     )(command)
 
 
+class _Command(click.Command):
+    r"""A command whose help keeps the lines under `\b`, also where a raw docstring has it."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.help = (self.help or "").replace("\\b\n", "\b\n")
+        super().format_help_text(ctx, formatter)
+
+
 class _Group(click.Group):
     """Turns errors that a user can mend into one clear message and exit code 1."""
+
+    command_class = _Command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from ingest.errors import FairmfuError
@@ -102,13 +113,21 @@ def main(context: click.Context, overlay: Path | None) -> None:
     help="TOML file of facts of all runs read here, as if each was given with --set.",
 )
 @click.option(
+    "--log-format",
+    "log_formats",
+    multiple=True,
+    metavar="NAME|FILE.toml",
+    help="Read with this format only, a known one or a file of your own; may be repeated.",
+)
+@click.option(
     "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
 )
-def ingest(
+def ingest(  # noqa: PLR0913 - each is an argument of the command
     paths: tuple[Path, ...],
     store: Path,
     assignments: tuple[str, ...],
     facts: Path | None,
+    log_formats: tuple[str, ...],
     *,
     strict: bool,
 ) -> None:
@@ -124,9 +143,12 @@ def ingest(
     """
     from ingest.facts import from_flags, from_toml
     from ingest.intake import ingest as read
+    from ingest.known_formats import known
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
-    outcomes = read(paths, _open(store), extra=given, strict=strict, report=_echo_outcome)
+    tried = known().tried(log_formats)
+    opened = _open(store)
+    outcomes = read(paths, opened, extra=given, strict=strict, tried=tried, report=_echo_outcome)
     failed = [o for o in outcomes if o.status == "failed"]
     done = [o for o in outcomes if o.status in ("read", "known")]
     click.echo(_counted(outcomes), err=True)
@@ -414,19 +436,74 @@ def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]
 
 
 @main.command()
+@click.argument("log", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--check",
+    "checked",
+    metavar="NAME|FILE.toml",
+    help="Say what is wrong with a format of your own; with LOG, how it reads that, line by line.",
+)
 @format_option
-def formats(output: str) -> None:
-    """Log formats that can be read, and the versions that print them."""
+def formats(log: Path | None, checked: str | None, output: str) -> None:
+    r"""Log formats that can be read, the versions that print them, and where each is from.
+
+    A format of your own is a TOML file: for one log with ingest --log-format FILE.toml, for all
+    in ~/.config/fairmfu/formats (or $FAIRMFU_FORMATS). This one adds a step line to a known format;
+    one that stands alone also needs framework, evidence and looks_like_step.
+
+    \b
+      name = "titan-fork"
+      extends = "torchtitan"
+      [[steps]]
+      regex = 'step: *(?P<step>\d+) loss: (?P<loss>\S+) mem: (?P<mem>[\d.]+)GiB'
+      columns = { step = "step", loss = "loss", mem = ["peak_memory_bytes", "GiB"] }
+      example = "step: 10 loss: 6.27853 mem: 0.71GiB"
+
+    \b
+    Example:
+      fairmfu formats --check titan-fork.toml run.log
+    """
+    from ingest.known_formats import known
     from reports.summary import format_table
     from reports.tables import render
 
-    click.echo(render(format_table(_format_rows()), output))
+    every = known()
+    if checked is not None:
+        _check_format(every, checked, log, output)
+        return
+    if log is not None:
+        raise click.UsageError("LOG is read with --check NAME or --check FILE.toml.")
+    rows = [
+        {
+            "format": f.name,
+            "framework": f.framework,
+            "versions": f.versions,
+            "origin": every.origin(f.name),
+        }
+        for f in every.formats
+    ]
+    click.echo(render(format_table(rows), output))
 
 
-def _format_rows() -> list[dict[str, str]]:
-    from ingest.registry import FORMATS
+def _check_format(every: Known, word: str, log: Path | None, output: str) -> None:
+    """Exits 1 where no line of the log is one that the format knows."""
+    from dataclasses import asdict
 
-    return [{"format": f.name, "framework": f.framework, "versions": f.versions} for f in FORMATS]
+    from ingest.format_check import check
+    from reports.format_check import show
+    from reports.tables import printable
+
+    with_it, name = every.with_word(word)
+    log_format = next(f for f in with_it.formats if f.name == name)
+    own = next((o for o in with_it.own if o.log_format.name == name), None)
+    extends = own.extends if own else log_format
+    if log is None:
+        click.echo(f"{printable(word)}: {name} is a format, and clashes with no other.")
+        return
+    result = check(log_format, log, extends)
+    click.echo(show({"log_format": name, "log": str(log), **asdict(result)}, output))
+    if not result.matched:
+        raise click.ClickException(f"{log}: no line is one that {name} knows.")
 
 
 @main.command()

@@ -3,6 +3,7 @@
 FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file
 |-- UnreadableSourceError   the file cannot be read at all
+|-- FormatFileError         a format of the user's own is not one, or clashes with another
 |-- FactError               a fact is misnamed or has an impossible value
 +-- StoreError              the store is missing, locked or damaged
 """
@@ -28,6 +29,13 @@ class UnknownFormatError(FairmfuError):
 
 class UnreadableSourceError(FairmfuError):
     """A file cannot be read: empty, binary, truncated or not there."""
+
+
+class FormatFileError(FairmfuError):
+    """A TOML file describes no format, or one that clashes with another; or no format has a name.
+
+    The message names file, table and key, what is wrong and what to do.
+    """
 
 
 class FactError(FairmfuError):

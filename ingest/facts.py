@@ -122,6 +122,11 @@ def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
     return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
 
 
+def check(name: str, text: str, where: str) -> None:
+    """Raises FactError on a name that is not in FACT_NAMES or a value that it can't have."""
+    _check(name, _known(name, where), text, where)
+
+
 def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     known = _known(name, where)
     if known.kind == "json" and not text.startswith("{"):

@@ -21,7 +21,7 @@ from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
-from ingest.registry import FORMATS, detect
+from ingest.registry import BUILT_IN, FORMATS, Tried, detect
 from ingest.schema import frame_schema
 from ingest.store import Remark, Seen, Store, Tables
 
@@ -53,7 +53,7 @@ class Outcome:
     other_lines: int = 0
 
 
-def find_logs(paths: Iterable[Path]) -> Iterator[Path]:
+def find_logs(paths: Iterable[Path], formats: tuple[LogFormat, ...] = FORMATS) -> Iterator[Path]:
     """The files of `paths`; folders are walked, hidden files and other kinds passed over.
 
     Raises UnreadableSourceError for a path that is not there, or a folder without a log.
@@ -62,7 +62,9 @@ def find_logs(paths: Iterable[Path]) -> Iterator[Path]:
         if path == STDIN or path.is_file():
             yield path
         elif path.is_dir():
-            found = [p for p in sorted(path.rglob("*")) if p.is_file() and _may_be_log(p, path)]
+            found = [
+                p for p in sorted(path.rglob("*")) if p.is_file() and _may_be_log(p, path, formats)
+            ]
             if not found:
                 raise UnreadableSourceError(f"{path}: the folder holds no log file.")
             yield from found
@@ -70,27 +72,30 @@ def find_logs(paths: Iterable[Path]) -> Iterator[Path]:
             raise UnreadableSourceError(f"{path}: no such file or folder.")
 
 
-def _may_be_log(path: Path, folder: Path) -> bool:
+def _may_be_log(path: Path, folder: Path, formats: tuple[LogFormat, ...]) -> bool:
     parts = path.relative_to(folder).parts
     hidden = any(part.startswith(".") for part in parts)
     if hidden:
         return False
     return path.suffix.lower() not in NOT_LOGS or any(
-        fnmatchcase(path.name, pattern) for f in FORMATS for pattern in f.file_names
+        fnmatchcase(path.name, pattern) for f in formats for pattern in f.file_names
     )
 
 
 def read_source(
-    path: Path, *, extra: Sequence[Fact] = (), formats: tuple[LogFormat, ...] = FORMATS
+    path: Path,
+    *,
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
 ) -> Tables:
     """All rows of one log file, with its facts. Raises FairmfuError."""
     lines: Iterable[Any]
     if path == STDIN:
         source = Source(path)
         lines = list(source.lines())  # a pipe can't be read twice
-        primary, companions = detect(path, lines, formats)
+        primary, companions = detect(path, lines, tried.formats, tried.wanted)
     else:
-        primary, companions = detect(path, Source(path).lines(), formats)
+        primary, companions = detect(path, Source(path).lines(), tried.formats, tried.wanted)
         source = Source(path)
         lines = source.lines()
     parsed = Parser(primary, companions).parse(lines)
@@ -256,6 +261,8 @@ class _Job:
     named: Sequence[Path]
     extra: Sequence[Fact]
     strict: bool
+    tried: Tried
+    read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
     batch: list[Tables] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
 
@@ -273,13 +280,16 @@ class _Job:
             return Outcome(path, "failed", str(error))
 
     def _see(self, path: Path, sha256: str) -> Outcome:
+        before = self.read_with.get(sha256)
+        if self.tried.wanted and before is not None and before not in self.tried.wanted:
+            return Outcome(path, "failed", _read_otherwise(path, before))
         same = self.known[sha256] == _identity(path)
         beside = _beside(path) if same else []
         self.seen.append(Seen(_identity(path), sha256, [*beside, *self.extra]))
         return Outcome(path, "known", _known_as(path, self.known[sha256]))
 
     def _read(self, path: Path) -> Outcome:
-        tables = read_source(path, extra=self.extra)
+        tables = read_source(path, extra=self.extra, tried=self.tried)
         done = _outcome(path, tables, strict=self.strict)
         if done.status == "read":
             self.batch.append(tables)
@@ -287,32 +297,37 @@ class _Job:
         return done
 
 
-def ingest(
+def ingest(  # noqa: PLR0913 - each is an option of the command
     paths: Iterable[Path],
     store: Store,
     *,
     extra: Sequence[Fact] = (),
     strict: bool = False,
+    tried: Tried = BUILT_IN,
     report: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
     A source whose content is known is not read again; its facts are brought up to date. With
-    `strict` a source that has unread lines fails. `report` gets each outcome as it comes, and
+    `strict` a source that has unread lines fails; where `tried` wants formats, so does one that
+    has another or is stored as read with another. `report` gets each outcome as it comes, and
     again where the store has something to say of it.
     """
     named = list(paths)
-    job = _Job(store.known_sources(), named, extra, strict)
+    job = _Job(store.known_sources(), named, extra, strict, tried)
+    if tried.wanted and job.known:
+        stored = store.table("sources").select("sha256", "log_format")
+        job.read_with = dict(stored.iter_rows())
     outcomes: list[Outcome] = []
 
     def done(one: Outcome) -> None:
         outcomes.append(one)
         report(one)
 
-    for path in _found(named, done):
+    for path in _found(named, tried.formats, done):
         done(job.take(path))
     remarks = {remark.path: remark for remark in store.add(job.batch, job.seen)}
-    again = _Job({}, named, extra, strict)  # known when they were looked at, and replaced since
+    again = _Job({}, named, extra, strict, tried)  # known when they were looked at, replaced since
     for place, one in enumerate(outcomes):
         remark = remarks.get(_identity(one.path))
         if remark is not None and one.status in ("read", "known"):
@@ -334,17 +349,26 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
     return replace(outcome, message=f"{path} holds another run now; the earlier one is kept")
 
 
+def _read_otherwise(path: Path, before: str) -> str:
+    return (
+        f"{path}: its content is stored already, as read with {before}. --log-format is for what "
+        "is new to a store: give another --store, or leave --log-format out."
+    )
+
+
 def _known_as(path: Path, stored: str) -> str:
     if stored == _identity(path):
         return "known already"
     return f"known already: same content as {stored}; its facts are used"
 
 
-def _found(paths: Iterable[Path], failed: Callable[[Outcome], None]) -> Iterator[Path]:
+def _found(
+    paths: Iterable[Path], formats: tuple[LogFormat, ...], failed: Callable[[Outcome], None]
+) -> Iterator[Path]:
     """The files of each path; one that is not there, or holds no log, fails alone."""
     for path in paths:
         try:
-            yield from find_logs([path])
+            yield from find_logs([path], formats)
         except UnreadableSourceError as error:
             failed(Outcome(path, "failed", str(error)))
 

@@ -123,7 +123,7 @@ class LogFormat:
 
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
-    says nothing, their step lines become events. `beside` matches lines that show a companion which
+    says nothing, their step lines become events. `header` matches lines that show a companion which
     prints no step (the header of a quiet DeepSpeed engine). `join` makes records of lines before
     they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
     `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's walk
@@ -147,7 +147,7 @@ class LogFormat:
     complete: Complete | None = None
     join: Join | None = None
     precedence: int = TRAINER
-    beside: str | None = None
+    header: str | None = None
     rank_in_path: str | None = None
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch

@@ -475,8 +475,9 @@ class Parser:
             origin = f"inferred: {line.inferred} (log:{number})"
         kind = "fact" if id(line) in self._primary_facts else "companion"
         for name, value in facts.items():
-            if name in FACT_NAMES:
-                self._fact(number, name, _scaled(value, line.factors.get(name)), origin, kind)
+            scaled = _scaled(value, line.factors.get(name))
+            if name in FACT_NAMES and scaled is not None:
+                self._fact(number, name, scaled, origin, kind)
 
     def _fact(self, number: int, name: str, value: str, origin: str, kind: str = "fact") -> None:
         self._pending.append((kind, _stated(number, name, value, origin)))
@@ -519,7 +520,7 @@ class Parser:
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""
-        best = max((_matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len)
+        best = max((matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len)
         known = f'understood up to "…{best[-40:]}"' if best else "not understood from the start"
         return f"looks like a step of {self.primary.name}; {known}"
 
@@ -660,8 +661,12 @@ def _read(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
     return {}
 
 
-def _scaled(value: str, factor: float | None) -> str:
-    return value if factor is None else repr(float(value.replace(",", "")) * factor)
+def _scaled(value: str, factor: float | None) -> str | None:
+    """The value in its fact's unit; null where it has a factor and is no number."""
+    if factor is None:
+        return value
+    number = _optional(float, value)
+    return None if number is None else repr(number * factor)
 
 
 def _optional(kind: Callable[[str], float], text: str | None) -> float | None:
@@ -692,7 +697,7 @@ def _rank(text: str) -> str | None:
     return ":".join(ranks.values()) or None
 
 
-def _matched_prefix(pattern: str, text: str) -> str:
+def matched_prefix(pattern: str, text: str) -> str:
     """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
     prefixes = _prefixes(pattern)
     count = bisect_left(prefixes, x=True, key=lambda regex: regex.search(text) is None)

@@ -1,10 +1,9 @@
 """Which format a log has: told from its lines, never from its name.
 
 Of several formats in one file (Megatron iteration lines between the DeepSpeed engine's) the one of
-the highest precedence is primary, the others are its companions. Two of the highest, or none, is
-an error that says how far each candidate got. A launch that ended before its first step has only a
-header: two different lines of it tell a trainer; the engine's are printed under trainers that are
-not known here, so they tell none.
+the highest precedence is primary, the others are its companions. A launch that ended before its
+first step is told by its header. Two primaries, or none, is an error that says how far each
+candidate got.
 """
 
 from __future__ import annotations
@@ -12,14 +11,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
 from ingest.formats.gpt_neox import GPT_NEOX
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
@@ -32,7 +32,7 @@ from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, TRAINER, FactLine, LogFormat
-from ingest.parse import ANSI
+from ingest.parse import ANSI, matched_prefix
 from ingest.reader import NumberedLine, Source
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
@@ -53,7 +53,20 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     LLAMAFACTORY,
     MLPERF,
     DEEPSPEED,
+    DEEPSPEED_TENSORBOARD,
+    DEEPSPEED_CSV,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """The formats that a log may have; by name, those that may be primary: all, where none is."""
+
+    formats: tuple[LogFormat, ...] = FORMATS
+    wanted: frozenset[str] = frozenset()
+
+
+BUILT_IN: Final = Tried()
 
 PYTHON: Final = (
     "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
@@ -69,49 +82,82 @@ HEADER_LINES: Final = 200_000
 HEADER_EVIDENCE: Final = 2
 """Different lines of a header that tell its format."""
 
+HEAD_LINES: Final = 200
+"""Lines in which a file that is no log is known."""
+
+LOOKED_INTO: Final = 20
+"""Lines that look like steps of a format of which it is found out how far it gets."""
+
 
 def detect(
-    path: Path, lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...] = FORMATS
+    path: Path,
+    lines: Iterable[NumberedLine],
+    formats: tuple[LogFormat, ...] = FORMATS,
+    wanted: Collection[str] = (),
 ) -> tuple[LogFormat, tuple[LogFormat, ...]]:
     """The primary format of `lines` and its companions.
 
-    Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only others
-    show, to the end. Where none shows, the header of a launch without steps tells it. Raises
-    UnknownFormatError.
+    wanted: names of formats, where only they may be primary; a line that looks like a step of one
+    is enough. Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only
+    others show, to the end. Where none shows, the header of a launch without steps tells it.
+    Raises UnknownFormatError.
     """
-    found, beside = _signatures(lines, formats)
+    found, headed = _signatures(lines, formats, wanted)
     shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
     primaries = [f for f in shown if f.precedence == shown[0].precedence]
+    if wanted and not all(f.name in wanted for f in primaries):
+        primaries = []
     if len(primaries) > 1:
         raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
-        lower = (f for f in formats if f.precedence < primaries[0].precedence)
-        quiet = [f for f in lower if f.name in beside and f not in shown]
-        return primaries[0], (*shown[1:], *quiet)
-    headers = _headers(Source(path).lines() if path.is_file() else lines, formats)
-    without_steps = _by_header(headers, formats)
-    if without_steps:
+        return primaries[0], _companions(primaries[0], shown, headed, formats)
+    if known := _without_steps(path):
+        raise UnknownFormatError(f"{path}: {known}", recognised=False)
+    formats = tuple(f for f in formats if not wanted or f.name in wanted)
+    hits = _hits(Source(path).lines() if path.is_file() else lines, formats)
+    if without_steps := _by_header(hits):
         return without_steps[0], without_steps[1:]
-    nearest = _nearest(headers)
-    raise UnknownFormatError(_no_format(path, nearest, formats), recognised=bool(nearest))
+    nearest = _nearest(hits)
+    names = ", ".join(f.name for f in formats)
+    raise UnknownFormatError(_no_format(path, nearest, names), recognised=bool(nearest))
+
+
+def _companions(
+    primary: LogFormat,
+    shown: Iterable[LogFormat],
+    headed: Collection[str],
+    formats: Iterable[LogFormat],
+) -> tuple[LogFormat, ...]:
+    """Formats of lower precedence whose steps stand in the file, or whose header does.
+
+    An engine's header says nothing under the trainer of another framework, which feeds it its own
+    batches.
+    """
+    low = primary.precedence < TRAINER
+    steps = [f for f in shown if f is not primary]
+    headers = [f for f in formats if f.name in headed and f not in steps and f is not primary]
+    quiet = [f for f in headers if low or f.framework == primary.framework]
+    lower = (f for f in (*steps, *quiet) if f.precedence < primary.precedence)
+    return tuple(sorted(lower, key=lambda f: -f.precedence))
 
 
 def _signatures(
-    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
+    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...], wanted: Collection[str]
 ) -> tuple[dict[str, NumberedLine], set[str]]:
-    """Each format whose signature matches, with the first such line; those that show beside it."""
-    noise = re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
-    signatures = [(f, re.compile(f.signature)) for f in formats]
-    either = re.compile("|".join(f"(?:{f.signature})" for f in formats))
-    quiet = [(f.name, re.compile(f.beside)) for f in formats if f.beside]
+    """Formats by signature, each with the first line that it matches, and formats by header."""
+    noise = _noise(formats)
+    marks = {f.name: (f.signature, *([f.looks_like_step] * (f.name in wanted))) for f in formats}
+    signatures = [(f, re.compile("|".join(f"(?:{m})" for m in marks[f.name]))) for f in formats]
+    headers = [(f.name, re.compile(f.header)) for f in formats if f.header]
+    every = [*(m for each in marks.values() for m in each), *(h.pattern for _, h in headers)]
+    either = re.compile("|".join(f"(?:{mark})" for mark in every))
     found: dict[str, NumberedLine] = {}
-    beside: set[str] = set()
+    headed: set[str] = set()
     last = math.inf
     for line in lines:
         if line.number > last:
             break
         text = noise.sub("", line.text)
-        beside.update(name for name, mark in quiet if name not in beside and mark.search(text))
         if either.search(text) is None:
             continue
         for log_format, signature in signatures:
@@ -119,7 +165,12 @@ def _signatures(
                 found[log_format.name] = line
                 if log_format.precedence == TRAINER:
                     last = min(last, line.number + SNIFFED_LINES)
-    return found, beside
+        headed.update(name for name, header in headers if header.search(text))
+    return found, headed
+
+
+def _noise(formats: Iterable[LogFormat]) -> re.Pattern[str]:
+    return re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
 
 
 def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:
@@ -134,76 +185,128 @@ def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, Number
     )
 
 
-def _no_format(path: Path, nearest: str, formats: tuple[LogFormat, ...]) -> str:
-    known = ", ".join(f.name for f in formats)
+def _no_format(path: Path, nearest: str, known: str) -> str:
     return (
         f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
         f"  known: {known}\n"
-        "  Is this the log with the training steps (stdout or stderr, rank 0)? "
-        "CONTRIBUTING.md, 'Add a format', says how to add one."
+        "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
+        "  A format of your own is a TOML file: fairmfu formats -h shows one, "
+        "--log-format FILE.toml reads with it."
     )
 
 
-@dataclass(slots=True)
-class _Header:
-    """Lines of one format that are no steps: the first, and how many of each kind."""
+def _without_steps(path: Path) -> str:
+    """What a file is that a framework leaves beside its logs; empty where it is not known."""
+    if not path.is_file():
+        return ""
+    head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
+    begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in NO_STEPS)
+    return next((what for match, what in begins if match), "")
 
-    number: int
-    text: str
-    kinds: Counter[str] = field(default_factory=Counter)
 
-
-def _headers(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> dict[str, _Header]:
-    """Each format of which some line stands in the file, though no step that can be read."""
-    found: dict[str, _Header] = {}
-    tests = [(f.name, _marks(f)) for f in formats]
+def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list[_Hits]:
+    """What each format knows of a file none of whose steps can be read."""
+    hits, noise = [_Hits(f) for f in formats], _noise(formats)
     for line in islice(lines, HEADER_LINES):
-        for name, marks in tests:
-            for anchor, mark in marks:
-                if anchor in line.text and (match := mark.search(line.text)):
-                    header = found.setdefault(name, _Header(line.number, match[0]))
-                    header.kinds[mark.pattern] += 1
-                    break
-    return found
+        clean = line._replace(text=noise.sub("", line.text))
+        for hit in hits:
+            hit.look(clean)
+    return hits
 
 
-def _by_header(
-    headers: Mapping[str, _Header], formats: tuple[LogFormat, ...]
-) -> tuple[LogFormat, ...]:
+def _by_header(hits: Iterable[_Hits]) -> tuple[LogFormat, ...]:
     """The trainer whose header stands in the file, and its companions; none where two may be.
 
     Forks of one trainer share lines, so the one of the most kinds of lines is meant.
     """
-    kinds = [
-        (len({*headers[f.name].kinds} - {f.looks_like_step}), f)
-        for f in formats
-        if f.name in headers
-    ]
-    shown = [(count, f) for count, f in kinds if count >= HEADER_EVIDENCE]
-    ranks = [(f.precedence, count) for count, f in shown if f.precedence > ENGINE]
-    best = [f for count, f in shown if (f.precedence, count) == max(ranks, default=None)]
+    shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
+    trainers = [hit for hit in shown if hit.log_format.precedence > ENGINE]
+    most = max(map(_evidence, trainers), default=None)
+    best = [hit.log_format for hit in trainers if _evidence(hit) == most]
     if len(best) != 1:
         return ()
-    return (best[0], *(f for _, f in shown if f.precedence < best[0].precedence))
+    formats = [hit.log_format for hit in shown]
+    return (best[0], *_companions(best[0], formats, (), formats))
 
 
-def _nearest(headers: Mapping[str, _Header]) -> str:
-    """Formats of which some line was recognised although no step was, best first."""
-    ranked = sorted(headers.items(), key=lambda item: -item[1].kinds.total())
-    return "".join(
-        f"  nearest: {name}: {header.kinds.total()} of its header lines stand here (first: line "
-        f'{header.number}, "{header.text[:60]}"), but no step line\n'
-        for name, header in ranked[:2]
-    )
+def _nearest(hits: Iterable[_Hits]) -> str:
+    """How far the formats got of which some line stands here, best first."""
+    ranked = sorted(hits, key=lambda hit: (-len(hit.reach), -hit.headers))
+    return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
 
 
-def _marks(log_format: LogFormat) -> list[tuple[str, re.Pattern[str]]]:
-    """A literal and a pattern of each line that tells of the format."""
-    facts = [(line.anchor, re.compile(line.regex)) for line in log_format.facts if _states(line)]
-    others = [log_format.looks_like_step, *(block.start for block in log_format.blocks)]
-    return [*facts, *(("", re.compile(pattern)) for pattern in others)]
+class _Hits:
+    """Lines that one format knows in a file none of whose steps it can read."""
+
+    def __init__(self, log_format: LogFormat) -> None:
+        self.log_format, self.name = log_format, log_format.name
+        self.events = [(line.anchor, re.compile(line.regex)) for line in log_format.events]
+        facts = [
+            (line.anchor, re.compile(line.regex)) for line in log_format.facts if _states(line)
+        ]
+        self.facts = [*facts, *(("", re.compile(block.start)) for block in log_format.blocks)]
+        joined = log_format.join is not None  # then a line is not yet what the patterns speak of
+        self.looks = re.compile("(?!)" if joined else log_format.looks_like_step)
+        self.steps = [line.regex for line in log_format.steps]
+        self.kinds: Counter[str] = Counter()
+        self.like_steps = 0
+        self.first = self.closest = NumberedLine(0, "", cut=False)
+        self.reach = ""
+
+    @property
+    def headers(self) -> int:
+        return self.kinds.total()
+
+    def look(self, line: NumberedLine) -> None:
+        if self.looks.search(line.text) and not _any(self.events, line.text):
+            self.like_steps += 1
+            if self.like_steps <= LOOKED_INTO:
+                self._reach(line)
+        elif kind := _any(self.facts, line.text):
+            self.first = line if not self.kinds else self.first
+            self.kinds[kind] += 1
+
+    def _reach(self, line: NumberedLine) -> None:
+        reach = max((matched_prefix(regex, line.text) for regex in self.steps), key=len)
+        if self.like_steps == 1 or len(reach) > len(self.reach):
+            self.reach, self.closest = reach, line
+
+    def text(self) -> str:
+        if not self.like_steps:
+            return (
+                f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
+                f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
+            )
+        if any(re.search(regex, self.closest.text) for regex in self.steps):
+            return (
+                f"  nearest: {self.name}: {self.like_steps:,} lines could be its steps (first: "
+                f"line {self.closest.number}), but lack what tells it from other formats;\n"
+                f"    --log-format {self.name} reads them all the same\n"
+            )
+        return (
+            f"  nearest: {self.name}: {self.like_steps:,} lines look like its steps, and none can "
+            f"be read;\n    line {self.closest.number} is understood up to the mark: "
+            f"{_marked(self.closest.text, self.reach)}\n"
+        )
+
+
+def _evidence(hit: _Hits) -> tuple[int, int]:
+    return hit.log_format.precedence, len(hit.kinds)
 
 
 def _states(line: FactLine) -> bool:
     """Whether the line states facts; one that is only known may be anyone's."""
     return bool(line.constants or line.read or re.compile(line.regex).groupindex)
+
+
+def _any(lines: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str:
+    """The first pattern that matches, as text."""
+    found = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
+    return next(found, "")
+
+
+def _marked(text: str, reach: str) -> str:
+    """The line around the end of what was understood of it, which >>> marks."""
+    at = text.find(reach) + len(reach)
+    before = text[max(0, at - 60) : at]
+    return f"{'…' if at > 60 else ''}{before}>>>{text[at : at + 40].rstrip()}"  # noqa: PLR2004

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import hypothesis
 import pytest
 
 from ingest import intake
+from ingest.known_formats import FOLDER
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.store import Store
+
+os.environ[FOLDER] = ""  # no test depends on the formats of who runs it
 
 hypothesis.settings.register_profile("fairmfu", deadline=None)
 hypothesis.settings.load_profile("fairmfu")

@@ -63,6 +63,8 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     ),
     "llamafactory": (Grep(('"current_steps": ', '"loss": '), ('"loss": null',)),),
     "mlperf": (Grep(('"train_loss"',)),),
+    "deepspeed-tensorboard": (Grep(('"tag": "Train/Samples/lr"',)),),
+    "deepspeed-csv": (Grep((",",), ("step,",)),),
     "deepspeed": (
         Grep(("skipped=", "lr=[", "mom="), ("step=0,",)),
         Grep(("SamplesPerSec=",), ("CurSamplesPerSec",)),

@@ -62,7 +62,7 @@ DEEPSPEED: Final = LogFormat(
     r"|DeepSpeed info: version=|\bstep=0, skipped=0",
     evidence=("elapsed", "stamp", "rate"),
     precedence=ENGINE,
-    beside=r"\] \[(?:INFO|WARNING|ERROR)\] \[\w+\.py:\d+:\w+\] |\[Rank \d+\] time \(ms\) \| "
+    header=r"\] \[(?:INFO|WARNING|ERROR)\] \[\w+\.py:\d+:\w+\] |\[Rank \d+\] time \(ms\) \| "
     r"|, DeepSpeed config has \d+\. Using DeepSpeed's value",
     elapsed_covers="interval",
     rate_covers="step",
