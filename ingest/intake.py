@@ -168,7 +168,7 @@ def _run(
         "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
         "utc": primary.utc,
         **dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True)),
-        "step_unit": primary.step_unit,
+        "step_unit": launch.step_unit or primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
         "elapsed_excludes_data": primary.elapsed_excludes_data,
         "rate_covers": primary.rate_covers,

@@ -17,8 +17,18 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any, Final, TypeVar
 
+from ingest.alignment import align
 from ingest.endings import ENDINGS
-from ingest.log_format import JSON, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.log_format import (
+    JSON,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    Misprint,
+    StepLine,
+    Target,
+)
 from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
@@ -26,7 +36,8 @@ _T = TypeVar("_T")
 
 ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
-    r"^\s*(?:\[(?:rank|default)(\d{1,9})\]:|(\d{1,9}): |\[XTuner\]\[RANK (\d{1,9})\])"
+    r"^\s*(?:\[(?:rank|default)(\d{1,9})\]:|(\d{1,9}): |\[XTuner\]\[RANK (\d{1,9})\]"
+    r"|\[\d+,(\d{1,9})\]<std(?:out|err)>:)"
 )
 UNREAD_CHARACTERS: Final = 500
 OTHER_KINDS: Final = 20
@@ -61,10 +72,8 @@ class Launch:
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
-    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
-    top_step: int = -1
-    top_stamp: datetime | None = None
-    counted: dict[str | None, int] = field(default_factory=dict)
+    step_unit: str | None = None  # where it is not the format's
+    progress: dict[Any, _Progress] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -76,12 +85,22 @@ class Launch:
         said = {fact["name"] for fact in self.facts}
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
-    def count_on(self, rank: str | None) -> int:
-        """The step of a line that prints none, one log interval behind the rank's last."""
-        said = [fact["value"] for fact in self.stated if fact["name"] == "log_interval"]
-        stride = _optional(_whole, said[-1]) if said else None
-        self.counted[rank] = self.counted.get(rank, 0) + int(stride or 1)
-        return self.counted[rank]
+    def last_said(self, name: str) -> str | None:
+        """The value of a fact that holds so far."""
+        return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
+
+    def count_on(self, form: StepLine, rank: str | None) -> int:
+        """The step of a line that prints none: one log interval behind the rank's last like it."""
+        stride = None if form.every_step else _optional(_whole, self.last_said("log_interval"))
+        counted = self.progress_of({"form": form}).counted
+        counted[rank] = counted.get(rank, 0) + int(stride or 1)
+        return counted[rank]
+
+    def progress_of(self, row: Mapping[str, Any]) -> _Progress:
+        """How far lines of the row's form have come; a counter of their own may restart by epoch."""
+        form = row["form"]
+        key = id(form), row.get("epoch") if form.counts else None
+        return self.progress.setdefault(key, _Progress())
 
     @property
     def run_id(self) -> str:
@@ -106,6 +125,16 @@ class Parsed:
     synthetic: bool = False
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Steps that one form of line has printed in a launch; forms print a step one by one."""
+
+    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
+    top_step: int = -1
+    top_stamp: datetime | None = None
+    counted: dict[str | None, int] = field(default_factory=dict)
+
+
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
@@ -124,15 +153,17 @@ class Parser:
         self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
         self._pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
         self._companion_steps = [
-            (s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
+            (f, s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
             for s in f.steps
         ]
-        self._facts = [(line, re.compile(line.regex)) for f in both for line in f.facts]
+        facts = _each(line for f in both for line in f.facts)
+        self._facts = [(line, re.compile(line.regex)) for line in facts]
         self._primary_facts = {id(line) for line in primary.facts}
-        events = [*(line for f in both for line in f.events), *ENDINGS]
+        events = [*_each(line for f in both for line in f.events), *ENDINGS]
         self._events = [(line, re.compile(line.regex)) for line in events]
-        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
+        blocks = _each(block for f in both for block in f.blocks)
+        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
         anchors = {s.anchor for f in both for s in f.steps}
         anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
         block_starts = [b.start for b, _, _ in self._blocks]
@@ -219,6 +250,8 @@ class Parser:
         self, number: int, text: str, line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
         printed = {k: v for k, v in match.groupdict().items() if v is not None}
+        if line.read is not None:
+            printed = _read(line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
         return {
             "line": number,
@@ -231,36 +264,34 @@ class Parser:
         }
 
     def _companion_event(
-        self, number: int, text: str, line: StepLine, match: re.Match[str], clock: re.Pattern[str]
+        self, number: int, text: str, form: LogFormat, line: StepLine, match: re.Match[str]
     ) -> dict[str, Any]:
         """A step line of a companion: what it says beside the primary's own step."""
         printed = self._cut(line, match)
-        return {
-            "line": number,
-            "kind": "engine_step",
-            "step": _optional(_whole, printed.pop("step", None)),
-            "logged_at": self._stamp(text, match.start(), clock),
-            "seconds": None,
-            "extra": json.dumps(printed) if printed else None,
-            "text": text[:UNREAD_CHARACTERS],
-        }
+        seconds = None
+        with suppress(_Rejected):
+            seconds = _values(form, line, printed).get("elapsed_s")
+        step = _optional(_whole, printed.pop("step", None))
+        event = _event_of(number, form.as_companion, text, printed, None if line.counts else step)
+        return event | {"seconds": seconds}
 
     def _step(self, number: int, text: str) -> bool:
         try:
-            line, row = self._read_step(number, text)
+            read, row = self._read_step(number, text)
         except _Rejected as rejected:
             self._unread(number, text, str(rejected))
             return True
-        if row is not None and line is not None and not line.may_continue:
+        if row is not None and read is not None and not read.may_continue:
             self._add_row(row, text)
             return True
         if row is not None or self._looks.search(text):
             self._held = _Held(number, text, row)
             return True
-        for companion, regex, clock in self._companion_steps:
-            if companion.anchor in text and (match := regex.search(text)):
+        for form, line, regex, clock in self._companion_steps:
+            if line.anchor in text and (match := regex.search(text)):
                 self.out.companion_lines += self._count
-                event = self._companion_event(number, text, companion, match, clock)
+                event = self._companion_event(number, text, form, line, match)
+                event["logged_at"] = self._stamp(text, match.start(), clock)
                 self._pending.append(("event", event))
                 return True
         return False
@@ -322,21 +353,12 @@ class Parser:
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
         printed = self._cut(line, match)
         self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
-        row: dict[str, Any] = {"line": number, "rank": _rank(text)}
+        row: dict[str, Any] = {"line": number, "rank": _rank(text), "form": line}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
-        extra = {}
-        for key, value in printed.items():
-            target = line.columns.get(key)
-            if target is not None:
-                column, number_ = _convert(key, value, target)
-                row[column] = number_
-            elif key not in line.facts:
-                extra[key] = value
+        row |= _values(self.primary, line, printed)
         row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-        self._complete(row, printed)
         if row.get("step") is None and not line.numbered:
             raise _Rejected("no step number")
-        row["extra"] = json.dumps(extra) if extra else None
         return row
 
     def _cut(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
@@ -356,16 +378,6 @@ class Parser:
             raise _Rejected("cut off at the end of the file")
         self._printed[id(line)] = printed, last
 
-    def _complete(self, row: dict[str, Any], printed: Mapping[str, str]) -> None:
-        if self.primary.complete is None:
-            return
-        try:
-            self.primary.complete(row, printed)
-        except ValueError as error:
-            raise _Rejected(f"a value is not a number ({error})") from error
-        if (row.get("step") or 0) >= 2**63:
-            raise _Rejected(f"step {row['step']} is beyond 64 bits")
-
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
@@ -376,17 +388,20 @@ class Parser:
         self._flush(launch)
         self._marker = None
         if counted:
-            row["step"] = launch.count_on(row["rank"])
+            row["step"] = launch.count_on(row["form"], row["rank"])
         self._say(launch, row["line"], row.pop("says"))
         if not launch.rows:
             launch.first_step_text = text
         launch.rows.append(row)
         launch.last_line = row["line"]
-        launch.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        if row["form"].counts:
+            row["text"] = text[:UNREAD_CHARACTERS]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        if row["step"] > launch.top_step:
-            launch.top_step, launch.top_stamp = row["step"], row["logged_at"]
+        progress = launch.progress_of(row)
+        progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        if row["step"] > progress.top_step:
+            progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
@@ -407,6 +422,7 @@ class Parser:
         after = [item for item in self._pending if item[1]["line"] >= number]
         self._pending = before
         self._flush(self.out.launches[-1])
+        self._close(self.out.launches[-1])
         self._pending = after
         launch = Launch(first_line=number, first_text=first)
         self.out.launches.append(launch)
@@ -427,12 +443,27 @@ class Parser:
             before = [item for item in self._pending if item[1]["line"] < number]
             self._pending, after = before, self._pending[len(before) :]
             self._flush(last)
+            self._close(last)
             self._pending, last = after, Launch(first_line=number, first_text=first)
             self.out.launches.append(last)
         self._flush(last)
+        self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
         kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
         self.out.other_kinds = kinds[:OTHER_KINDS]
+
+    def _close(self, launch: Launch) -> None:
+        """What only the whole launch tells: the steps of lines that count by themselves, and units."""
+        accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
+        aligned = align(launch.rows, int(accumulation or 0))
+        launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
+        launch.events += [_timer_event(row) for row in aligned.unplaced]
+        self.out.step_lines -= len(aligned.unplaced)
+        self.out.known_lines += len(aligned.unplaced)
+        version = launch.last_said("framework_version") or ""
+        for misprint in self.primary.misprints:
+            if launch.rows and re.match(misprint.versions, version):
+                _correct(launch, misprint)
 
     # -- facts ----------------------------------------------------------------------------
 
@@ -469,8 +500,14 @@ class Parser:
         block, self._open_block = self._open_block, None
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
-        for name, value in _read(block.spec.read, block.lines[first:]).items():
-            self._fact(block.number, name, value, f"log:{block.number}")
+        said = _read(block.spec.read, block.lines[first:])
+        for name, value in said.items():
+            if name in FACT_NAMES:
+                self._fact(block.number, name, value, f"log:{block.number}")
+        if block.spec.kind is not None:
+            fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
+            event = _event_of(block.number, block.spec.kind, block.first, fields)
+            self._pending.append(("event", event))
 
     # -- what is not understood -----------------------------------------------------------
 
@@ -528,6 +565,63 @@ class _OpenBlock:
         self.lines.append(self.first)
 
 
+def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
+    """The columns that a step line fills, and the rest as `extra`."""
+    row, extra = dict[str, Any](), {}
+    for key, value in printed.items():
+        target = line.columns.get(key)
+        if target is not None:
+            column, number = _convert(key, value, target)
+            row[column] = number
+        elif key not in line.facts:
+            extra[key] = value
+    if form.complete is not None:
+        try:
+            form.complete(row, printed)
+        except ValueError as error:
+            raise _Rejected(f"a value is not a number ({error})") from error
+    if (row.get("step") or 0) >= 2**63:
+        raise _Rejected(f"step {row['step']} is beyond 64 bits")
+    row["extra"] = json.dumps(extra) if extra else None
+    return row
+
+
+def _each(lines: Iterable[_T]) -> list[_T]:
+    """Every line once: formats of one framework share lines."""
+    return list({id(line): line for line in lines}.values())
+
+
+def _event_of(
+    number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
+) -> dict[str, Any]:
+    """A row of `events` of what is no EventLine."""
+    return {
+        "line": number,
+        "kind": kind,
+        "step": step,
+        "logged_at": None,
+        "seconds": None,
+        "extra": json.dumps(dict(fields)) if fields else None,
+        "text": text[:UNREAD_CHARACTERS],
+    }
+
+
+def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line with a counter of its own whose step of the training cannot be known."""
+    fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
+    if row.get("logged_samples_per_second") is not None:
+        fields["samples_per_second"] = row["logged_samples_per_second"]
+    return _event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+
+
+def _correct(launch: Launch, misprint: Misprint) -> None:
+    for row in launch.rows:
+        for column, factor in misprint.factors.items():
+            row[column] = _times(row.get(column), factor)
+    line = launch.rows[0]["line"]
+    launch.events.append(_event_of(line, "warning", misprint.why, {}))
+
+
 def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
     """Evidence of a restart that no header announces.
 
@@ -535,13 +629,14 @@ def _starts_again(launch: Launch, row: dict[str, Any]) -> bool:
     ran: so a step stamped after a later step, or well before the launch began, was trained by
     another process. Without stamps, one rank does not print one step twice, nor with another loss.
     """
-    stamp, top = row["logged_at"], launch.top_stamp
+    progress = launch.progress_of(row)
+    stamp, top = row["logged_at"], progress.top_stamp
     if stamp is None or top is None or launch.started_at is None:
-        before = launch.seen.get((row["rank"], row["step"]))
+        before = progress.seen.get((row["rank"], row["step"]))
         return before is not None and (row["rank"] is not None or before != _loss(row))
-    if row["step"] < launch.top_step:
+    if row["step"] < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
-    return bool(row["step"] == launch.top_step and abs(stamp - top) > COPIES)
+    return bool(row["step"] == progress.top_step and abs(stamp - top) > COPIES)
 
 
 def _loss(row: Mapping[str, Any]) -> str:

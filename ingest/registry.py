@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Final
 
 from ingest.errors import UnknownFormatError
-from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
+from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_v1 import XTUNER_V1
-from ingest.log_format import TRAINER, LogFormat
+from ingest.log_format import PARTS, TRAINER, LogFormat
 from ingest.parse import ANSI
 from ingest.reader import NumberedLine, Source
 
@@ -30,6 +31,8 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1,
     MEGATRON_DEEPSPEED,
     DEEPSPEED,
+    DEEPSPEED_CHAT,
+    DEEPSPEED_TIMERS,
 )
 
 SNIFFED_LINES: Final = 2_000
@@ -44,25 +47,32 @@ def detect(
     Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only others
     show, to the end. Raises UnknownFormatError.
     """
-    found = _signatures(lines, formats)
+    found, headed = _signatures(lines, formats)
     shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
     primaries = [f for f in shown if f.precedence == shown[0].precedence]
     if len(primaries) > 1:
         raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
     if primaries:
-        return primaries[0], tuple(shown[1:])
+        primary = primaries[0]
+        headers = [f for f in formats if f.name in headed and f.name not in found]
+        low = primary.precedence < TRAINER
+        others = [*shown[1:], *(f for f in headers if low or f.framework == primary.framework)]
+        return primary, tuple(sorted(others, key=lambda f: -f.precedence))
     nearest = _nearest(path, formats)
     raise UnknownFormatError(_no_format(path, nearest, formats), recognised=bool(nearest))
 
 
 def _signatures(
     lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
-) -> dict[str, NumberedLine]:
-    """Each format whose signature matches, with the first line that it matches."""
+) -> tuple[dict[str, NumberedLine], set[str]]:
+    """Each format whose signature matches, with the first line that it matches; those of headers."""
     noise = re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
     signatures = [(f, re.compile(f.signature)) for f in formats]
-    either = re.compile("|".join(f"(?:{f.signature})" for f in formats))
+    headers = [(f.name, re.compile(f.header)) for f in formats if f.header]
+    patterns = [*(f.signature for f in formats), *(f.header for f in formats if f.header)]
+    either = re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
     found: dict[str, NumberedLine] = {}
+    headed: set[str] = set()
     last = math.inf
     for line in lines:
         if line.number > last:
@@ -75,7 +85,8 @@ def _signatures(
                 found[log_format.name] = line
                 if log_format.precedence == TRAINER:
                     last = min(last, line.number + SNIFFED_LINES)
-    return found
+        headed.update(name for name, header in headers if header.search(text))
+    return found, headed
 
 
 def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:
@@ -105,7 +116,7 @@ def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
     if not path.is_file():
         return ""
     hits: dict[str, tuple[int, int, str]] = {}
-    tests = [(f.name, _marks(f)) for f in formats]
+    tests = [(f.name, _marks(f)) for f in formats if f.precedence > PARTS]
     for line in islice(Source(path).lines(), 200_000):
         for name, marks in tests:
             found = (mark.search(line.text) for anchor, mark in marks if anchor in line.text)
@@ -123,4 +134,5 @@ def _nearest(path: Path, formats: tuple[LogFormat, ...]) -> str:
 def _marks(log_format: LogFormat) -> list[tuple[str, re.Pattern[str]]]:
     """A literal and a pattern of each line that tells of the format."""
     facts = [(line.anchor, re.compile(line.regex)) for line in log_format.facts]
-    return [("", re.compile(log_format.looks_like_step)), *facts]
+    blocks = [("", re.compile(block.start)) for block in log_format.blocks]
+    return [("", re.compile(log_format.looks_like_step)), *facts, *blocks]

@@ -75,7 +75,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "step", maintain_order=True)
         .agg(
             pl.col("line", "logged_at").min(),
-            pl.col("elapsed_s").max(),
+            pl.col("elapsed_s", "data_s").max(),
             wall.max().alias("wall_s"),
             pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
             pl.col("samples", "sequence_length", "step_tokens").max(),
@@ -407,6 +407,11 @@ def _warnings(
         warnings.append(
             "gpus contradicts the tokens that ranks and steps print: the tokens of ranks are used; "
             "not ranked"
+        )
+    if evidence == "elapsed" and run["elapsed_excludes_data"] and frame["data_s"].is_null().all():
+        warnings.append(
+            "the logged step time leaves data loading out, and the log does not say how long that "
+            "took: TGS is an upper bound: not ranked"
         )
     if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
         warnings.append(
