@@ -151,8 +151,8 @@ class LogFormat:
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
     says nothing, their step lines become events of the kind `as_companion`. `header` tells of a
-    companion that prints no steps: its facts count as well. `join` makes records of lines before they are
-    read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
+    companion that prints no steps: its facts count as well. `join` makes records of lines before
+    they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
     `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's walk
     passes over.
     """

@@ -97,7 +97,7 @@ class Launch:
         return counted[rank]
 
     def progress_of(self, row: Mapping[str, Any]) -> _Progress:
-        """How far lines of the row's form have come; a counter of their own may restart by epoch."""
+        """How far the row's form has come; a counter of its own may start anew with an epoch."""
         form = row["form"]
         key = id(form), row.get("epoch") if form.counts else None
         return self.progress.setdefault(key, _Progress())
@@ -271,9 +271,9 @@ class Parser:
         seconds = None
         with suppress(_Rejected):
             seconds = _values(form, line, printed).get("elapsed_s")
-        step = _optional(_whole, printed.pop("step", None))
-        event = _event_of(number, form.as_companion, text, printed, None if line.counts else step)
-        return event | {"seconds": seconds}
+        own = line.numbered or line.counts is not None
+        step = None if own else _optional(_whole, printed.pop("step", None))
+        return _event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
 
     def _step(self, number: int, text: str) -> bool:
         try:
@@ -453,7 +453,7 @@ class Parser:
         self.out.other_kinds = kinds[:OTHER_KINDS]
 
     def _close(self, launch: Launch) -> None:
-        """What only the whole launch tells: the steps of lines that count by themselves, and units."""
+        """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
         aligned = align(launch.rows, int(accumulation or 0))
         launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
@@ -506,7 +506,8 @@ class Parser:
                 self._fact(block.number, name, value, f"log:{block.number}")
         if block.spec.kind is not None:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
-            event = _event_of(block.number, block.spec.kind, block.first, fields)
+            step = _optional(_whole, fields.pop("step", None))
+            event = _event_of(block.number, block.spec.kind, block.first, fields, step)
             self._pending.append(("event", event))
 
     # -- what is not understood -----------------------------------------------------------

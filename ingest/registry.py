@@ -65,7 +65,7 @@ def detect(
 def _signatures(
     lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
 ) -> tuple[dict[str, NumberedLine], set[str]]:
-    """Each format whose signature matches, with the first line that it matches; those of headers."""
+    """Formats by signature, each with the first line that it matches, and formats by header."""
     noise = re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
     signatures = [(f, re.compile(f.signature)) for f in formats]
     headers = [(f.name, re.compile(f.header)) for f in formats if f.header]

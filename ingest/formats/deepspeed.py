@@ -7,7 +7,8 @@ from the start of the process: optimizer steps since 0.8, micro-steps before (in
 Until 0.6 its rate is a mean since then, which no step has: it is kept in `extra`.
 
 Since 0.18 the wall clock breakdown is all that a run prints at the default log level. Its
-iterations are steps where nothing else is: fwd + bwd + step, without data loading.
+iterations are steps where nothing else is: fwd + bwd + step, without data loading. The pipeline
+engine prints the same of all steps since the last line, and always beside lines of its own.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ PROFILER: Final = f"{SOURCE}/profiling/flops_profiler/profiler.py@edaa722"
 PREFIX: Final = r"^(?:\S+: ?)?"
 """The tag of a node or rank before a bare line."""
 
-DUMP: Final = rf"(?:\[config\.py:\d+:print\] |{PREFIX})  "
+DUMP: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] |{PREFIX})  "
 NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
-PAIR: Final = re.compile(r"([\w ]+): *(-?(?:[\d.]+|inf|nan))")
-GLOBAL_TIMERS: Final = r"time \(ms\) \| (?P<pairs>(?:fwd|forward): .*\| (?:bwd|backward): .*\| step: .*)"
+PAIR: Final = re.compile(r"(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
+GLOBAL_TIMERS: Final = (
+    r"time \(ms\) \| (?P<pairs>(?:fwd|forward): .*\| (?:bwd|backward): .*\| step: .*)"
+)
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -74,7 +77,7 @@ def _iteration(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 def _timers(groups: Mapping[str, str]) -> dict[str, str]:
     """Each timer with its ms as printed."""
-    return {key.strip(): value for key, value in PAIR.findall(groups["pairs"])}
+    return dict(PAIR.findall(groups["pairs"]))
 
 
 def _slots(groups: Mapping[str, str]) -> dict[str, str]:
@@ -109,8 +112,8 @@ def _some(fact: str, count: int) -> dict[str, str]:
 
 def _user_config(lines: Sequence[str]) -> dict[str, str]:
     """What the user's JSON has and the keys of the dump have not; they hold what was resolved."""
-    found = (re.search(r'"sequence_parallel_size": *(\d+)', line) for line in lines)
-    return {"context_parallel": match[1] for match in found if match}
+    found = re.search(r'"sequence_parallel_size": *(\d+)', "\n".join(lines))
+    return {"context_parallel": found[1]} if found else {}
 
 
 PROFILE_FACTS: Final = {
@@ -160,9 +163,9 @@ def _key(name: str, fact: str, value: str = r"\d+") -> FactLine:
     )
 
 
-def _known(anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False) -> (
-    FactLine
-):
+def _known(
+    anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
+) -> FactLine:
     """A line that states nothing."""
     return FactLine(
         anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=composed
@@ -444,10 +447,17 @@ FACTS: Final = (
     ),
     # -- lines that state nothing -----------------------------------------------------------
     _known(
-        "[config.py:",
-        r"\[config\.py:\d+:(?:print|__init__|_\w+)\]",
+        "config.py:",
+        r"\[(?:deepspeed_)?config\.py:\d+:(?:print|__init__|_\w+)\]",
         "[2026-11-20 15:01:22,506] [INFO] [config.py:674:print] DeepSpeedEngine configuration:",
         f"{CONFIG} DeepSpeedConfig.print",
+    ),
+    _known(
+        " configuration:",
+        r"DeepSpeed(?:Light|Engine)? configuration:",
+        "DeepSpeedLight configuration:",
+        f"{SOURCE}/pt/deepspeed_light.py@v0.1.0 DeepSpeedLight.__init__",
+        composed=True,
     ),
     _known(
         " ..",
@@ -567,7 +577,7 @@ FACTS: Final = (
 
 BLOCKS: Final = (
     Block(
-        start=r"(?:json = |\[config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
+        start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
         end=rf"{PREFIX}\}}\s*$",
         include_end=True,
         most_lines=500,
@@ -633,7 +643,8 @@ DEEPSPEED: Final = LogFormat(
     r"(?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time",
     clock=CLOCK,
     launch=LAUNCH,
-    header=r"DeepSpeed info: version=|\[(?:launch|runner)\.py:\d+:main\]|\[config\.py:\d+:print\]",
+    header=r"DeepSpeed info: version=|\[(?:launch|runner|deepspeed_launch|deepspeed_run)\.py:\d+:main\]"
+    r"|\[(?:deepspeed_)?config\.py:\d+:print\]",
     evidence=("elapsed", "stamp", "rate"),
     precedence=ENGINE,
     elapsed_covers="interval",
@@ -661,7 +672,7 @@ DEEPSPEED_TIMERS: Final = LogFormat(
     looks_like_step=r"time \(ms\) \| (?:fwd|forward): \S+ \| b(?:wd|ackward)",
     clock=CLOCK,
     launch=LAUNCH,
-    evidence=("elapsed",),
+    evidence=("elapsed", "stamp"),
     precedence=PARTS,
     as_companion="timers",
     elapsed_covers="step",
