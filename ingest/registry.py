@@ -17,6 +17,7 @@ from typing import Final
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
+from ingest.formats.domino import DOMINO
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.xtuner import XTUNER
@@ -30,6 +31,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER,
     XTUNER_V1,
     MEGATRON_DEEPSPEED,
+    DOMINO,
     DEEPSPEED,
     DEEPSPEED_CHAT,
     DEEPSPEED_TIMERS,

@@ -243,6 +243,9 @@ STEPS: Final = (
     ),
 )
 
+RANK: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d+)\]? )?"
+"""Before 0.3.12 each rank prints its timers, all without a launcher's tag."""
+
 EVENTS: Final = (
     EventLine(
         anchor="step=0, skipped=0",
@@ -431,14 +434,6 @@ FACTS: Final = (
         printed_by=f"{PIPELINE} PipelineEngine.__init__",
     ),
     FactLine(
-        anchor="UNIQUE_PARAMS=",
-        regex=r"RANK=\d+ STAGE=\d+ LAYERS=.* UNIQUE_PARAMS=(?P<params_total>\d+)",
-        example="[2026-11-20 15:06:45,756] [INFO] [engine.py:158:__init__] RANK=1 STAGE=1 LAYERS=3 "
-        "[4, 7) STAGE_PARAMS=328064 (0.328M) TOTAL_PARAMS=1049728 (1.050M) "
-        "UNIQUE_PARAMS=1049728 (1.050M)",
-        printed_by=f"{PIPELINE} PipelineEngine.__init__",
-    ),
-    FactLine(
         anchor="Using topology: ",
         regex=r"Using topology: +\{(?P<topology>.*)\}",
         read=_topology,
@@ -471,7 +466,7 @@ FACTS: Final = (
         r"\] \[(?:comm|real_accelerator|launch|runner|utils|stage_1_and_2|stage3|stage1|stage2"
         r"|parameter_offload|partition_parameters|config_utils|lr_schedules|module|engine"
         r"|torch_checkpoint_engine|fused_optimizer|unfused_optimizer|constants|multinode_runner"
-        r"|elastic_agent|cpu_adam|abstract_accelerator|profiler|pin_memory_tracker)\.py:\d+:\w+\]",
+        r"|deepspeed_launch|deepspeed_run|deepspeed_light|deepspeed_utils|elastic_agent|cpu_adam|abstract_accelerator|profiler|pin_memory_tracker)\.py:\d+:\w+\]",
         "[2026-11-20 15:01:22,459] [INFO] [stage_1_and_2.py:236:__init__] Reduce bucket size "
         "500000000",
         f"{SOURCE}/runtime/zero/stage_1_and_2.py@edaa722",
@@ -497,6 +492,15 @@ FACTS: Final = (
         r"self\.(?:mp|seq_dp)_world_size=\d+",
         "\t self.mp_world_size=1",
         ENGINE_SOURCE,
+    ),
+    # Its counts hold what tensor-parallel ranks repeat and the padding: no params_total.
+    _known(
+        "_PARAMS=",
+        r"RANK=\d+ STAGE=\d+ LAYERS=.* TOTAL_PARAMS=\d+",
+        "[2026-11-20 15:06:45,756] [INFO] [engine.py:158:__init__] RANK=1 STAGE=1 LAYERS=3 "
+        "[4, 7) STAGE_PARAMS=328064 (0.328M) TOTAL_PARAMS=1049728 (1.050M) "
+        "UNIQUE_PARAMS=1049728 (1.050M)",
+        f"{PIPELINE} PipelineEngine.__init__",
     ),
     _known(
         "SEED_LAYERS=",
@@ -681,9 +685,9 @@ DEEPSPEED_TIMERS: Final = LogFormat(
     steps=(
         StepLine(
             anchor="time (ms) | ",
-            regex=GLOBAL_TIMERS,
+            regex=RANK + GLOBAL_TIMERS,
             pair=r"(?P<key>\w+(?: \w+)*): *(?P<value>-?(?:[\d.]+|inf|nan))",
-            columns={},
+            columns={"rank": "rank"},
             numbered=True,
             every_step=True,
             example="[Rank 0] time (ms) | fwd: 35.23 | bwd: 27.22 | bwd_inner: 24.53 | "
