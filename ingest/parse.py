@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from ingest.alignment import align
@@ -355,6 +356,8 @@ class Parser:
         self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
         row: dict[str, Any] = {"line": number, "rank": _rank(text), "form": line}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
+        if line.numbered:
+            row["step"] = None
         row |= _values(self.primary, line, printed)
         row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
         if row.get("step") is None and not line.numbered:
@@ -464,6 +467,10 @@ class Parser:
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
                 _correct(launch, misprint)
+        launch.events.sort(key=itemgetter("line"))
+        for row in launch.rows:
+            del row["form"]
+            row.pop("text", None)
 
     # -- facts ----------------------------------------------------------------------------
 

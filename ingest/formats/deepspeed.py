@@ -599,7 +599,7 @@ BLOCKS: Final = (
         printed_by=f"{CONFIG} DeepSpeedConfig.print_user_config",
     ),
     Block(
-        start=r"-+ DeepSpeed Flops Profiler -+",
+        start=r"-{20} DeepSpeed Flops Profiler -",
         end=rf"{PREFIX}-{{70,}}\s*$",
         include_end=True,
         kind="profiler",
