@@ -146,7 +146,7 @@ def _tokens_per_gpu() -> pl.Expr:
     right, the world size is wrong, and what the ranks print holds.
     """
     shared, printed = _worlds()
-    length = pl.coalesce("sequence_length", "seq_len")
+    length = _length()
     consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
     return pl.coalesce(
         pl.when(_alike(shared, printed)).then(shared),
@@ -155,6 +155,12 @@ def _tokens_per_gpu() -> pl.Expr:
         pl.col("samples") * length / pl.col("gpus"),
         _batch(),
     ).alias("tokens_per_gpu")
+
+
+def _length() -> pl.Expr:
+    """Tokens of a sample: as printed, or the full length where samples have no padding."""
+    filled = pl.coalesce("packed", pl.lit(value=True))
+    return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
 
 
 def _worlds() -> tuple[pl.Expr, pl.Expr]:
@@ -210,7 +216,7 @@ def _spans() -> list[pl.Expr]:
 def _times() -> list[pl.Expr]:
     """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     step_time = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
-    length = pl.coalesce("sequence_length", "seq_len")
+    length = _length()
     samples_rate = pl.col("logged_samples_per_second") * length / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
@@ -465,8 +471,12 @@ def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) ->
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
     missing = [name for name in needed if facts.get(name) is None]
-    if timed and frame["tokens_per_gpu"].null_count() == frame.height and missing:
+    uncounted = timed and frame["tokens_per_gpu"].is_null().all()
+    if uncounted and missing:
         return {"throughput_missing": missing}
+    if uncounted and facts.get("packed") is False:
+        reason = "samples are padded and the log does not say how many tokens they hold"
+        return {"throughput_warnings": [f"{reason}: --set packed=true counts the padding"]}
     reason = (
         "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
         if frame.height > 1

@@ -187,3 +187,22 @@ def test_the_interval_holds_the_ratio_and_shrinks_with_steadiness() -> None:
     assert noisy is not None
     assert noisy[0] <= 100.0 <= noisy[1]
     assert ratio_interval(tokens[:3], tokens[:3]) is None
+
+
+def test_padded_samples_give_no_tokens() -> None:
+    rows = ({"step": n, "logged_at": at(n), "logged_samples_per_second": 4.0} for n in (1, 2, 3))
+    about = run(evidence=["stamp", "rate"], rate_covers="step")
+    given = facts(gpus=1, global_batch_size=4, seq_len=100, packed="false")
+    row = rates(steps(*rows), about, given)
+    assert row["tgs"] is None
+    (warning,) = row["throughput_warnings"]
+    assert "samples are padded" in warning
+
+
+def test_a_step_time_without_data_loading_is_not_ranked() -> None:
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    given = facts(gpus=1, global_batch_size=4, seq_len=100)
+    for data, warned in ({}, True), ({"data_s": 0.0}, False):
+        rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
+        warnings = rates(steps(*rows), about, given)["throughput_warnings"]
+        assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
