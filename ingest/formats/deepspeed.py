@@ -211,8 +211,8 @@ STEPS: Final = (
         },
         counts=MICRO_STEPS,
         example="[2026-11-20 10:05:01,320] [INFO] [timer.py:198:stop] 0/20, "
-        "RunningAvgSamplesPerSec=231.15, CurrSamplesPerSec=228.75, MemAllocated=0.36GB, "
-        "MaxMemAllocated=15.06GB",
+        "RunningAvgSamplesPerSec=198.25, CurrSamplesPerSec=201.75, MemAllocated=0.75GB, "
+        "MaxMemAllocated=12.50GB",
         printed_by="deepspeedai/DeepSpeed/deepspeed/utils/timer.py@026f445 ThroughputTimer.stop",
         composed=True,
     ),
@@ -223,7 +223,7 @@ STEPS: Final = (
         columns={"epoch": "epoch", "step": "step", "peak": ("peak_memory_bytes", GIB)},
         counts=MICRO_STEPS,
         example="[2026-11-20 10:05:01,320] [INFO] [timer.py:193:stop] 0/50, "
-        "SamplesPerSec=83.75, MemAllocated=0.26GB, MaxMemAllocated=9.02GB",
+        "SamplesPerSec=71.25, MemAllocated=0.50GB, MaxMemAllocated=7.25GB",
         printed_by=f"{SOURCE}/utils/timer.py@v0.6.0 ThroughputTimer.stop",
         composed=True,
     ),
@@ -564,8 +564,8 @@ FACTS: Final = (
     _known(
         "B  ",
         rf"{PREFIX}\s{{15,}}[\d.]+ [KMGT]?B +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+",
-        "                    2.0 KB              146                 11.12               0.08      "
-        "          0.43                0.41                ",
+        "                    4.0 KB              212                 19.50               0.09      "
+        "          0.37                0.35                ",
         f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
         composed=True,
     ),
@@ -573,7 +573,7 @@ FACTS: Final = (
         "comm op: ",
         r"comm op: \w+ \| time \(ms\): [\d.]+ \| msg size: ",
         "[2026-11-20 15:01:23,100] [INFO] [logging.py:123:log_dist] [Rank 0] comm op: all_reduce | "
-        "time (ms): 9.46 | msg size: 2.0 KB | algbw (Gbps): 0.02 | busbw (Gbps): 0.02",
+        "time (ms): 7.25 | msg size: 4.0 KB | algbw (Gbps): 0.05 | busbw (Gbps): 0.05",
         f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.append",
         composed=True,
     ),

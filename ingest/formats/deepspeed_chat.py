@@ -199,7 +199,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             regex=rf"chosen: (?P<chosen>{NUMBER}), rejected: (?P<rejected>{NUMBER}), "
             rf"loss: (?P<loss>{NUMBER})",
             kind="evaluation",
-            example="chosen: -30.5, rejected: -33.25, loss: 0.6712",
+            example="chosen: -27.5, rejected: -29.75, loss: 0.6312",
             printed_by=DPO,
             composed=True,
         ),
@@ -240,7 +240,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
         _known(
             "Beginning of Epoch ",
             r"Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches \d+",
-            "Beginning of Epoch 1/4, Total Micro Batches 460",
+            "Beginning of Epoch 1/4, Total Micro Batches 312",
             STEP1,
         ),
         _known(
