@@ -172,7 +172,7 @@ def _run(
         "last_line": launch.last_line,
         "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
         "utc": primary.utc,
-        "step_unit": primary.step_unit,
+        "step_unit": launch.step_unit or primary.step_unit,
         "elapsed_covers": primary.elapsed_covers,
         "elapsed_excludes_data": primary.elapsed_excludes_data,
         "rate_covers": primary.rate_covers,
@@ -183,7 +183,7 @@ def _run(
 
 def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
     """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
-    engines = [f.framework for f in companions if f.precedence == ENGINE]
+    engines = [f.framework for f in companions if f.precedence <= ENGINE]
     return engines[0] if engines and primary.framework == "transformers" else primary.framework
 
 

@@ -18,6 +18,11 @@ MS: Final = 0.001
 JSON: Final = "json"
 """`StepLine.pair` of a line whose pairs are a JSON object; keys of nested objects join by a dot."""
 
+LAUNCH_STEPS: Final = "launch_steps"
+MICRO_STEPS: Final = "micro_steps"
+"""`StepLine.counts` of a line with a counter of its own: optimizer steps, or micro-steps of the
+gradient accumulation, since the process started; see ingest.alignment."""
+
 Target = str | tuple[str, float]
 """A schema column, or (column, factor to the column's unit)."""
 
@@ -32,6 +37,8 @@ class StepLine:
     are first printed or change. With `may_continue` the rest may stand on the next line (wrapped
     by a mailer or a split flush). `numbered`: the line prints no step, so it is counted: each is
     `log_interval` steps (1 where that is unknown) behind the one before of the same rank.
+    `every_step`: it is printed at each step, whatever the log interval.
+    `counts`: LAUNCH_STEPS or MICRO_STEPS where `step` is not the step of the training.
     """
 
     anchor: str
@@ -42,6 +49,8 @@ class StepLine:
     pair: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     numbered: bool = False
+    every_step: bool = False
+    counts: str | None = None
     may_continue: bool = False
     composed: bool = False
 
@@ -70,7 +79,7 @@ class EventLine:
     """A line that marks an event.
 
     Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
-    groups read goes to `extra`.
+    groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
     """
 
     anchor: str
@@ -79,6 +88,7 @@ class EventLine:
     example: str
     printed_by: str
     factors: Mapping[str, float] = field(default_factory=dict)
+    read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     composed: bool = False
 
 
@@ -87,6 +97,7 @@ class Block:
     """Facts that stand on several lines, from a line with `start` to one that matches `end`.
 
     `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
+    With `kind` the block is an event as well: what `read` gives besides facts are its fields.
     """
 
     start: str
@@ -94,6 +105,7 @@ class Block:
     read: Callable[[Sequence[str]], Mapping[str, str]]
     example: Sequence[str]
     printed_by: str
+    kind: str | None = None
     most_lines: int = 2000
     include_end: bool = False
     include_start: bool = False
@@ -103,8 +115,23 @@ TRAINER: Final = 3
 HF_TRAINER: Final = 2
 ENGINE: Final = 1
 SCRIPT: Final = 0
+PARTS: Final = -1
 """Precedence of formats: a framework's own trainer, the Hugging Face Trainer, the DeepSpeed engine
-under either, and what a user's script prints beside the engine."""
+under either, what a user's script prints beside the engine, and the parts of a step that stand
+for it where nothing else does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misprint:
+    """Versions of a framework that print values in another unit than they say.
+
+    `versions` matches the fact framework_version; `factors` bring columns to their unit.
+    """
+
+    versions: str
+    factors: Mapping[str, float]
+    why: str
+
 
 Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text."""
@@ -123,11 +150,11 @@ class LogFormat:
 
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
-    says nothing, their step lines become events. `header` matches lines that show a companion which
-    prints no step (the header of a quiet DeepSpeed engine). `join` makes records of lines before
-    they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a group).
-    `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's walk
-    passes over.
+    says nothing, their step lines become events of the kind `as_companion`. `header` matches lines
+    of a companion that prints no step (a quiet DeepSpeed engine). `join` makes records of lines
+    before they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a
+    group). `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's
+    walk passes over.
     """
 
     name: str
@@ -147,10 +174,12 @@ class LogFormat:
     complete: Complete | None = None
     join: Join | None = None
     precedence: int = TRAINER
+    as_companion: str = "engine_step"
     header: str | None = None
     rank_in_path: str | None = None
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
+    misprints: Sequence[Misprint] = ()
     step_unit: str = "optimizer_step"
     elapsed_covers: str | None = None
     elapsed_excludes_data: bool = False

@@ -15,10 +15,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, Final, NamedTuple, TypeVar
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
+from ingest.alignment import align
 from ingest.endings import ENDINGS
-from ingest.log_format import JSON, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.log_format import (
+    JSON,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    Misprint,
+    StepLine,
+    Target,
+)
 from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
@@ -53,17 +64,6 @@ _FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
-class _Top(NamedTuple):
-    """The furthest step that lines of one kind told, with its stamp and time since the start."""
-
-    step: int = -1
-    stamp: datetime | None = None
-    clock: float | None = None
-
-
-_NO_TOP: Final = _Top()
-
-
 @dataclass(slots=True)
 class Launch:
     """One start of a training process, as far as the log tells."""
@@ -77,9 +77,8 @@ class Launch:
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     started_at: datetime | None = None
-    seen: dict[tuple[int, str | None, int], str] = field(default_factory=dict)
-    tops: dict[int, _Top] = field(default_factory=dict)
-    counted: dict[str | None, int] = field(default_factory=dict)
+    step_unit: str | None = None  # where it is not the format's
+    progress: dict[Any, _Progress] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -91,14 +90,24 @@ class Launch:
         said = {fact["name"] for fact in self.facts}
         return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
 
-    def count_on(self, rank: str | None) -> int:
-        """The step of a line that prints none, one log interval behind the rank's last.
+    def last_said(self, name: str) -> str | None:
+        """The value of a fact that holds so far."""
+        return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
+
+    def count_on(self, form: StepLine, rank: str | None) -> int:
+        """The step of a line that prints none: one log interval behind the rank's last like it.
 
         The interval of a companion is that of its own lines.
         """
         said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        stride = _optional(_whole, said[-1]) if said else None
-        return self.counted.get(rank, 0) + int(stride or 1)
+        stride = None if form.every_step or not said else _optional(_whole, said[-1])
+        return self.progress_of({"form": form}).counted.get(rank, 0) + int(stride or 1)
+
+    def progress_of(self, row: Mapping[str, Any]) -> _Progress:
+        """How far the row's form has come; a counter of its own may start anew with an epoch."""
+        form = row["form"]
+        key = id(form), row.get("epoch") if form.counts else None
+        return self.progress.setdefault(key, _Progress())
 
     @property
     def run_id(self) -> str:
@@ -123,6 +132,17 @@ class Parsed:
     synthetic: bool = False
 
 
+@dataclass(slots=True)
+class _Progress:
+    """Steps that one form of line has printed in a launch; forms print a step one by one."""
+
+    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
+    top_step: int = -1
+    top_stamp: datetime | None = None
+    top_clock: float | None = None
+    counted: dict[str | None, int] = field(default_factory=dict)
+
+
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
@@ -141,15 +161,17 @@ class Parser:
         self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
         self._pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
         self._companion_steps = [
-            (s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
+            (f, s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
             for s in f.steps
         ]
-        self._facts = [(line, re.compile(line.regex)) for f in both for line in f.facts]
+        facts = _each(line for f in both for line in f.facts)
+        self._facts = [(line, re.compile(line.regex)) for line in facts]
         self._primary_facts = {id(line) for line in primary.facts}
-        events = [*(line for f in both for line in f.events), *ENDINGS]
+        events = [*_each(line for f in both for line in f.events), *ENDINGS]
         self._events = [(line, re.compile(line.regex)) for line in events]
-        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for f in both for b in f.blocks]
+        blocks = _each(block for f in both for block in f.blocks)
+        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
         anchors = {s.anchor for f in both for s in f.steps}
         anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
         block_starts = [b.start for b, _, _ in self._blocks]
@@ -236,6 +258,8 @@ class Parser:
         self, number: int, text: str, line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
         printed = {k: v for k, v in match.groupdict().items() if v is not None}
+        if line.read is not None:
+            printed = _read(line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
         return {
             "line": number,
@@ -248,36 +272,34 @@ class Parser:
         }
 
     def _companion_event(
-        self, number: int, text: str, line: StepLine, match: re.Match[str], clock: re.Pattern[str]
+        self, number: int, text: str, form: LogFormat, line: StepLine, match: re.Match[str]
     ) -> dict[str, Any]:
         """A step line of a companion: what it says beside the primary's own step."""
         printed = self._cut(line, match)
-        return {
-            "line": number,
-            "kind": "engine_step",
-            "step": _optional(_whole, printed.pop("step", None)),
-            "logged_at": self._stamp(text, match.start(), clock),
-            "seconds": None,
-            "extra": json.dumps(printed) if printed else None,
-            "text": text[:UNREAD_CHARACTERS],
-        }
+        seconds = None
+        with suppress(_Rejected):
+            seconds = _values(form, line, printed).get("elapsed_s")
+        own = line.numbered or line.counts is not None
+        step = None if own else _optional(_whole, printed.pop("step", None))
+        return _event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
 
     def _step(self, number: int, text: str) -> bool:
         try:
-            line, row = self._read_step(number, text)
+            read, row = self._read_step(number, text)
         except _Rejected as rejected:
             self._unread(number, text, str(rejected))
             return True
-        if row is not None and line is not None and not line.may_continue:
+        if row is not None and read is not None and not read.may_continue:
             self._add_row(row, text)
             return True
         if row is not None or self._looks.search(text):
             self._held = _Held(number, text, row)
             return True
-        for companion, regex, clock in self._companion_steps:
-            if companion.anchor in text and (match := regex.search(text)):
+        for form, line, regex, clock in self._companion_steps:
+            if line.anchor in text and (match := regex.search(text)):
                 with suppress(_Rejected):  # damaged: it is no line of the primary's
-                    event = self._companion_event(number, text, companion, match, clock)
+                    event = self._companion_event(number, text, form, line, match)
+                    event["logged_at"] = self._stamp(text, match.start(), clock)
                     self.out.companion_lines += self._count
                     self._pending.append(("event", event))
                     return True
@@ -341,22 +363,14 @@ class Parser:
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
         printed = self._cut(line, match)
         self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
-        row: dict[str, Any] = {"line": number, "rank": _rank(text)}
+        row: dict[str, Any] = {"line": number, "rank": _rank(text), "form": line}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
-        extra = {}
-        for key, value in printed.items():
-            target = line.columns.get(key)
-            if target is not None:
-                column, number_ = _convert(key, value, target)
-                row[column] = number_
-            elif key not in line.facts:
-                extra[key] = value
-        row["kind"] = id(line)
+        if line.numbered:
+            row["step"] = None
+        row |= _values(self.primary, line, printed)
         row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-        self._complete(row, printed)
         if row.get("step") is None and not line.numbered:
             raise _Rejected("no step number")
-        row["extra"] = json.dumps(extra) if extra else None
         return row
 
     def _cut(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
@@ -380,43 +394,37 @@ class Parser:
             raise _Rejected("cut off at the end of the file")
         self._printed[id(line)] = printed, last
 
-    def _complete(self, row: dict[str, Any], printed: Mapping[str, str]) -> None:
-        if self.primary.complete is None:
-            return
-        try:
-            self.primary.complete(row, printed)
-        except ValueError as error:
-            raise _Rejected(f"a value is not a number ({error})") from error
-        if (row.get("step") or 0) >= 2**63:
-            raise _Rejected(f"step {row['step']} is beyond 64 bits")
-
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
-        counted, kind = row.get("step") is None, row.pop("kind")
-        again = self._marker is not None or self._starts_again(launch, row, kind)
+        counted = row.get("step") is None
+        again = self._marker is not None or self._starts_again(launch, row)
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
         self._marker = None
         if counted:
-            row["step"] = launch.count_on(row["rank"])
+            row["step"] = launch.count_on(row["form"], row["rank"])
         self._say(launch, row["line"], row.pop("says"))
         if not launch.rows:
             launch.first_step_text = text
         launch.rows.append(row)
         launch.last_line = row["line"]
-        launch.seen.setdefault((kind, row["rank"], row["step"]), _loss(row))
-        launch.counted[row["rank"]] = row["step"]
+        if row["form"].counts:
+            row["text"] = text[:UNREAD_CHARACTERS]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        if row["step"] > launch.tops.get(kind, _NO_TOP).step:
-            launch.tops[kind] = _Top(row["step"], row["logged_at"], row.get("since_start_s"))
+        progress = launch.progress_of(row)
+        progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        progress.counted[row["rank"]] = row["step"]
+        if row["step"] > progress.top_step:
+            progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
+            progress.top_clock = row.get("since_start_s")
 
-    def _starts_again(self, launch: Launch, row: dict[str, Any], kind: int) -> bool:
+    def _starts_again(self, launch: Launch, row: dict[str, Any]) -> bool:
         """Evidence of a restart that no header announces."""
         untimed = self.primary.clock is None and self.primary.rank_in_path is not None
-        return _starts_again(launch, row, kind, one_writer=untimed)
+        return _starts_again(launch, row, one_writer=untimed)
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
@@ -437,6 +445,7 @@ class Parser:
         after = [item for item in self._pending if item[1]["line"] >= number]
         self._pending = before
         self._flush(self.out.launches[-1])
+        self._close(self.out.launches[-1])
         self._pending = after
         launch = Launch(first_line=number, first_text=first)
         self.out.launches.append(launch)
@@ -457,12 +466,31 @@ class Parser:
             before = [item for item in self._pending if item[1]["line"] < number]
             self._pending, after = before, self._pending[len(before) :]
             self._flush(last)
+            self._close(last)
             self._pending, last = after, Launch(first_line=number, first_text=first)
             self.out.launches.append(last)
         self._flush(last)
+        self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
         kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
         self.out.other_kinds = kinds[:OTHER_KINDS]
+
+    def _close(self, launch: Launch) -> None:
+        """What only the whole launch tells: steps of lines with a counter of their own, units."""
+        accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
+        aligned = align(launch.rows, int(accumulation or 0))
+        launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
+        launch.events += [_timer_event(row) for row in aligned.unplaced]
+        self.out.step_lines -= len(aligned.unplaced)
+        self.out.known_lines += len(aligned.unplaced)
+        version = launch.last_said("framework_version") or ""
+        for misprint in self.primary.misprints:
+            if launch.rows and re.match(misprint.versions, version):
+                _correct(launch, misprint)
+        launch.events.sort(key=itemgetter("line"))
+        for row in launch.rows:
+            del row["form"]
+            row.pop("text", None)
 
     # -- facts ----------------------------------------------------------------------------
 
@@ -500,8 +528,15 @@ class Parser:
         block, self._open_block = self._open_block, None
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
-        for name, value in _read(block.spec.read, block.lines[first:]).items():
-            self._fact(block.number, name, value, f"log:{block.number}")
+        said = _read(block.spec.read, block.lines[first:])
+        for name, value in said.items():
+            if name in FACT_NAMES:
+                self._fact(block.number, name, value, f"log:{block.number}")
+        if block.spec.kind is not None:
+            fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
+            step = _optional(_whole, fields.pop("step", None))
+            event = _event_of(block.number, block.spec.kind, block.first, fields, step)
+            self._pending.append(("event", event))
 
     # -- what is not understood -----------------------------------------------------------
 
@@ -560,7 +595,64 @@ class _OpenBlock:
         self.lines.append(self.first)
 
 
-def _starts_again(launch: Launch, row: dict[str, Any], kind: int, *, one_writer: bool) -> bool:
+def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
+    """The columns that a step line fills, and the rest as `extra`."""
+    row, extra = dict[str, Any](), {}
+    for key, value in printed.items():
+        target = line.columns.get(key)
+        if target is not None:
+            column, number = _convert(key, value, target)
+            row[column] = number
+        elif key not in line.facts:
+            extra[key] = value
+    if form.complete is not None:
+        try:
+            form.complete(row, printed)
+        except ValueError as error:
+            raise _Rejected(f"a value is not a number ({error})") from error
+    if (row.get("step") or 0) >= 2**63:
+        raise _Rejected(f"step {row['step']} is beyond 64 bits")
+    row["extra"] = json.dumps(extra) if extra else None
+    return row
+
+
+def _each(lines: Iterable[_T]) -> list[_T]:
+    """Every line once: formats of one framework share lines."""
+    return list({id(line): line for line in lines}.values())
+
+
+def _event_of(
+    number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
+) -> dict[str, Any]:
+    """A row of `events` of what is no EventLine."""
+    return {
+        "line": number,
+        "kind": kind,
+        "step": step,
+        "logged_at": None,
+        "seconds": None,
+        "extra": json.dumps(dict(fields)) if fields else None,
+        "text": text[:UNREAD_CHARACTERS],
+    }
+
+
+def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A line with a counter of its own whose step of the training cannot be known."""
+    fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
+    if row.get("logged_samples_per_second") is not None:
+        fields["samples_per_second"] = row["logged_samples_per_second"]
+    return _event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+
+
+def _correct(launch: Launch, misprint: Misprint) -> None:
+    for row in launch.rows:
+        for column, factor in misprint.factors.items():
+            row[column] = _times(row.get(column), factor)
+    line = launch.rows[0]["line"]
+    launch.events.append(_event_of(line, "warning", misprint.why, {}))
+
+
+def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bool:
     """Whether the row is of another process than those before.
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
@@ -570,19 +662,21 @@ def _starts_again(launch: Launch, row: dict[str, Any], kind: int, *, one_writer:
     engine's step and its timer, speak of one step side by side.
     one_writer: all rows are of one rank, which its file's name says.
     """
-    stamp, top = row["logged_at"], launch.tops.get(kind, _NO_TOP)
-    clock, step = row.get("since_start_s"), row.get("step")
-    if clock is not None and top.clock is not None and (step is None or step > top.step):
-        return bool(clock < top.clock - SKEW.total_seconds())
+    progress = launch.progress_of(row)
+    stamp, top = row["logged_at"], progress.top_stamp
+    clock, top_clock = row.get("since_start_s"), progress.top_clock
+    step = row.get("step")
+    if clock is not None and top_clock is not None and (step is None or step > progress.top_step):
+        return bool(clock < top_clock - SKEW.total_seconds())
     if step is None:
         return False
-    if stamp is None or top.stamp is None or launch.started_at is None:
-        before = launch.seen.get((kind, row["rank"], step))
+    if stamp is None or top is None or launch.started_at is None:
+        before = progress.seen.get((row["rank"], step))
         alone = one_writer or row["rank"] is not None
         return before is not None and (alone or before != _loss(row))
-    if step < top.step:
-        return bool(stamp > top.stamp + SKEW or stamp < launch.started_at - COPIES)
-    return bool(step == top.step and abs(stamp - top.stamp) > COPIES)
+    if step < progress.top_step:
+        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
+    return bool(step == progress.top_step and abs(stamp - top) > COPIES)
 
 
 def _loss(row: Mapping[str, Any]) -> str:

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from ingest.errors import UnknownFormatError
-from ingest.formats.deepspeed import DEEPSPEED
+from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
+from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
 from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
+from ingest.formats.domino import DOMINO
 from ingest.formats.gpt_neox import GPT_NEOX
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
@@ -31,7 +33,7 @@ from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
-from ingest.log_format import ENGINE, TRAINER, FactLine, LogFormat
+from ingest.log_format import ENGINE, PARTS, TRAINER, FactLine, LogFormat
 from ingest.parse import ANSI, matched_prefix
 from ingest.reader import NumberedLine, Source
 
@@ -47,12 +49,15 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
     GPT_NEOX,
+    DOMINO,
     HF_CONSOLE,
     HF_STATE,
     HF_TENSORBOARD,
     LLAMAFACTORY,
     MLPERF,
     DEEPSPEED,
+    DEEPSPEED_TIMERS,
+    DEEPSPEED_CHAT,
     DEEPSPEED_TENSORBOARD,
     DEEPSPEED_CSV,
 )
@@ -128,7 +133,7 @@ def _companions(
     headed: Collection[str],
     formats: Iterable[LogFormat],
 ) -> tuple[LogFormat, ...]:
-    """Formats of lower precedence whose steps stand in the file, or whose header does.
+    """Formats whose steps stand in the file beside the primary's, or whose header does.
 
     An engine's header says nothing under the trainer of another framework, which feeds it its own
     batches.
@@ -137,8 +142,7 @@ def _companions(
     steps = [f for f in shown if f is not primary]
     headers = [f for f in formats if f.name in headed and f not in steps and f is not primary]
     quiet = [f for f in headers if low or f.framework == primary.framework]
-    lower = (f for f in (*steps, *quiet) if f.precedence < primary.precedence)
-    return tuple(sorted(lower, key=lambda f: -f.precedence))
+    return tuple(sorted((*steps, *quiet), key=lambda f: -f.precedence))
 
 
 def _signatures(
@@ -206,7 +210,7 @@ def _without_steps(path: Path) -> str:
 
 def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list[_Hits]:
     """What each format knows of a file none of whose steps can be read."""
-    hits, noise = [_Hits(f) for f in formats], _noise(formats)
+    hits, noise = [_Hits(f) for f in formats if f.precedence > PARTS], _noise(formats)
     for line in islice(lines, HEADER_LINES):
         clean = line._replace(text=noise.sub("", line.text))
         for hit in hits:
@@ -225,8 +229,8 @@ def _by_header(hits: Iterable[_Hits]) -> tuple[LogFormat, ...]:
     best = [hit.log_format for hit in trainers if _evidence(hit) == most]
     if len(best) != 1:
         return ()
-    formats = [hit.log_format for hit in shown]
-    return (best[0], *_companions(best[0], formats, (), formats))
+    lower = (hit.log_format for hit in shown if hit.log_format.precedence < best[0].precedence)
+    return (best[0], *lower)
 
 
 def _nearest(hits: Iterable[_Hits]) -> str:

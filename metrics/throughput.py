@@ -80,7 +80,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "step", maintain_order=True)
         .agg(
             pl.col("line", "logged_at", "since_start_s").min(),
-            pl.col("elapsed_s").max(),
+            pl.col("elapsed_s", "data_s").max(),
             wall.max().alias("wall_s"),
             pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
             pl.col("samples", "sequence_length", "step_tokens").max(),
@@ -185,7 +185,7 @@ def _tokens_per_gpu() -> pl.Expr:
     right, the world size is wrong, and what the ranks print holds.
     """
     shared, printed = _worlds()
-    length = pl.coalesce("sequence_length", "seq_len")
+    length = _length()
     consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
     return pl.coalesce(
         pl.when(_alike(shared, printed)).then(shared),
@@ -194,6 +194,12 @@ def _tokens_per_gpu() -> pl.Expr:
         pl.col("samples") * length / pl.col("gpus"),
         _batch(),
     ).alias("tokens_per_gpu")
+
+
+def _length() -> pl.Expr:
+    """Tokens of a sample: as printed, or the full length where samples have no padding."""
+    filled = pl.coalesce("packed", pl.lit(value=True))
+    return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
 
 
 def _worlds() -> tuple[pl.Expr, pl.Expr]:
@@ -250,7 +256,7 @@ def _spans() -> list[pl.Expr]:
 def _times() -> list[pl.Expr]:
     """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     step_time = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
-    length = pl.coalesce("sequence_length", "seq_len")
+    length = _length()
     samples_rate = pl.col("logged_samples_per_second") * length / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
@@ -457,6 +463,11 @@ def _warnings(
             "gpus contradicts the tokens that ranks and steps print: the tokens of ranks are used; "
             "not ranked"
         )
+    if evidence == "elapsed" and run["elapsed_excludes_data"] and frame["data_s"].is_null().all():
+        warnings.append(
+            "the logged step time leaves data loading out, and the log does not say how long that "
+            "took: TGS is an upper bound: not ranked"
+        )
     if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
         warnings.append(
             "TGS is from single micro-steps as logged; tokens per step are not known: "
@@ -502,6 +513,12 @@ def _tolerance(frame: pl.DataFrame) -> float:
     return DISAGREEMENT + (2.0 / seconds if whole else 0.0)
 
 
+PADDED: Final = (
+    "samples are padded and the log does not say how many tokens they hold: --set packed=true "
+    "counts the padding"
+)
+
+
 def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left."""
     times = ("elapsed", "clock", "stamp")
@@ -512,8 +529,10 @@ def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) ->
     missing = [name for name in needed if facts.get(name) is None]
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")
-    if timed and frame["tokens_per_gpu"].null_count() == frame.height and missing:
-        return {"throughput_missing": missing}
+    uncounted = timed and frame["tokens_per_gpu"].is_null().all()
+    if uncounted and missing:
+        padded = [PADDED] if facts.get("packed") is False else []
+        return {"throughput_missing": missing, "throughput_warnings": padded}
     reason = (
         "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
         if frame.height > 1

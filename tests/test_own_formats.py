@@ -120,8 +120,10 @@ def test_a_framework_s_step_lines_need_no_code(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_what_a_file_says_of_time_is_what_the_built_in_format_says(name: str) -> None:
     mine, theirs = load(OWN[name]).log_format, BUILT_IN[name]
-    fields = ("step_unit", "elapsed_excludes_data", "rate_covers", "rate_excludes_data")
-    for field in (*fields, "framework", "precedence"):
+    fields = ["step_unit", "rate_covers", "rate_excludes_data", "framework", "precedence"]
+    if "elapsed" in mine.evidence:
+        fields.append("elapsed_excludes_data")
+    for field in fields:
         assert getattr(mine, field) == getattr(theirs, field), field
 
 
@@ -154,7 +156,7 @@ def test_a_format_of_its_own_needs_no_signature_and_no_anchor(tmp_path: Path) ->
 
 def test_an_extension_takes_the_place_of_what_it_extends(own: Path) -> None:
     every = Known().with_own(load(own))
-    assert [f.name for f in every.formats][:2] == ["titan-fork", "xtuner"]
+    assert [f.name for f in every.formats] == ["titan-fork", *(f.name for f in FORMATS[1:])]
     assert every.origin("titan-fork") == str(own)
     assert every.origin("xtuner") == "built-in"
     tried = every.tried(["torchtitan"])
@@ -333,7 +335,7 @@ def test_a_named_format_that_is_not_in_the_file_is_not_replaced(log: Path, tmp_p
     assert result.exit_code == 1
     assert "no known format matches" in result.stderr
     wrong = run("ingest", log, "--store", tmp_path / "s", "--log-format", "torchtita")
-    assert "no format is called 'torchtita'. Did you mean torchtitan?" in wrong.stderr
+    assert "no format is called 'torchtita'. Did you mean torchtitan" in wrong.stderr
 
 
 def test_lines_that_look_like_steps_are_shown_with_how_far_they_are_understood(

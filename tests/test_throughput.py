@@ -234,3 +234,22 @@ def test_an_interval_over_windows_of_no_time_is_finite() -> None:
     tokens, seconds = np.full(40, 10.0), np.array([0.0] * 39 + [5.0])
     low, high = ratio_interval(tokens, seconds)
     assert 0 < low <= high < math.inf
+
+
+def test_padded_samples_give_no_tokens() -> None:
+    rows = ({"step": n, "logged_at": at(n), "logged_samples_per_second": 4.0} for n in (1, 2, 3))
+    about = run(evidence=["stamp", "rate"], rate_covers="step")
+    given = facts(gpus=1, global_batch_size=4, seq_len=100, packed="false")
+    row = rates(steps(*rows), about, given)
+    assert row["tgs"] is None
+    (warning,) = row["throughput_warnings"]
+    assert "samples are padded" in warning
+
+
+def test_a_step_time_without_data_loading_is_not_ranked() -> None:
+    about = run(elapsed_covers="step", elapsed_excludes_data=True)
+    given = facts(gpus=1, global_batch_size=4, seq_len=100)
+    for data, warned in ({}, True), ({"data_s": 0.0}, False):
+        rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
+        warnings = rates(steps(*rows), about, given)["throughput_warnings"]
+        assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
