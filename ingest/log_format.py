@@ -37,7 +37,7 @@ class StepLine:
     are first printed or change. With `may_continue` the rest may stand on the next line (wrapped
     by a mailer or a split flush). `numbered`: the line prints no step, so it is counted: each is
     `log_interval` steps (1 where that is unknown) behind the one before of the same rank.
-    `every_step`: it is printed at each step, whatever the log interval.
+    `every_step`: it is printed at each step, whatever the log interval and other lines.
     `counts`: LAUNCH_STEPS or MICRO_STEPS where `step` is not the step of the training.
     """
 

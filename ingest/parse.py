@@ -79,6 +79,7 @@ class Launch:
     started_at: datetime | None = None
     step_unit: str | None = None  # where it is not the format's
     progress: dict[Any, _Progress] = field(default_factory=dict)
+    last_steps: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -95,13 +96,16 @@ class Launch:
         return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
 
     def count_on(self, form: StepLine, rank: str | None) -> int:
-        """The step of a line that prints none: one log interval behind the rank's last like it.
+        """The step of a line that prints none: one log interval behind the rank's last.
 
-        The interval of a companion is that of its own lines.
+        Forms of each step are counted one by one. The interval of a companion is that of its own
+        lines.
         """
+        if form.every_step:
+            return self.progress_of({"form": form}).counted.get(rank, 0) + 1
         said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        stride = None if form.every_step or not said else _optional(_whole, said[-1])
-        return self.progress_of({"form": form}).counted.get(rank, 0) + int(stride or 1)
+        stride = _optional(_whole, said[-1]) if said else None
+        return self.last_steps.get(rank, 0) + int(stride or 1)
 
     def progress_of(self, row: Mapping[str, Any]) -> _Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
@@ -416,7 +420,7 @@ class Parser:
             launch.started_at = row["logged_at"]
         progress = launch.progress_of(row)
         progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
-        progress.counted[row["rank"]] = row["step"]
+        launch.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")

@@ -64,7 +64,7 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "llamafactory": (Grep(('"current_steps": ', '"loss": '), ('"loss": null',)),),
     "mlperf": (Grep(('"train_loss"',)),),
     "domino": (Grep(("iteration time (ms)",)),),
-    "deepspeed-timers": (Grep(("time (ms) |", "step:"), ("microstep",)),),
+    "deepspeed-timers": (Grep(("time (ms) |", " step: "), ("microstep",)),),
     "deepspeed-chat": (Grep(("Latency: ", "Samples/sec: ")),),
     "deepspeed-tensorboard": (Grep(('"tag": "Train/Samples/lr"',)),),
     "deepspeed-csv": (Grep((",",), ("step,",)),),
