@@ -26,7 +26,14 @@ from ingest.schema import frame_schema
 from ingest.store import Remark, Seen, Store, Tables
 
 HALF_A_YEAR: Final = timedelta(days=182)
-GENERIC_NAMES: Final = frozenset({"run", "log", "train", "stdout", "stderr", "out", "console"})
+GENERIC: Final = re.compile(
+    r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
+    r"|structured_logs|exp_tracking|rank_?\d+|tracker|scalars|trainer_(?:state|log)|\d{8}_?\d{6}"
+    r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
+    re.IGNORECASE,
+)
+"""Names of files and folders that frameworks give to each run's: they say nothing of it."""
+
 NOT_LOGS: Final = frozenset(
     {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
     | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
@@ -219,15 +226,14 @@ def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
 
 
 def _name(path: Path) -> str:
-    """`run.log` says nothing: then the folders' names stand before it."""
+    """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
     if path == STDIN:
         return "stdin"
     stem = path.name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
     parents = [part for part in path.absolute().parent.parts if part != "/"]
-    if stem.lower() in GENERIC_NAMES and parents:
-        return "/".join([*parents[-2:]])
-    return stem
+    telling = [part for part in parents if not GENERIC.fullmatch(part)]
+    return "/".join(telling[-2:]) if GENERIC.fullmatch(stem) and telling else stem
 
 
 def _date(launch: Launch) -> None:

@@ -167,6 +167,7 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "memory": "memory in use, as printed",
     "setup": "a stage of the start-up is done",
     "engine_start": "an engine was built, or training begins",
+    "output": "a file that the launch writes, by its name",
     "engine_step": "a step line of a companion format",
     "restart": "the launcher started workers again",
     "end": "training ended as planned",

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -50,14 +50,15 @@ ZONE_STEP: Final = 900.0
 """Zones differ from UTC by a multiple of this many seconds."""
 
 ZONES: Final = 14 * 3600.0
-STAMP_GAP: Final = 0.05
-"""A step's stamp in an event file and on the console, in s: they are written one after another."""
+STAMP_GAP: Final = 0.002
+"""A step's stamps in an event file and on the console, in s, are printed to the millisecond. They
+are written one after another, so how much they scatter is taken from them."""
 
 TIMES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
 """Figures of a step's time; they depend on each other, so only the strongest counts."""
 
 FIGURES: Final = ("loss", "grad_norm")
-REDUCED: Final = ("loss", "grad_norm", "learning_rate", "step_tokens")
+REDUCED: Final = ("loss", "grad_norm", "step_tokens")
 """The same on every rank."""
 
 GROUPS: Final = (
@@ -76,6 +77,9 @@ FLOAT32: Final = 1e-6
 """Two prints of one value are off by half of their last places, and by a float32's rounding."""
 
 FEWEST_STEPS: Final = 2
+MOST_PRINTED: Final = 200
+"""Values of a column that are looked at for how finely it is printed."""
+
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
 
@@ -100,7 +104,7 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
     groups, doubts = _groups(told, rows)
-    said = _lines_said(tables)
+    said = _facts_said(tables)
     members = {}
     for group in groups:
         order = sorted(group, key=lambda run_id: (-said.get(run_id, 0), runs[run_id]["name"]))
@@ -121,7 +125,7 @@ class _Series:
     steps: NDArray[np.int64]
     values: dict[str, Array]
     stamps: Array
-    units: dict[str, float]
+    digits: dict[str, Digits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,7 @@ class _Told:
     run: Mapping[str, Any]
     file: str
     series: tuple[_Series, ...]
-    durations: frozenset[float]
+    runtimes: frozenset[float]
     names: frozenset[str]
 
     @property
@@ -175,14 +179,14 @@ def _told(
             steps=frame["step"].to_numpy(),
             values=values,
             stamps=frame["stamp"].fill_null(math.nan).to_numpy(),
-            units={name: unit_of(column) for name, column in values.items()},
+            digits={name: digits_of(column) for name, column in values.items()},
         )
         series.setdefault(str(run_id), []).append(one)
     events = tables["events"]
-    durations: dict[str, set[float]] = {}
-    timed = events.filter(pl.col("kind").is_in(["end", "evaluation"]), pl.col("seconds") > 0)
-    for run_id, seconds in timed.select("run_id", "seconds").iter_rows():
-        durations.setdefault(run_id, set()).add(seconds)
+    runtimes: dict[str, set[float]] = {}
+    ended = events.filter(pl.col("seconds") > 0, kind="end")
+    for run_id, seconds in ended.select("run_id", "seconds").iter_rows():
+        runtimes.setdefault(run_id, set()).add(seconds)
     names: dict[str, set[str]] = {}
     for run_id, text in events.filter(kind="output").select("run_id", "text").iter_rows():
         names.setdefault(run_id, set()).update(PurePath(word).name for word in text.split())
@@ -191,22 +195,41 @@ def _told(
             run=run,
             file=PurePath(paths.get(run["sha256"], "")).name,
             series=tuple(series.get(run_id, [])),
-            durations=frozenset(durations.get(run_id, ())),
+            runtimes=frozenset(runtimes.get(run_id, ())),
             names=frozenset(names.get(run_id, ())),
         )
         for run_id, run in runs.items()
     ]
 
 
-def unit_of(values: Array) -> float:
-    """The last decimal place that any of the values has: their print precision.
+class Digits(NamedTuple):
+    """How finely a column is printed: with a number of decimals, or of significant digits."""
+
+    decimals: int
+    significant: int
+
+    def units(self, values: Array) -> Array:
+        """The last place of each value."""
+        with np.errstate(divide="ignore"):
+            lead = np.floor(np.log10(np.abs(values)))
+        fixed = 10.0**-self.decimals
+        return np.maximum(
+            fixed, 10.0 ** (np.where(np.isfinite(lead), lead, -99) + 1 - self.significant)
+        )
+
+
+def digits_of(values: Array) -> Digits:
+    """The most decimals and significant digits that any of the values has.
 
     Of ten significant digits at most, so that a factor's rounding (ms to s) is no precision.
     """
-    finite = values[np.isfinite(values)][:200]
-    places = [len(f"{v:.10g}".partition(".")[2].partition("e")[0]) for v in map(abs, finite)]
-    small = [int(f"{v:.9e}".partition("e-")[2] or 0) for v in map(abs, finite) if 0 < v < 1e-4]  # noqa: PLR2004 - repr turns to exponents
-    return float(10.0 ** -max([*places, *(9 + s for s in small), 0]))
+    decimals = significant = 0
+    for value in map(abs, values[np.isfinite(values)][:MOST_PRINTED]):
+        mantissa, _, exponent = f"{value:.9e}".partition("e")
+        digits = len(mantissa.replace(".", "").rstrip("0"))
+        decimals = max(decimals, digits - 1 - int(exponent))
+        significant = max(significant, digits)
+    return Digits(decimals, max(significant, 1))
 
 
 # -- evidence ------------------------------------------------------------------------------
@@ -302,20 +325,34 @@ def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_To
         ],
         schema=ABOUT,
     )
-    units = pl.DataFrame(
+    digits = pl.DataFrame(
         [
             {"run_id": one.run["run_id"], "rank": s.rank}
-            | {f"unit_{name}": s.units[name] for name in COMPARED}
+            | {f"decimals_{name}": s.digits[name].decimals for name in COMPARED}
+            | {f"significant_{name}": s.digits[name].significant for name in COMPARED}
             for one in told
             for s in one.series
         ],
         schema={"run_id": pl.String, "rank": pl.String}
-        | {f"unit_{name}": pl.Float64 for name in COMPARED},
+        | {
+            f"{kind}_{name}": pl.Float64
+            for name in COMPARED
+            for kind in ("decimals", "significant")
+        },
     )
+    units = [
+        pl.max_horizontal(
+            10.0 ** -pl.col(f"decimals_{name}"),
+            10.0 ** (pl.col(name).abs().log10().floor() + 1 - pl.col(f"significant_{name}")),
+        ).alias(f"unit_{name}")
+        for name in COMPARED
+    ]
     every = (
         rows.select("run_id", "rank", "step", "stamp", *COMPARED)
         .join(about, on="run_id")
-        .join(units, on=["run_id", "rank"], nulls_equal=True)
+        .join(digits, on=["run_id", "rank"], nulls_equal=True)
+        .with_columns(units)
+        .drop(digits.columns[2:])
     )
     last = every.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
     dated = last.filter(pl.col("day").is_not_null())
@@ -395,12 +432,12 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     if any(bits is not None and bits < 0 for bits in (*figures, *times, data)):
         return "other"
     moment = _moment(a, b, one.stamps[mine], other.stamps[theirs])
-    if moment is not None and moment < 0:
+    runtime = _runtime(a, b)
+    if any(bits is not None and bits < 0 for bits in (moment, runtime)):
         return "other"
     losses = sum(bits or 0.0 for bits in figures)
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
-    if a.durations & b.durations:
-        timing += TIMING_BITS * len(a.durations & b.durations)
+    timing += runtime or 0.0
     if timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS:
         return "same"
     told_twice = a.run["log_format"] == b.run["log_format"]
@@ -420,7 +457,8 @@ def _agreement(
     if not both.any():
         return None
     left, right = left[both], right[both]
-    allowed = HALF_UNITS * (one.units[name] + other.units[name]) + FLOAT32 * np.abs(left)
+    units = one.digits[name].units(left) + other.digits[name].units(right)
+    allowed = HALF_UNITS * units + FLOAT32 * np.abs(left)
     if (np.abs(left - right) > allowed).any():
         return -1.0
     return _bits(left, float(np.median(allowed)))
@@ -428,10 +466,29 @@ def _agreement(
 
 def _bits(values: Array, allowed: float) -> float:
     """Evidence in the agreement of `values` within `allowed`; their spread by the median."""
-    spread = 1.4826 * float(np.median(np.abs(values - np.median(values))))
+    spread = _spread(values)
     if spread <= 0 or len(values) < FEWEST_STEPS:
         return 0.0
     return -len(values) * math.log2(max(math.erf(allowed / (2 * spread)), 1e-12))
+
+
+def _spread(values: Array) -> float:
+    """The standard deviation, by the median, which a stall leaves alone."""
+    return 1.4826 * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def _runtime(a: _Told, b: _Told) -> float | None:
+    """Bits of the whole runtime, which both print at the end: None where one does not, -1 where
+    it is not the same as far as both are printed.
+    """
+    bits = [_same_seconds(x, y) for x in a.runtimes for y in b.runtimes]
+    return max(bits) if bits else None
+
+
+def _same_seconds(one: float, other: float) -> float:
+    units = [float(digits_of(np.array([x])).units(np.array([x]))[0]) for x in (one, other)]
+    allowed = HALF_UNITS * sum(units)
+    return math.log2(one / allowed) if abs(one - other) <= allowed < one else -1.0
 
 
 def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
@@ -444,8 +501,9 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
         return None
     apart = right[both] - left[both]
     whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
-    allowed = 1.0 if whole else STAMP_GAP
-    agree = np.abs(np.diff(apart)) <= allowed
+    scatter = np.diff(apart)
+    allowed = 1.0 if whole else max(STAMP_GAP, 3 * _spread(scatter))
+    agree = np.abs(scatter) <= allowed
     steady = agree.mean() > 0.9  # noqa: PLR2004 - one may be written late after a stall
     advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0
     if a.run["utc"] == b.run["utc"]:
@@ -479,14 +537,10 @@ def _ranks_of_one(a: _Told, b: _Told) -> bool:
 # -- one launch of several sources ---------------------------------------------------------
 
 
-def _lines_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
-    """How much each source says beside its steps: the one that says most leads."""
-    counts: dict[str, int] = {}
+def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+    """Facts that each source states beside its steps: the one that states most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
-    for frame in (logged, tables["events"]):
-        for run_id, n in frame.group_by("run_id").len().iter_rows():
-            counts[run_id] = counts.get(run_id, 0) + n
-    return counts
+    return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
 
 
 def _merged(
@@ -523,8 +577,8 @@ def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -
             own = steps.filter(pl.col("run_id").is_in(mine))
             told = own.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
             numbers = [told[c].drop_nulls() for c in group if told[c].dtype.is_numeric()]
-            fine = [unit_of(column.to_numpy()) for column in numbers if column.len()]
-            ranked.append((-told["step"].n_unique(), min(fine, default=1.0), place, name))
+            fine = [digits_of(column.to_numpy()).significant for column in numbers]
+            ranked.append((-told["step"].n_unique(), -max(fine, default=0), place, name))
         taken |= dict.fromkeys(group, min(ranked)[-1])
     return taken
 
@@ -572,14 +626,14 @@ def _rank_order(rank: str) -> tuple[int, str]:
     return (int(rank) if rank.isdigit() else 0, rank)
 
 
-def _finest(steps: pl.DataFrame, name: str, ids: Sequence[str]) -> dict[str, float]:
-    """Sources in the order of their print precision of a column, the lead first where equal."""
-    units = {}
+def _finest(steps: pl.DataFrame, name: str, ids: Sequence[str]) -> dict[str, int]:
+    """The place of each source by how finely it prints a column, the lead first where equal."""
+    digits = {}
     for place, run_id in enumerate(ids):
         column = steps.filter(pl.col("run_id") == run_id)[name].drop_nulls()
-        number = column.dtype.is_float() and column.len()
-        units[run_id] = (unit_of(column.to_numpy()) if number else 1.0) * (1 + place * 1e-3)
-    return units
+        fine = digits_of(column.to_numpy()).significant if column.dtype.is_float() else 0
+        digits[run_id] = (-fine, place)
+    return {run_id: place for place, run_id in enumerate(sorted(ids, key=digits.__getitem__))}
 
 
 def _one_run(

@@ -116,8 +116,9 @@ def _last_stamp(course: _Course) -> datetime:
 
 def _fits(before: _Course, later: _Course) -> bool:
     """Whether steps, work and time allow that `later` continues `before`."""
-    gap = max(before.interval, later.interval)
-    if not before.steps[0] < later.steps[0] <= before.steps[-1] + gap:
+    gap, first = max(before.interval, later.interval), later.steps[0]
+    fresh = first <= later.interval  # the first line of one that began at its first step
+    if fresh or not before.steps[0] < first <= before.steps[-1] + gap:
         return False
     if any(before.run[name] != later.run[name] for name in ("framework", "step_unit")):
         return False

@@ -119,7 +119,7 @@ def rank_spread(steps: pl.DataFrame) -> pl.DataFrame:
         of_rank.group_by("run_id")
         .agg(
             pl.len().cast(pl.Int64).alias("ranks"),
-            pl.when(pl.len() > 1).then(spread).alias("rank_spread"),
+            pl.when(pl.col("time").count() > 1).then(spread).alias("rank_spread"),
         )
         .match_to_schema(RANKS)
     )

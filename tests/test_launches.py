@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from ingest.schema import TABLES, frame_schema
-from metrics.launches import unit_of, unite
+from metrics.launches import digits_of, unite
 from metrics.utilization import analyse
 
 START = datetime(2026, 11, 20, 10, 0, 0)
@@ -205,13 +205,43 @@ def test_facts_are_pooled_and_the_leads_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "unit"),
-    [([1.5, 2.25], 0.01), ([7034.0, 80.0], 1.0), ([0.1 * 3], 0.1), ([2.5e-7], 1e-16)],
+    ("values", "units"),
+    [
+        ([1.5, 2.25], [0.01, 0.01]),
+        ([7034.0, 80.0], [1.0, 1.0]),
+        ([0.1 * 3], [0.1]),
+        ([6.795, 10.23, 0.01234], [1e-3, 1e-2, 1e-5]),  # four significant digits
+        ([9.2216e-4, 3.9443e-6], [1e-8, 1e-10]),
+    ],
 )
-def test_the_unit_of_a_column_is_its_last_printed_place(
-    values: Sequence[float], unit: float
+def test_the_unit_of_a_value_is_its_last_printed_place(
+    values: Sequence[float], units: Sequence[float]
 ) -> None:
-    assert unit_of(np.array(values)) == pytest.approx(unit)
+    found = digits_of(np.array(values)).units(np.array(values))
+    assert found.tolist() == pytest.approx(units)
+
+
+def test_losses_of_four_significant_digits_contradict_none_that_are_finer() -> None:
+    exact = [{**row, "loss": 12 / row["step"]} for row in measured(1)]
+    short = [{**row, "loss": float(f"{row['loss']:.4g}")} for row in exact]
+    found = groups(source("one", exact), source("two", short, log_format="console"))
+    assert found == [["one", "two"]]
+
+
+def test_a_learning_rate_printed_with_an_exponent_contradicts_nothing() -> None:
+    exact = [{**row, "learning_rate": 1e-3 / 7 ** row["step"]} for row in measured(1, 12)]
+    short = [{**row, "learning_rate": float(f"{row['learning_rate']:.4e}")} for row in exact]
+    assert len(groups(source("one", exact), source("two", short, log_format="console"))) == 1
+
+
+def test_the_durations_that_two_sources_print_are_evidence_of_time() -> None:
+    def ended(name: str, seconds: float, **run: Any) -> dict[str, Rows]:
+        made = source(name, without(measured(1), "elapsed_s", "logged_at"), **run)
+        event = {"run_id": name, "line": 90, "kind": "end", "seconds": seconds, "text": ""}
+        return made | {"events": [event]}
+
+    console, state = ended("a", 1021.2666), ended("b", 1021.27, log_format="state")
+    assert groups(console, state, ended("c", 998.3, log_format="state")) == [["a", "b"], ["c"]]
 
 
 # -- resumes -------------------------------------------------------------------------------

@@ -384,10 +384,6 @@ KNOWN: Final = (
         "pytorch/torchtitan/torchtitan/components/validate.py@81af883",
         "Setting validation steps to -1 might cause hangs",
     ),
-    *_plain(
-        "pytorch/torchtitan/torchtitan/observability/structured_logger/jsonl_handler.py@b5bcd76",
-        "Structured logging -> JSONL: ",
-    ),
 )
 """Lines that state nothing, so that what no pattern knows is few and worth reading."""
 
@@ -534,6 +530,16 @@ TORCHTITAN: Final = LogFormat(
         ),
     ),
     events=(
+        EventLine(
+            anchor="Structured logging -> JSONL: ",
+            regex=r"Structured logging -> JSONL: (?P<file>\S.*)",
+            kind="output",
+            example="[rank0]:[titan] 2026-11-20 15:17:35,478 - torchtitan.observability."
+            "structured_logger.jsonl_handler - INFO - Structured logging -> JSONL: outputs/"
+            "structured_logs/training.global_rank_0.20261120-151735-IPIRSC.jsonl",
+            printed_by="pytorch/torchtitan/torchtitan/observability/structured_logger/"
+            "jsonl_handler.py@b5bcd76",
+        ),
         EventLine(
             anchor="validate step:",
             regex=r"validate step: *(?P<step>\d+)(?: +loss: +(?P<loss>\S+) +"
