@@ -440,6 +440,8 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     timing += runtime or 0.0
     if timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS:
         return "same"
+    if runtime is not None and losses >= LOSS_BITS_ALONE:
+        return "same"
     told_twice = a.run["log_format"] == b.run["log_format"]
     silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
@@ -478,8 +480,9 @@ def _spread(values: Array) -> float:
 
 
 def _runtime(a: _Told, b: _Told) -> float | None:
-    """Bits of the whole runtime, which both print at the end: None where one does not, -1 where
-    it is not the same as far as both are printed.
+    """Bits of the whole runtime, which both print at the end.
+
+    None where one does not, -1 where it is not the same as far as both are printed.
     """
     bits = [_same_seconds(x, y) for x in a.runtimes for y in b.runtimes]
     return max(bits) if bits else None
