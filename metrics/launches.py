@@ -438,9 +438,8 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     losses = sum(bits or 0.0 for bits in figures)
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
     timing += runtime or 0.0
-    if timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS:
-        return "same"
-    if runtime is not None and losses >= LOSS_BITS_ALONE:
+    enough = timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS
+    if enough or (runtime is not None and losses >= LOSS_BITS_ALONE):
         return "same"
     told_twice = a.run["log_format"] == b.run["log_format"]
     silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
