@@ -188,8 +188,11 @@ def _told(
     for run_id, seconds in ended.select("run_id", "seconds").iter_rows():
         runtimes.setdefault(run_id, set()).add(seconds)
     names: dict[str, set[str]] = {}
-    for run_id, text in events.filter(kind="output").select("run_id", "text").iter_rows():
-        names.setdefault(run_id, set()).update(PurePath(word).name for word in text.split())
+    outputs = events.filter(kind="output").with_columns(
+        file=pl.col("extra").str.json_path_match("$.file")
+    )
+    for run_id, file in outputs.select("run_id", "file").drop_nulls().iter_rows():
+        names.setdefault(run_id, set()).add(PurePath(file).name)
     return [
         _Told(
             run=run,

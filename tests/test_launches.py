@@ -176,8 +176,8 @@ def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
 
 def test_a_file_that_the_console_names_is_its_own() -> None:
     console = source("console", without(measured(1), "elapsed_s", "logged_at"))
-    named = "Structured logging -> JSONL: out/spans.jsonl"
-    console["events"] = [{"run_id": "console", "line": 1, "kind": "output", "text": named}]
+    named = {"kind": "output", "extra": '{"file": "out/spans.jsonl"}', "text": ""}
+    console["events"] = [{"run_id": "console", "line": 1} | named]
     spans = source("spans.jsonl", without(measured(1), "loss", "logged_at"))
     assert groups(console, spans) == [["console", "spans.jsonl"]]
 
