@@ -6,6 +6,7 @@ What a framework prints when training ends as planned is in its own format (even
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -123,6 +124,9 @@ ENDINGS: Final = (
 )
 """Events of every format, looked for after its own."""
 
+NOT_FINITE: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?)\b")
+"""Errors by which frameworks stop a training whose loss is no number."""
+
 BAD: Final = ("out_of_memory", "error", "killed")
 
 
@@ -146,8 +150,8 @@ def outcome(
     bad = [e for e in behind if e["kind"] in BAD]
     cause = next((e for e in bad if e["kind"] == "out_of_memory"), bad[0] if bad else None)
     if cause is not None:
-        name = {"error": "crashed"}.get(cause["kind"], cause["kind"])
-        return (name, *_said(cause))
+        crashed = "nan_loss" if NOT_FINITE.search(cause["text"]) else "crashed"
+        return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
     end = next((e for e in behind if e["kind"] == "end"), None)
     if end is not None:
         return _not_finite(rows) or ("completed", *_said(end))

@@ -37,6 +37,10 @@ ERROR = "[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.
 KILLED = "slurmstepd: error: *** JOB 1 ON n CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***"
 SIGTERM = "W1120 10:00:00.0 23 api.py:900] Sending process 2309 closing signal SIGTERM"
 DONE = "Training completed"
+NOT_FINITE = (
+    "[rank0]: RuntimeError: Loss or gradient norm is not finite on at least one rank at step 12. "
+    "Stopping training before the optimizer update."
+)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,7 @@ DONE = "Training completed"
         ([step(1), step(10, "    nan")], 10, "nan_loss"),
         ([step(1), step(10, "    nan"), ERROR], 20, "crashed"),
         ([OOM], None, "out_of_memory"),
+        ([step(1), NOT_FINITE, ERROR], None, "nan_loss"),
     ],
 )
 def test_what_stands_behind_the_last_step_decides(
