@@ -171,7 +171,7 @@ class Parser:
         ]
         facts = _each(line for f in both for line in f.facts)
         self._facts = [(line, re.compile(line.regex)) for line in facts]
-        self._primary_facts = {id(line) for line in primary.facts}
+        self._primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDINGS]
         self._events = [(line, re.compile(line.regex)) for line in events]
         blocks = _each(block for f in both for block in f.blocks)
@@ -347,16 +347,17 @@ class Parser:
         return True
 
     def _header(self, number: int, text: str) -> None:
-        known = self._mark(number, text)
-        for block, start, end in self._blocks:
-            if start.search(text):
-                self._open_block = _OpenBlock(block, end, number, text)
-                known = True
-                break  # the primary's stand before its companions'
+        known, primary = self._mark(number, text), False
         for line, regex in self._facts:
             if line.anchor in text and (match := regex.search(text)):
                 self._state(number, line, match)
+                known, primary = True, primary or id(line) in self._primary_lines
+        for block, start, end in self._blocks:
+            foreign = primary and id(block) not in self._primary_lines
+            if not foreign and start.search(text):  # a companion's takes no lines of the primary
+                self._open_block = _OpenBlock(block, end, number, text)
                 known = True
+                break
         if known:
             self.out.known_lines += self._count
         else:
@@ -505,7 +506,7 @@ class Parser:
         origin = f"log:{number}"
         if line.inferred:
             origin = f"inferred: {line.inferred} (log:{number})"
-        kind = "fact" if id(line) in self._primary_facts else "companion"
+        kind = "fact" if id(line) in self._primary_lines else "companion"
         for name, value in facts.items():
             scaled = _scaled(value, line.factors.get(name))
             if name in FACT_NAMES and scaled is not None:
