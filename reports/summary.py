@@ -136,7 +136,7 @@ def explain(analysis: Analysis, row: Mapping[str, Any], output: str) -> str:
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
-        how_it_went(row),
+        printable(how_it_went(row)),
         _formula(row),
         render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),

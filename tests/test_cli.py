@@ -216,12 +216,16 @@ def test_standard_input_is_a_log_too(tmp_path: Path) -> None:
 
 
 def test_a_terminal_never_obeys_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
+    log = tmp_path / "hostile.log"
     text = next(SYNTHETIC.glob("torchtitan/*.log")).read_text(encoding="utf-8")
-    log.write_text(text.replace("NVIDIA H100", "\x1b]0;owned\x07H100"), encoding="utf-8")
+    half = "".join(text.splitlines(keepends=True)[:20]).replace(
+        "NVIDIA H100", "\x1b]0;owned\x07H100"
+    )
+    log.write_text(f"{half}RuntimeError: \x1b]0;owned\x07\n", encoding="utf-8")
     run("ingest", log, "--store", tmp_path / "store")
-    for command in (("runs",), ("compare",), ("explain", log.parent.name)):
-        assert "\x1b]" not in run(*command, "--store", tmp_path / "store").output
+    for command in (("runs",), ("compare",), ("explain", "hostile")):
+        assert "\x1b]" not in (said := run(*command, "--store", tmp_path / "store").output)
+    assert 'Outcome: crashed ("RuntimeError: ' in said
 
 
 def test_a_users_devices_go_before_the_table(store: Path, tmp_path: Path) -> None:
