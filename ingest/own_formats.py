@@ -29,7 +29,9 @@ from ingest.log_format import (
     GIB,
     HF_TRAINER,
     JSON,
+    LAUNCH_STEPS,
     MIB,
+    MICRO_STEPS,
     MS,
     PERCENT,
     SCRIPT,
@@ -59,14 +61,17 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "elapsed_covers": ("step", "interval", "last_10"),
     "rate_covers": ("step", "interval"),
     "precedence": tuple(PRECEDENCE),
+    "as_companion": tuple(EVENT_KINDS),
 }
-EVIDENCE: Final = ("elapsed", "rate", "stamp")
+COUNTERS: Final = (LAUNCH_STEPS, MICRO_STEPS)
+EVIDENCE: Final = ("elapsed", "rate", "clock", "stamp")
 PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "signature": (),
     "looks_like_step": (),
     "launch": (),
     "noise": (),
     "clock": ("stamp",),
+    "header": (),
     "rank_in_path": (),
 }
 """Keys that are regexes, with the groups that they need."""
@@ -75,7 +80,7 @@ ADDED_TO: Final = ("signature", "looks_like_step", "launch")
 """Patterns that, where a format is extended, hold beside its own; others take their place."""
 
 FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc")
-NEEDS_CODE: Final = frozenset({"complete", "join", "blocks", "read"})
+NEEDS_CODE: Final = frozenset({"complete", "join", "blocks", "read", "misprints"})
 NOT_PRINTED: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
 
@@ -304,6 +309,8 @@ def _step(table: _Table, file: str) -> StepLine:
         pair=pair or None,
         facts=facts,
         numbered=numbered,
+        every_step=table.take("every_step", bool, False),  # noqa: FBT003 - the default
+        counts=_choice(table, "counts", COUNTERS) or None,
         may_continue=table.take("may_continue", bool, False),  # noqa: FBT003 - the default
     )
 
@@ -472,6 +479,7 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
     wanted = {
         "elapsed": ("elapsed_s" in filled, "no line fills elapsed_s"),
         "rate": (bool(rates), "no line fills logged_tgs or logged_samples_per_second"),
+        "clock": ("since_start_s" in filled, "no line fills since_start_s"),
         "stamp": (log_format.clock is not None, "there is no clock"),
     }
     for word in log_format.evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 from cli import main
 from ingest.errors import FormatFileError
 from ingest.known_formats import FOLDER, Known, known
-from ingest.log_format import LogFormat
+from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
 from ingest.own_formats import load
 from ingest.parse import ANSI, Parser
 from ingest.reader import NumberedLine, Source
@@ -182,7 +183,11 @@ def test_named_formats_keep_their_companions() -> None:
         ("'mine step'", '"\\d"', ["not a TOML file", "single quotes"]),
         ('framework = "torchtitan"', "", ["framework: is missing."]),
         ('name = "mine"', 'name = "a/b"', ["name: may hold letters"]),
-        ('"elapsed"]', '"elapse"]', ["evidence: holds 'elapse': One of: elapsed, rate, stamp."]),
+        (
+            '"elapsed"]',
+            '"elapse"]',
+            ["evidence: holds 'elapse': One of: elapsed, rate, clock, stamp."],
+        ),
         ('"elapsed"]', '"rate"]', ["evidence: holds 'rate', but no line fills logged_tgs"]),
         ('"elapsed"]', '"stamp"]', ["evidence: holds 'stamp', but there is no clock"]),
         ('elapsed_covers = "step"', "", ["elapsed_covers: is missing", "step, interval, last_10"]),
@@ -423,3 +428,39 @@ def test_a_start_of_the_engine_is_no_step_of_it(tmp_path: Path) -> None:
     log.write_text(BUILT_IN["deepspeed"].events[0].example + "\n1,2\n")
     said = run("ingest", log, "--store", tmp_path / "a").stderr
     assert "nearest" not in said
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_format_can_be_extended(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        f"name = 'mine'\nextends = '{name}'\n[[events]]\nregex = 'ZZZ done'\nkind = 'end'\n"
+        "example = 'ZZZ done'\n"
+    )
+    assert load(path).log_format.evidence == BUILT_IN[name].evidence
+
+
+@pytest.mark.parametrize(
+    ("table", "kind"),
+    [("", LogFormat), ("[[steps]]", StepLine), ("[[facts]]", FactLine), ("[[events]]", EventLine)],
+)
+def test_no_key_is_taken_and_passed_over(tmp_path: Path, table: str, kind: type) -> None:
+    """A key of the dataclass that the file may have is read: then a date is wrong in any."""
+    path = tmp_path / "mine.toml"
+    for field in fields(kind):
+        path.write_text(f"{table}\n{field.name} = 2026-11-20\n")
+        with pytest.raises(FormatFileError, match=rf"\b{field.name}: (?:is |needs |holds |write )"):
+            load(path)
+
+
+def test_a_counter_of_its_own_and_the_clock_can_be_described(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        ALONE.replace('["elapsed"]', '["clock"]')
+        .replace('["elapsed_s", 0.001]', '"since_start_s"')
+        .replace('elapsed_covers = "step"', 'as_companion = "timers"\nheader = "mine begins"')
+        .replace("[[steps]]", '[[steps]]\ncounts = "launch_steps"')
+    )
+    mine = load(path).log_format
+    assert (mine.evidence, mine.as_companion, mine.header) == (("clock",), "timers", "mine begins")
+    assert mine.steps[0].counts == "launch_steps"

@@ -44,7 +44,6 @@ COLUMNS: Final[Mapping[str, Target]] = {
     "train_loss": "loss",
     "lr": "learning_rate",
     "loss_scale": "loss_scale",
-    "elapsed_ms": ("elapsed_s", MS),
 }
 
 
@@ -171,10 +170,12 @@ def _event(text: str) -> tuple[str, int, str, str] | None:
     try:
         event = json.loads(text, parse_float=str, parse_constant=str)
         tag = event["tag"].removeprefix(TAGS)
-        found = (tag, int(event["step"]), str(event["wall_time"]), str(event["value"]))
-    except (ValueError, KeyError, TypeError):
+        wall_time, value = (str(float(event[key])) for key in ("wall_time", "value"))
+        samples = int(event["step"])
+    except (ValueError, OverflowError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    return found if tag in OF_A_STEP else None
+    known = tag in OF_A_STEP and abs(samples) < 2**63
+    return (tag, samples, wall_time, value) if known else None
 
 
 def _begins_another(row: _Row, tag: str, samples: int) -> bool:
@@ -250,7 +251,7 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             anchor="Train/Samples/*",
             regex=r'^Train/Samples/\* "wall_time": [\d.]+ (?P<pairs>\{.*\})$',
             pair=JSON,
-            columns=COLUMNS,
+            columns={**COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
             facts={"batch": "global_batch_size"},
             numbered=True,  # where the batch size has changed before the file
             example='Train/Samples/* "wall_time": 1795186859.230059 {"lr": "0.00023137822", '
