@@ -18,7 +18,7 @@ PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*"
 ENDINGS: Final = (
     EventLine(
         anchor="out of memory",
-        regex=r"(?P<error>(?:[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
+        regex=r"(?P<error>(?:(?<![\w.])[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
         r"(?:CUDA|HIP|NPU|XPU) (?:error: )?out of memory\b.*)",
         kind="out_of_memory",
         example="[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "
@@ -90,7 +90,7 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="illed",
-        regex=PREFIX + r"(?:.*line \d+: +\d+ )?Killed\b(?: +.*)?$",
+        regex=PREFIX + r"(?:.*line \d+: +\d+ )?Killed\b(?: .*)?$",
         kind="killed",
         example="run.sh: line 12:  2301 Killed                  torchrun train.py",
         printed_by="bminor/bash/jobs.c",

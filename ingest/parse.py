@@ -822,7 +822,7 @@ def parse_stamp(text: str) -> datetime | None:
     if re.fullmatch(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}", text):
         seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
         return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    digits = [int(part) for part in re.findall(r"\d+", text)]
+    digits = [int(part[:9]) for part in re.findall(r"\d+", text)]
     if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
         digits = [YEAR_UNKNOWN, *digits]
     if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from ingest.endings import ENDINGS
 from ingest.errors import FairmfuError
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome, find_logs, read_source
-from ingest.log_format import LogFormat, StepLine
+from ingest.log_format import JSON, LogFormat, StepLine
 from ingest.parse import Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS, detect
@@ -273,3 +276,53 @@ def test_a_long_line_of_one_text_takes_no_time(
 def test_a_synthetic_log_is_read_as_such(good: Path) -> None:
     good.write_text("# synthetic log: composed\n" + good.read_text())
     assert read_source(good)["runs"]["synthetic"].to_list() == [True]
+
+
+HOSTILE = ("9" * 5000, "9" * 400, "1e999", "nan", "-1", "[" * 3000, '"x"')
+
+
+def examples(log_format: LogFormat) -> list[str]:
+    lines = [line.example for line in (*log_format.facts, *log_format.events, *log_format.steps)]
+    return [*lines, *(text for block in log_format.blocks for text in block.example)]
+
+
+@pytest.mark.parametrize("log_format", FORMATS, ids=lambda f: str(f.name))
+def test_no_value_of_a_line_ends_the_reading(log_format: LogFormat, tmp_path: Path) -> None:
+    """Each number of each example in turn is one that no machine holds, or none at all."""
+    path = tmp_path / "x.log"
+    for value in HOSTILE:
+        lines = [log_format.steps[0].example] * 3
+        for text in examples(log_format):
+            for number in re.finditer(r"\d+(?:\.\d+)?", text):
+                lines.append(text[: number.start()] + value + text[number.end() :])
+        path.write_text("\n".join(lines) + "\n")
+        with suppress(FairmfuError):
+            read_source(path)
+
+
+LONG_LINES = ("a" * 20_000, "0" * 20_000, " " * 20_000, "a " * 10_000, "0," * 10_000)
+
+
+def patterns() -> dict[str, str]:
+    """What is searched in lines, and the beginning of a line that has the literal of each."""
+    out = {line.regex: line.anchor for line in ENDINGS}
+    for form in FORMATS:
+        out |= {line.regex: line.anchor for line in (*form.facts, *form.events, *form.steps)}
+        out |= {line.pair: "" for line in form.steps if line.pair and line.pair != JSON}
+        named = (form.signature, form.looks_like_step, form.launch, form.clock, form.header)
+        out |= {pattern: "" for pattern in named if pattern}
+        out |= {pattern: "" for block in form.blocks for pattern in (block.start, block.end)}
+    return out
+
+
+def test_no_pattern_takes_long_over_a_long_line() -> None:
+    """A step of 100 kB that is searched in quadratic time holds up a night."""
+    slow = []
+    for pattern, anchor in patterns().items():
+        regex = re.compile(pattern)
+        for text in LONG_LINES:
+            begun = time.process_time()
+            regex.search(f"{anchor}{text}{anchor}!")
+            if time.process_time() - begun > 1.0:
+                slow.append((pattern, text[:2]))
+    assert not slow, slow

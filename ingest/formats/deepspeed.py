@@ -49,9 +49,12 @@ PREFIX: Final = r"^(?:\S+: ?)?"
 
 DUMP: Final = rf"(?:\[(?:deepspeed_)?config\.py:\d+:print\] |{PREFIX})  "
 NUMBER: Final = r"[-+]?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
-PAIR: Final = re.compile(r"(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
+PAIR: Final = re.compile(r"(?:^|[|(,] *)(\w[\w -]*): *(-?(?:[\d.]+|inf|nan))")
+TIMES: Final = r"(?:(?!time \(ms\)).)*"
+"""The timers of one line: where newlines were lost, the next begins with the same words."""
+
 GLOBAL_TIMERS: Final = (
-    r"time \(ms\) \| (?P<pairs>(?:fwd|forward): .*\| (?:bwd|backward): .*\| step: .*)"
+    rf"time \(ms\) \| (?P<pairs>(?:fwd|forward): {TIMES}\| (?:bwd|backward): {TIMES}\| step: .*)"
 )
 
 
@@ -231,7 +234,7 @@ STEPS: Final = (
         anchor="iter time (s)",
         regex=r"steps: (?P<step>\d+) loss: (?P<loss>\S+) (?P<pairs>(?:\S+: \S+ )*)"
         r"iter time \(s\): (?P<elapsed>[\d.]+) samples/sec: (?P<rate>[\d.]+)",
-        pair=r"(?P<key>\S+): (?P<value>\S+) ",
+        pair=r"(?<!\S)(?P<key>\S+): (?P<value>\S+) ",
         columns={
             "step": "step",
             "loss": "loss",
@@ -243,7 +246,7 @@ STEPS: Final = (
     ),
 )
 
-RANK: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d+)\]? )?"
+RANK: Final = r"(?:(?:rank=|\[Rank )(?P<rank>\d{1,9})\]? )?"
 """Before 0.3.12 each rank prints its timers, all without a launcher's tag."""
 
 EVENTS: Final = (
@@ -686,7 +689,7 @@ DEEPSPEED_TIMERS: Final = LogFormat(
         StepLine(
             anchor="time (ms) | ",
             regex=RANK + GLOBAL_TIMERS,
-            pair=r"(?P<key>\w+(?: \w+)*): *(?P<value>-?(?:[\d.]+|inf|nan))",
+            pair=r"(?:^|\| *)(?P<key>\w+(?: \w+)*): *(?P<value>-?(?:[\d.]+|inf|nan))",
             columns={"rank": "rank"},
             numbered=True,
             every_step=True,

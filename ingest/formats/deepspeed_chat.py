@@ -100,7 +100,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
         StepLine(
             anchor=", loss = ",
-            regex=r"Epoch: (?P<epoch>\d+), Step: (?P<step_of_epoch>\d+), Rank: (?P<rank>\d+), "
+            regex=r"Epoch: (?P<epoch>\d+), Step: (?P<step_of_epoch>\d+), Rank: (?P<rank>\d{1,9}), "
             rf"loss = (?P<loss>{NUMBER})",
             columns={"epoch": "epoch", "rank": "rank", "loss": "loss"},
             numbered=True,
@@ -157,9 +157,9 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
         EventLine(
             anchor="|E2E latency=",
-            regex=r"\|E2E latency=(?P<seconds>[\d.]+)s +\|Gather latency=(?P<gather_s>[\d.]+)s.*?"
-            r"\|Generate time=(?P<generate_s>[\d.]+)s.*?\|Training time=(?P<training_s>[\d.]+)s.*?"
-            r"\|Others=(?P<others_s>-?[\d.]+)(?:.*?\|CurSamplesPerSec=(?P<samples_per_second>[\d.]+)"
+            regex=r"\|E2E latency=(?P<seconds>[\d.]+)s +\|Gather latency=(?P<gather_s>[\d.]+)s[^|]*"
+            r"\|Generate time=(?P<generate_s>[\d.]+)s[^|]*\|Training time=(?P<training_s>[\d.]+)s[^|]*"
+            r"\|Others=(?P<others_s>-?[\d.]+)(?:[^|]*\|CurSamplesPerSec=(?P<samples_per_second>[\d.]+)"
             r" *\|AvgSamplesPerSec=(?P<mean_samples_per_second>[\d.]+))?",
             kind="timers",
             example="|E2E latency=5.20s |Gather latency=0.00s (0.00%) |Generate time=2.01s (38.65%) "

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ingest.formats.megatron_deepspeed import CLOCK, EVENTS, FACTS, stated
+from ingest.formats.megatron_deepspeed import CLOCK, EVENTS, FACTS, PAIR, stated
 from ingest.log_format import MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 LOGGING: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
@@ -166,7 +166,7 @@ GPT_NEOX: Final = LogFormat(
             anchor="samples/sec: ",
             regex=r"samples/sec: (?P<rate>[\d.]+|nan|inf) \| iteration +(?P<step>\d+)/ *(?P<total>\d+) "
             r"\| (?P<pairs>.*)",
-            pair=r"(?P<key>[^|:=]+): *(?P<value>[^|]*?) *(?:\||$)",
+            pair=PAIR,
             columns=COLUMNS,
             example=" samples/sec: 5.214 | iteration       20/    9000 | elapsed time per iteration "
             "(ms): 12274.6 | learning rate: 2.151E-06 | approx flops per GPU: 188.2TFLOPS | lm_loss: "

@@ -70,14 +70,26 @@ def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
 
 def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
     """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
-    values = json.loads(json.loads(f'"{said["text"]}"'))
-    return _arguments({key: str(value) for key, value in values.items()})
+    return _arguments({key: str(value) for key, value in _object(_unquoted(said)).items()})
 
 
 def _model_config(text: str) -> dict[str, str]:
     """A Hugging Face config.json; one that names no model type says nothing of a model."""
-    values = json.loads(text)
+    values = _object(text)
     return {"model_config": json.dumps(values)} if "model_type" in values else {}
+
+
+def _unquoted(said: Mapping[str, str]) -> str:
+    """The text that stands in a JSON string."""
+    return str(json.loads(f'"{said["text"]}"'))
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object of a text; empty where it is none."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(text)
+        return values if isinstance(values, dict) else {}
+    return {}
 
 
 def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
@@ -91,7 +103,7 @@ NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
 DICT: Final = re.compile(r"\{'loss': ")
 BAR: Final = re.compile(
     r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
-    r"\[(?:(?P<hours>\d+):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
+    r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
 )
 """A progress bar without a name, from its first step; bars of data sets have one."""
 
@@ -576,7 +588,7 @@ HF_TENSORBOARD: Final = LogFormat(
         FactLine(
             anchor='"tag": "model_config/text_summary"',
             regex=r'"tag": "model_config/text_summary", .*"text": "(?P<text>.*)"\}$',
-            read=lambda said: _model_config(json.loads(f'"{said["text"]}"')),
+            read=lambda said: _model_config(_unquoted(said)),
             example='{"tag": "model_config/text_summary", "step": 0, "wall_time": '
             r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
             r'\"model_type\": \"llama\"\n}"}',

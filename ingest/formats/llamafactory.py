@@ -21,7 +21,9 @@ _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
-    match = re.fullmatch(r"(?:(\d+) days?, )?(\d+):(\d\d):(\d\d)", printed.get("elapsed_time", ""))
+    match = re.fullmatch(
+        r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)", printed.get("elapsed_time", "")
+    )
     if match:
         days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
         row["since_start_s"] = float(((24 * days + hours) * 60 + minutes) * 60 + seconds)

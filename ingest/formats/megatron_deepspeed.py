@@ -25,6 +25,7 @@ TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
 CHECKPOINTING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
 TIMERS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
+PAIR: Final = r"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>[^|]*)"
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
 
 COLUMNS: Final[dict[str, Target]] = {
@@ -264,7 +265,7 @@ EVENTS: Final = (
     ),
     EventLine(
         anchor=": (",
-        regex=r"(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
+        regex=r"(?<![\w/-])(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
         kind="timers",
         example="    forward-backward ...............................: (1234.50, 1240.10)",
         printed_by=f"{TIMERS} Timers.log",
@@ -375,7 +376,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         StepLine(
             anchor="iteration ",
             regex=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=r"(?P<key>[^|:=]+): *(?P<value>[^|]*?) *(?:\||$)",
+            pair=PAIR,
             columns=COLUMNS,
             example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
             "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
@@ -389,7 +390,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         StepLine(
             anchor="iteration=",
             regex=r"iteration= *(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=r"(?P<key>[^|=]+)= *(?P<value>[^|]*?) *(?:\||$)",
+            pair=r"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>[^|]*)",
             columns=ALCF_COLUMNS,
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
             "iteration=      10/  136100 | consumed_samples=        7680 | consumed_tokens= "

@@ -16,8 +16,8 @@ from typing import Final
 from ingest.log_format import HF_TRAINER, EventLine, FactLine, LogFormat, StepLine
 
 SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
-BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d*)')
-SAMPLES: Final = re.compile(r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d+)')
+BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17})\b')
+SAMPLES: Final = re.compile(r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d{1,18})\b')
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:

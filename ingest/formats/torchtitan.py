@@ -413,7 +413,7 @@ TORCHTITAN: Final = LogFormat(
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
             r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
-            pair=r"(?P<key>[\w/]+): +(?P<value>\S+)",
+            pair=r"(?<![\w/])(?P<key>[\w/]+): +(?P<value>\S+)",
             columns={
                 "step": "step",
                 "loss": "loss",
@@ -497,7 +497,7 @@ TORCHTITAN: Final = LogFormat(
             anchor=" global_avg_loss=",
             regex=r"\bstep=(?P<step>\d+) global_avg_loss=(?P<loss>\S+)"
             r"(?P<pairs>(?: [\w()%/]+=\S+)*)",
-            pair=r"(?P<key>[\w()%/]+)=(?P<value>\S+)",
+            pair=r"(?<![\w()%/])(?P<key>[\w()%/]+)=(?P<value>\S+)",
             columns={
                 "step": "step",
                 "loss": "loss",
@@ -628,7 +628,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor="[GC] ",
-            regex=r"\[GC\] .*?(?P<seconds>\d+\.\d+) seconds",
+            regex=r"\[GC\] .*?\b(?P<seconds>\d+\.\d+) seconds",
             kind="gc",
             example="[rank0]:[titan] 2026-11-20 15:53:46,969 - root - INFO - [GC] Initial GC "
             "collection took 0.00 seconds",
@@ -671,7 +671,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor="memory allocation retries",
-            regex=r"(?P<retries>\d+) \w+ memory allocation retries",
+            regex=r"\b(?P<retries>\d+) \w+ memory allocation retries",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
             "retries.",
@@ -680,7 +680,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor=" OOM errors thrown",
-            regex=r"(?P<ooms>\d+) \w+ OOM errors thrown",
+            regex=r"\b(?P<ooms>\d+) \w+ OOM errors thrown",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
             printed_by=f"{METRICS} DeviceMemoryMonitor",

@@ -27,6 +27,9 @@ TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 LOGGER: Final = (
     "pytorch/torchtitan/torchtitan/observability/structured_logger/structured_logging.py@11a4957"
 )
+SAME_RECORD: Final = r"[^{}]*?"
+"""Up to what follows in a record; a copy may have lost the newlines between them."""
+
 MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
 
 
@@ -96,8 +99,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
     events=(
         EventLine(
             anchor="gc_collect_end",
-            regex=r'"step": (?P<step>\d+), .*"step_tags": \[[^]]*"gc".*'
-            rf'"log_type_name": "gc_collect_end".*?{MILLISECONDS}',
+            regex=r'"step": (?P<step>\d+), [^{}]*"step_tags": \[[^]{}]*"gc"[^{}]*'
+            rf'"log_type_name": "gc_collect_end"{SAME_RECORD}{MILLISECONDS}',
             kind="gc",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 50, "relative_step": 50, "step_tags": ["gc"], '
@@ -107,8 +110,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor="checkpoint_save_end",
-            regex=r'"step": (?P<step>\d+), .*"step_tags": \[[^]]*"checkpoint_save".*'
-            rf'"log_type_name": "checkpoint_save_end".*?{MILLISECONDS}',
+            regex=r'"step": (?P<step>\d+), [^{}]*"step_tags": \[[^]{}]*"checkpoint_save"[^{}]*'
+            rf'"log_type_name": "checkpoint_save_end"{SAME_RECORD}{MILLISECONDS}',
             kind="checkpoint",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 500, "relative_step": 500, "step_tags": '
@@ -120,7 +123,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"eval_end"',
-            regex=rf'"step": (?P<step>\d+), .*"log_type_name": "eval_end".*?{MILLISECONDS}',
+            regex=rf'"step": (?P<step>\d+), {SAME_RECORD}"log_type_name": "eval_end"'
+            rf"{SAME_RECORD}{MILLISECONDS}",
             kind="evaluation",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 10, "relative_step": 10, "step_tags": ["eval"], '
@@ -131,7 +135,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"step_end"',
-            regex=rf'"step": (?P<step>\d+), .*"log_type_name": "step_end".*?{MILLISECONDS}',
+            regex=rf'"step": (?P<step>\d+), {SAME_RECORD}"log_type_name": "step_end"'
+            rf"{SAME_RECORD}{MILLISECONDS}",
             kind="timers",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 3, "relative_step": 3, "log_type_name": "step_end", '

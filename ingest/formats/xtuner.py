@@ -190,7 +190,7 @@ CHAT: Final = "InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0"
 DATASET: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0"
 
 PAIR: Final = (
-    r"(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    r"(?<![\w./-])(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
 )
 COLUMNS: Final[Mapping[str, Target]] = {

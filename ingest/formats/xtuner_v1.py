@@ -34,13 +34,11 @@ PROFILE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
 JSONL_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
 TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 
-PREFIX: Final = (
-    r"^(?:\[(?:rank|default)\d+\]:|\d+: )?\s*\[XTuner\](?:\[RANK (?P<rank>\d+)\])?(?:\[[^\]]*\])+ "
-)
+PREFIX: Final = r"^(?:\[(?:rank|default)\d+\]:|\d+: )?\s*\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^\]]*\])+ "
 """Launcher's tag, rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
 
 STEP: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
-UNNAMED: Final = re.sub(r"\?P<\w+>", "", PREFIX + STEP).replace("(\\d+)", "\\d+")
+UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", PREFIX + STEP)
 
 IMPLIES: Final = {
     "document_mask": ("true", "XTuner v1 always gives attention the documents' cu_seqlens"),
@@ -448,7 +446,7 @@ EVENTS: Final = (
 # -- the text log --------------------------------------------------------------------------
 
 PAIR: Final = (
-    r"(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    r"(?<!\w)(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
 )
 TEXT_COLUMNS: Final[dict[str, Target]] = {
