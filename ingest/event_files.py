@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,9 +33,10 @@ def event_lines(path: Path) -> Iterator[str]:
     """One JSON object for each value of an event file, floats in their shortest form.
 
     Values that are no number keep their kind and, where they are text, the text. Raises
-    UnreadableSourceError where the reader is not installed.
+    UnreadableSourceError where the reader is not installed, or a record is none.
     """
     try:
+        from google.protobuf.message import DecodeError  # noqa: PLC0415 - an extra
         from tensorboard.backend.event_processing.event_file_loader import (  # noqa: PLC0415 - an extra
             EventFileLoader,
         )
@@ -44,15 +46,23 @@ def event_lines(path: Path) -> Iterator[str]:
             f"{path}: a TensorBoard event file; reading it needs an extra: "
             "pip install 'fairmfu[tensorboard]'."
         ) from error
-    for event in EventFileLoader(str(path)).Load():
-        for value in event.summary.value:
-            array = tensor_util.make_ndarray(value.tensor) if value.HasField("tensor") else None
-            said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
-            yield json.dumps(said | _value(array))
+    try:
+        for event in EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                array = None
+                with suppress(ValueError, TypeError):  # a type or shape that numpy has not
+                    array = tensor_util.make_ndarray(value.tensor)
+                said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
+                yield json.dumps(said | _value(array))
+    except DecodeError as error:
+        raise UnreadableSourceError(
+            f"{path}: a damaged TensorBoard event file ({error}). Nothing of it was stored; copy "
+            "it again."
+        ) from error
 
 
 def _value(array: np.ndarray[Any, Any] | None) -> dict[str, object]:
-    if array is None:
+    if array is None or array.dtype.kind not in "OSUfiu":
         return {"kind": "other"}
     if array.dtype.kind in "OSU":
         first = array.ravel()[0] if array.size else b""

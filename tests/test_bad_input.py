@@ -9,11 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ingest.endings import ENDINGS
-from ingest.errors import FairmfuError
+from ingest.errors import FairmfuError, UnreadableSourceError
+from ingest.event_files import event_lines
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome, find_logs, read_source
@@ -278,7 +282,7 @@ def test_a_synthetic_log_is_read_as_such(good: Path) -> None:
     assert read_source(good)["runs"]["synthetic"].to_list() == [True]
 
 
-HOSTILE = ("9" * 5000, "9" * 400, "1e999", "nan", "-1", "[" * 3000, '"x"')
+HOSTILE = ("9" * 5000, "1e999", "nan", "[" * 3000, '"x"')
 
 
 def examples(log_format: LogFormat) -> list[str]:
@@ -326,3 +330,40 @@ def test_no_pattern_takes_long_over_a_long_line() -> None:
             if time.process_time() - begun > 1.0:
                 slow.append((pattern, text[:2]))
     assert not slow, slow
+
+
+def event_file(path: Path, *records: bytes) -> Path:
+    with path.open("wb") as stream:
+        writer = RecordWriter(stream)
+        for record in (event_pb2.Event(file_version="brain.Event:2").SerializeToString(), *records):
+            writer.write(record)
+    return path
+
+
+def scalar(tensor: dict[str, Any]) -> bytes:
+    summary = {"value": [{"tag": "train/loss", "tensor": tensor}]}
+    return bytes(event_pb2.Event(step=1, wall_time=1e9, summary=summary).SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        {"dtype": 99},
+        {"dtype": 1, "tensor_shape": {"dim": [{"size": 10**12}]}},
+        {"dtype": 1, "tensor_content": b"abc", "tensor_shape": {"dim": [{"size": 1}]}},
+        {"dtype": 10, "bool_val": [True], "tensor_shape": {"dim": [{"size": 1}]}},
+    ],
+    ids=["type", "shape", "content", "bool"],
+)
+def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_path: Path) -> None:
+    good = scalar({"dtype": 1, "float_val": [2.5]})
+    path = event_file(tmp_path / "events.out.tfevents.1", scalar(tensor), good)
+    odd, number = event_lines(path)
+    assert '"kind": "other"' in odd
+    assert '"value": 2.5' in number
+
+
+def test_a_record_that_is_no_event_is_said(tmp_path: Path) -> None:
+    path = event_file(tmp_path / "events.out.tfevents.1", b"\xff\xff\xff")
+    with pytest.raises(UnreadableSourceError, match="damaged TensorBoard event file"):
+        list(event_lines(path))
