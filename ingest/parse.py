@@ -144,6 +144,7 @@ class _Progress:
     top_step: int = -1
     top_stamp: datetime | None = None
     top_clock: float | None = None
+    clocks: dict[tuple[str | None, int], float] = field(default_factory=dict)
     counted: dict[str | None, int] = field(default_factory=dict)
 
 
@@ -422,6 +423,8 @@ class Parser:
         progress = launch.progress_of(row)
         progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
         launch.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
+        if (clock := row.get("since_start_s")) is not None:
+            progress.clocks.setdefault((row["rank"], row["step"]), clock)
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")
@@ -662,9 +665,9 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
 
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
-    another process. So was a later step at an earlier time since the start. Without stamps, one
-    rank does not print one step twice, nor with another loss. Lines of another kind, such as the
-    engine's step and its timer, speak of one step side by side.
+    another process. So was a later step at an earlier time since the start, or one step at two such
+    times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
+    another kind, such as the engine's step and its timer, speak of one step side by side.
     one_writer: all rows are of one rank, which its file's name says.
     """
     progress = launch.progress_of(row)
@@ -675,6 +678,9 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
         return bool(clock < top_clock - SKEW.total_seconds())
     if step is None:
         return False
+    first = progress.clocks.get((row["rank"], step))
+    if clock is not None and first is not None and abs(clock - first) > COPIES.total_seconds():
+        return True
     if stamp is None or top is None or launch.started_at is None:
         before = progress.seen.get((row["rank"], step))
         alone = one_writer or row["rank"] is not None

@@ -103,3 +103,12 @@ def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., Parsed]) -> N
     lines = ["{", '  "log_history": [', "    {", '      "loss": 2.5,', '      "step": 10']
     parsed = parse("hf-trainer-state", lines)
     assert (parsed.step_lines, parsed.unread_lines, parsed.lines) == (0, 3, 5)
+
+
+def test_steps_trained_again_with_the_same_loss_are_of_another_process(
+    parse: Callable[..., Parsed],
+) -> None:
+    """Training may be deterministic: then only the time since its start tells a resume."""
+    printed = [(10, 600), (20, 1200), (30, 1800), (20, 540), (30, 1140)]
+    lines = [text for shown in printed for text in (DICT.format(2.5), bar(*shown, 400))]
+    assert [len(launch.rows) for launch in parse("hf-trainer", lines).launches] == [3, 2]
