@@ -82,9 +82,10 @@ class Known:
         path = Path(word)
         if path.suffix != ".toml" and not path.is_file():
             names = [f.name for f in self.formats]
+            meant = f"{near} " if (near := nearest(word, names)) else ""
             raise FormatFileError(
-                f"no format is called {word!r}. {nearest(word, names)} Known: {', '.join(names)}; "
-                "or give the path of a TOML file."
+                f"no format is called {word!r}. {meant}Known: {', '.join(names)}; or give the path "
+                "of a TOML file."
             )
         same = (o for o in self.own if path.exists() and o.path.exists() and path.samefile(o.path))
         if there := next(same, None):
