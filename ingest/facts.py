@@ -243,13 +243,23 @@ def _deepspeed_config(path: Path) -> dict[str, str]:
     return facts
 
 
+class _WithoutAliases(yaml.SafeLoader):
+    """Refuses aliases, which W&B does not write: a few of them make a file of gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Raises YAMLError on an alias."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias")
+        return super().compose_node(parent, index)
+
+
 def _wandb_config(path: Path) -> dict[str, str]:
     """Weights & Biases' config.yaml: `key: {value: …}`; only names that are facts are taken.
 
     Under Torchtitan it holds the whole job config.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _WithoutAliases)  # noqa: S506 - safe
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         return {}
     if not isinstance(values, dict):
@@ -263,7 +273,7 @@ def _mmengine_config(path: Path) -> dict[str, str]:
     """The config that XTuner dumps for each launch, as it stands in the launch's own text log."""
     try:
         return config_facts(path.read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError):
+    except (OSError, ValueError):
         return {}
 
 

@@ -499,3 +499,20 @@ def test_facts_are_given_and_taken_back_on_the_command_line(
     (logs / "a.log").write_text(titan(5, loss=9.0))
     said = run("ingest", logs / "a.log").stderr
     assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")
+
+
+def test_a_config_of_aliases_within_aliases_is_not_read(tmp_path: Path) -> None:
+    """Eight lines that stand for 43 million values."""
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 8)]
+    lines += ["training: {value: {x: *a7}}", "optimizer: {value: {}}", "seq_len: {value: 4096}"]
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    assert from_companions(tmp_path / "run.log") == []
+    (tmp_path / "config.yaml").write_text("\n".join(lines[-2:]))
+    assert [fact["value"] for fact in from_companions(tmp_path / "run.log")] == ["4096"]
+
+
+def test_a_number_that_cannot_be_printed_ends_no_reading(tmp_path: Path) -> None:
+    (tmp_path / "vis_data").mkdir()
+    (tmp_path / "vis_data" / "config.py").write_text(f"batch_size = 0x{'f' * 5000}\n")
+    assert from_companions(tmp_path / "run.log") == []
