@@ -332,6 +332,19 @@ def test_no_pattern_takes_long_over_a_long_line() -> None:
     assert not slow, slow
 
 
+def test_no_step_takes_long_where_newlines_were_lost() -> None:
+    """A file on one line: each pattern finds its beginning many times."""
+    slow = []
+    for form in FORMATS:
+        for line in (*form.steps, *form.events):
+            text = line.example.rstrip("}) |") + " "
+            begun = time.process_time()
+            re.compile(line.regex).search(text * (20_000 // len(text)))
+            if time.process_time() - begun > 1.0:
+                slow.append((form.name, line.regex))
+    assert not slow, slow
+
+
 def event_file(path: Path, *records: bytes) -> Path:
     with path.open("wb") as stream:
         writer = RecordWriter(stream)

@@ -65,8 +65,8 @@ MLPERF: Final = LogFormat(
     steps=(
         StepLine(
             anchor='"key": "train_loss"',
-            regex=r':::MLLOG .*"key": "train_loss", "value": (?P<loss>[\w.+-]+), .*'
-            r'"samples_count": (?P<samples_count>\d+).*\(step (?P<step>\d+)\)$',
+            regex=r':::MLLOG \{[^{}]*"key": "train_loss", "value": (?P<loss>[\w.+-]+),[^{}]*\{[^{}]*'
+            r'"samples_count": (?P<samples_count>\d+)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
             columns={"loss": "loss", "samples_count": "consumed_samples", "step": "step"},
             example=_line("train_loss", "1.4283", metadata=', "samples_count": 320') + " (step 40)",
             printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
