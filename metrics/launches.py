@@ -69,6 +69,14 @@ GROUPS: Final = (
 )
 """Columns that only make sense together: a launch takes each from sources of one format."""
 
+TIMED_BY: Final = {
+    "elapsed": ("elapsed_s",),
+    "rate": ("logged_tgs", "logged_samples_per_second"),
+    "clock": ("since_start_s",),
+    "stamp": ("logged_at",),
+}
+"""Columns of each kind of time evidence."""
+
 WITH_ENGINE: Final = {"transformers": "deepspeed"}
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
 
@@ -560,8 +568,9 @@ def _merged(
     for rows in several.values():
         own = tables["steps"].filter(pl.col("run_id").is_in([row["run_id"] for row in rows]))
         taken = _formats_of_groups(own, rows)
-        steps.append(_one_launch(own, rows, taken))
-        runs.append(_one_run(tables["runs"], rows, taken))
+        run = _one_run(tables["runs"], rows, taken)
+        steps.append(_one_launch(own, rows, taken, run["evidence"][0].to_list()))
+        runs.append(run)
     return {
         **tables,
         "runs": pl.concat(runs),
@@ -589,13 +598,17 @@ def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -
 
 
 def _one_launch(
-    steps: pl.DataFrame, members: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
+    steps: pl.DataFrame,
+    members: Sequence[Mapping[str, Any]],
+    taken: Mapping[str, str],
+    evidence: Sequence[str],
 ) -> pl.DataFrame:
     """One row per step and rank, each column from the source that prints it best.
 
-    A source that does not say its rank is the lowest of the lead's, which writes such files.
-    Copies of a step that no rank tells apart become one. `line` is the lead's: its events stand
-    by it.
+    Only steps that the source of the times tells: others would cut its windows, and with them the
+    first one, which holds start-up. A source that does not say its rank is the lowest of the
+    lead's, which writes such files. Copies of a step that no rank tells apart become one. `line`
+    is the lead's, at this step or behind it: its events stand by it.
     """
     ids = [row["run_id"] for row in members]
     formats = {row["run_id"]: row["log_format"] for row in members}
@@ -608,6 +621,7 @@ def _one_launch(
         told_by=pl.col("run_id").replace_strict(formats),
         rank=pl.col("rank").fill_null(first) if first is not None else pl.col("rank"),
     ).sort("step", "place", "line")
+    rows = rows.filter(pl.col("step").is_in(_timed_steps(rows, taken, evidence).implode()))
     columns = [n for n in steps.columns if n not in ("run_id", "step", "rank", "line")]
     picks = []
     for name in columns:
@@ -622,9 +636,22 @@ def _one_launch(
         rows.group_by("step", "rank", maintain_order=True)
         .agg(line, *picks)
         .sort("step", maintain_order=True)
-        .with_columns(pl.col("line").forward_fill().backward_fill(), run_id=pl.lit(lead))
+        .with_columns(pl.col("line").backward_fill().forward_fill(), run_id=pl.lit(lead))
         .select(steps.columns)
     )
+
+
+def _timed_steps(
+    rows: pl.DataFrame, taken: Mapping[str, str], evidence: Sequence[str]
+) -> pl.Series:
+    """Steps of the format that gives the preferred kind of time evidence; all where none does."""
+    for kind in evidence:
+        timed = rows.filter(pl.any_horizontal(pl.col(*TIMED_BY[kind]).is_not_null()))
+        if timed.height:
+            chosen = taken.get(TIMED_BY[kind][0])
+            formats = timed["told_by"].unique().to_list() if chosen is None else [chosen]
+            return rows.filter(pl.col("told_by").is_in(formats))["step"].unique()
+    return rows["step"].unique()
 
 
 def _rank_order(rank: str) -> tuple[int, str]:
