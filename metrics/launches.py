@@ -674,7 +674,6 @@ def _one_run(
     """The lead's row, with what its steps' columns mean where they are taken from."""
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
-    every = [kind for row in rows for kind in row["evidence"]]
     ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
     started = [row["started_at"] for row in rows if row["started_at"] is not None]
     own = {
@@ -684,11 +683,24 @@ def _one_run(
         "rate_covers": rate["rate_covers"],
         "rate_excludes_data": rate["rate_excludes_data"],
         "utc": of_format[taken["logged_at"]]["utc"],
-        "evidence": list(dict.fromkeys(every)),
+        "evidence": _evidence(rows, elapsed["evidence"]),
         "started_at": rows[0]["started_at"] or next(iter(started), None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
     return pl.DataFrame([own], schema=runs.schema)
+
+
+def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
+    """Kinds of time evidence in the order that the lead prefers.
+
+    The step time stands behind the stamps where its own source puts it there: it may hold less.
+    """
+    order = list(dict.fromkeys(kind for row in rows for kind in row["evidence"]))
+    own = [kind for kind in of_elapsed if kind in ("elapsed", "stamp")]
+    if own == ["stamp", "elapsed"]:
+        order.remove("elapsed")
+        order.insert(order.index("stamp") + 1, "elapsed")
+    return order
 
 
 def _pooled(

@@ -214,6 +214,19 @@ def test_a_source_of_every_step_does_not_cut_the_windows_of_the_times() -> None:
     assert both["tgs"] == alone["tgs"] == pytest.approx(8 * 128 / 2 / 2, rel=0.02)
 
 
+def test_a_step_time_without_data_loading_stays_behind_the_stamps() -> None:
+    console = fed(
+        source("console", without(measured(1), "elapsed_s"), evidence=["elapsed", "stamp"])
+    )
+    rows = [{**row, "elapsed_s": row["elapsed_s"] / 2} for row in measured(1)]
+    about = {"evidence": ["stamp", "elapsed"], "elapsed_excludes_data": True}
+    events = source("events", rows, log_format="events", **about)
+    (run,) = analyse(tables(console, events)).metrics.iter_rows(named=True)
+    assert run["members"] == ["console", "events"]
+    assert run["time_basis"] == "stamp"
+    assert run["tgs"] == pytest.approx(8 * 128 / 2 / 2, rel=0.05)
+
+
 def test_the_outcome_is_that_of_the_source_that_says_it() -> None:
     console = source("console", measured(1), facts=2)
     twin = source("twin", measured(1), outcome="crashed", outcome_text="RuntimeError")
