@@ -55,6 +55,9 @@ SKEW: Final = timedelta(seconds=1)
 COPIES: Final = timedelta(minutes=1)
 """Copies of one step further apart than this are of two runs."""
 
+LOSS_PRINT: Final = 1e-3
+"""Two prints of one loss differ by less, absolutely or relatively."""
+
 YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
@@ -80,6 +83,7 @@ class Launch:
     step_unit: str | None = None  # where it is not the format's
     progress: dict[Any, _Progress] = field(default_factory=dict)
     last_steps: dict[str | None, int] = field(default_factory=dict)
+    losses: dict[tuple[str | None, int], float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -422,6 +426,8 @@ class Parser:
             launch.started_at = row["logged_at"]
         progress = launch.progress_of(row)
         progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
+        if row.get("loss") is not None:
+            launch.losses.setdefault((row["rank"], row["step"]), row["loss"])
         launch.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
         if (clock := row.get("since_start_s")) is not None:
             progress.clocks.setdefault((row["rank"], row["step"]), clock)
@@ -667,7 +673,8 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     ran: so a step stamped after a later step, or well before the launch began, was trained by
     another process. So was a later step at an earlier time since the start, or one step at two such
     times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
-    another kind, such as the engine's step and its timer, speak of one step side by side.
+    another kind, such as the engine's step and its timer, speak of one step side by side, but not
+    of another loss.
     one_writer: all rows are of one rank, which its file's name says.
     """
     progress = launch.progress_of(row)
@@ -683,11 +690,19 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
         return True
     if stamp is None or top is None or launch.started_at is None:
         before = progress.seen.get((row["rank"], step))
-        alone = one_writer or row["rank"] is not None
-        return before is not None and (alone or before != _loss(row))
+        if before is None:
+            return _unlike(launch.losses.get((row["rank"], step)), row.get("loss"))
+        return one_writer or row["rank"] is not None or before != _loss(row)
     if step < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
+
+
+def _unlike(one: float | None, other: float | None) -> bool:
+    """Whether two lines of different kinds print losses of two trainings; stages print -1."""
+    if one is None or other is None or min(one, other) < 0:
+        return False
+    return abs(one - other) > LOSS_PRINT * (1 + abs(one))
 
 
 def _loss(row: Mapping[str, Any]) -> str:

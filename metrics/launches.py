@@ -69,6 +69,14 @@ GROUPS: Final = (
 )
 """Columns that only make sense together: a launch takes each from sources of one format."""
 
+TIMED_BY: Final = {
+    "elapsed": ("elapsed_s",),
+    "rate": ("logged_tgs", "logged_samples_per_second"),
+    "clock": ("since_start_s",),
+    "stamp": ("logged_at",),
+}
+"""Columns of each kind of time evidence."""
+
 WITH_ENGINE: Final = {"transformers": "deepspeed"}
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
 
@@ -560,8 +568,9 @@ def _merged(
     for rows in several.values():
         own = tables["steps"].filter(pl.col("run_id").is_in([row["run_id"] for row in rows]))
         taken = _formats_of_groups(own, rows)
-        steps.append(_one_launch(own, rows, taken))
-        runs.append(_one_run(tables["runs"], rows, taken))
+        run = _one_run(tables["runs"], rows, taken)
+        steps.append(_one_launch(own, rows, taken, run["evidence"][0].to_list()))
+        runs.append(run)
     return {
         **tables,
         "runs": pl.concat(runs),
@@ -589,13 +598,17 @@ def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -
 
 
 def _one_launch(
-    steps: pl.DataFrame, members: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
+    steps: pl.DataFrame,
+    members: Sequence[Mapping[str, Any]],
+    taken: Mapping[str, str],
+    evidence: Sequence[str],
 ) -> pl.DataFrame:
     """One row per step and rank, each column from the source that prints it best.
 
-    A source that does not say its rank is the lowest of the lead's, which writes such files.
-    Copies of a step that no rank tells apart become one. `line` is the lead's: its events stand
-    by it.
+    Only steps that the source of the times tells: others would cut its windows, and with them the
+    first one, which holds start-up. A source that does not say its rank is the lowest of the
+    lead's, which writes such files. Copies of a step that no rank tells apart become one. `line`
+    is the lead's, at this step or behind it: its events stand by it.
     """
     ids = [row["run_id"] for row in members]
     formats = {row["run_id"]: row["log_format"] for row in members}
@@ -608,6 +621,7 @@ def _one_launch(
         told_by=pl.col("run_id").replace_strict(formats),
         rank=pl.col("rank").fill_null(first) if first is not None else pl.col("rank"),
     ).sort("step", "place", "line")
+    rows = rows.filter(pl.col("step").is_in(_timed_steps(rows, taken, evidence).implode()))
     columns = [n for n in steps.columns if n not in ("run_id", "step", "rank", "line")]
     picks = []
     for name in columns:
@@ -622,9 +636,22 @@ def _one_launch(
         rows.group_by("step", "rank", maintain_order=True)
         .agg(line, *picks)
         .sort("step", maintain_order=True)
-        .with_columns(pl.col("line").forward_fill().backward_fill(), run_id=pl.lit(lead))
+        .with_columns(pl.col("line").backward_fill().forward_fill(), run_id=pl.lit(lead))
         .select(steps.columns)
     )
+
+
+def _timed_steps(
+    rows: pl.DataFrame, taken: Mapping[str, str], evidence: Sequence[str]
+) -> pl.Series:
+    """Steps of the format that gives the preferred kind of time evidence; all where none does."""
+    for kind in evidence:
+        timed = rows.filter(pl.any_horizontal(pl.col(*TIMED_BY[kind]).is_not_null()))
+        if timed.height:
+            chosen = taken.get(TIMED_BY[kind][0])
+            formats = timed["told_by"].unique().to_list() if chosen is None else [chosen]
+            return rows.filter(pl.col("told_by").is_in(formats))["step"].unique()
+    return rows["step"].unique()
 
 
 def _rank_order(rank: str) -> tuple[int, str]:
@@ -647,7 +674,6 @@ def _one_run(
     """The lead's row, with what its steps' columns mean where they are taken from."""
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
-    every = [kind for row in rows for kind in row["evidence"]]
     ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
     started = [row["started_at"] for row in rows if row["started_at"] is not None]
     own = {
@@ -657,11 +683,24 @@ def _one_run(
         "rate_covers": rate["rate_covers"],
         "rate_excludes_data": rate["rate_excludes_data"],
         "utc": of_format[taken["logged_at"]]["utc"],
-        "evidence": list(dict.fromkeys(every)),
+        "evidence": _evidence(rows, elapsed["evidence"]),
         "started_at": rows[0]["started_at"] or next(iter(started), None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
     return pl.DataFrame([own], schema=runs.schema)
+
+
+def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
+    """Kinds of time evidence in the order that the lead prefers.
+
+    The step time stands behind the stamps where its own source puts it there: it may hold less.
+    """
+    order = list(dict.fromkeys(kind for row in rows for kind in row["evidence"]))
+    own = [kind for kind in of_elapsed if kind in ("elapsed", "stamp")]
+    if own == ["stamp", "elapsed"]:
+        order.remove("elapsed")
+        order.insert(order.index("stamp") + 1, "elapsed")
+    return order
 
 
 def _pooled(

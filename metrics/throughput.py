@@ -385,7 +385,7 @@ def _rates(
     tgs = _total(tokens) / _total(seconds)
     low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
     every = None if frame[f"{evidence}_time"][0] is None else _total(frame[f"{evidence}_time"])
-    excluded = frame.filter(~pl.col("first"), ~pl.col("line").is_in(steady["line"].implode()))
+    excluded = frame.filter(~pl.col("first"), ~pl.col("step").is_in(steady["step"].implode()))
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
     per_step = steady["tokens_per_gpu"].mean()
     slots = _total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / _total(seconds)
@@ -497,7 +497,7 @@ def _gap_to_stamps(frame: pl.DataFrame, evidence: str) -> float | None:
     if evidence == "stamp":
         return None
     mine, stamps = clean(frame, evidence), clean(frame, "stamp")
-    both = mine.join(stamps.select("line", t="tokens", s="seconds"), on="line")
+    both = mine.join(stamps.select("step", t="tokens", s="seconds"), on="step")
     both = both.filter(pl.col(f"{evidence}_span") == pl.col("stamp_span"))
     if not both["s"].sum() or both["tokens_per_gpu"].null_count():
         return None

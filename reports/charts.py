@@ -430,13 +430,13 @@ def _rated(frame: pl.DataFrame, evidence: str | None) -> pl.DataFrame:
     if evidence is None:
         nothing = pl.lit(None, pl.Float64)
         return frame.with_columns(tokens=nothing, seconds=nothing, window=pl.lit(COUNTED))
-    steady = clean(frame, evidence)["line"].implode()
+    steady = clean(frame, evidence)["step"].implode()
     spoiling = pl.col("spoilers").list.set_intersection(list(SPOILERS[evidence])).list.first()
     tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
     return frame.with_columns(
         tokens=pl.col(f"{evidence}_span") * tokens,
         seconds=pl.col(f"{evidence}_time"),
-        window=pl.when(pl.col("line").is_in(steady))
+        window=pl.when(pl.col("step").is_in(steady))
         .then(pl.lit(COUNTED))
         .otherwise(
             pl.when("first")

@@ -182,6 +182,51 @@ def test_a_file_that_the_console_names_is_its_own() -> None:
     assert groups(console, spans) == [["console", "spans.jsonl"]]
 
 
+def every_tenth(rows: Rows) -> Rows:
+    """A console that prints the mean of ten steps."""
+    return [
+        {**row, "elapsed_s": sum(before["elapsed_s"] for before in rows[i - 9 : i + 1]) / 10}
+        for i, row in enumerate(rows)
+        if row["step"] % 10 == 0
+    ]
+
+
+def fed(made: dict[str, Rows]) -> dict[str, Rows]:
+    """With the facts that a rate needs."""
+    given = {"gpus": "2", "seq_len": "128", "global_batch_size": "8", "packed": "true"}
+    made["facts"] += [
+        {"run_id": made["runs"][0]["run_id"], "name": name, "value": value, "origin": "log:1"}
+        | {"sequence": place, "line": 1}
+        for place, (name, value) in enumerate(given.items())
+    ]
+    return made
+
+
+def test_a_source_of_every_step_does_not_cut_the_windows_of_the_times() -> None:
+    rows = measured(1, count=100)
+    rows[0]["elapsed_s"] = 300.0  # start-up
+    console = fed(source("console", every_tenth(rows), elapsed_covers="interval"))
+    losses = state("losses", rows)
+    (alone,) = analyse(tables(console)).metrics.iter_rows(named=True)
+    (both,) = analyse(tables(console, losses)).metrics.iter_rows(named=True)
+    assert both["members"] == ["console", "losses"]
+    assert alone["windows"] == both["windows"] == 9
+    assert both["tgs"] == alone["tgs"] == pytest.approx(8 * 128 / 2 / 2, rel=0.02)
+
+
+def test_a_step_time_without_data_loading_stays_behind_the_stamps() -> None:
+    console = fed(
+        source("console", without(measured(1), "elapsed_s"), evidence=["elapsed", "stamp"])
+    )
+    rows = [{**row, "elapsed_s": row["elapsed_s"] / 2} for row in measured(1)]
+    about = {"evidence": ["stamp", "elapsed"], "elapsed_excludes_data": True}
+    events = source("events", rows, log_format="events", **about)
+    (run,) = analyse(tables(console, events)).metrics.iter_rows(named=True)
+    assert run["members"] == ["console", "events"]
+    assert run["time_basis"] == "stamp"
+    assert run["tgs"] == pytest.approx(8 * 128 / 2 / 2, rel=0.05)
+
+
 def test_the_outcome_is_that_of_the_source_that_says_it() -> None:
     console = source("console", measured(1), facts=2)
     twin = source("twin", measured(1), outcome="crashed", outcome_text="RuntimeError")

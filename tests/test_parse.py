@@ -105,6 +105,17 @@ def test_a_step_that_comes_again_with_another_loss_begins_a_launch(parse: Parse)
     assert launches[1].first_line == 3
 
 
+@pytest.mark.parametrize(("loss", "launches"), [("11.171E+00", 2), ("11.133E+00", 1)])
+def test_another_loss_of_a_step_on_a_line_of_another_kind_begins_a_launch(
+    loss: str, launches: int, parse: Parse
+) -> None:
+    lines = [
+        "iteration=       1/  100 | consumed_samples=  768 | lm loss=11.133188 |",
+        f" iteration        1/     100 | consumed samples:  96 | lm loss: {loss} |",
+    ]
+    assert len(parse("megatron-deepspeed", lines).launches) == launches
+
+
 def test_a_header_between_steps_begins_a_launch_with_its_own_facts(parse: Parse) -> None:
     header = "[titan] - root - INFO - Building device mesh with parallelism: dp_shard={}"
     lines = [header.format(4), titan_step(1), header.format(8), titan_step(2, "4.0")]
