@@ -117,7 +117,7 @@ def _tables(
     facts: Sequence[Fact],
 ) -> Tables:
     sha256 = source.sha256
-    launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.facts]
+    launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "steps": [], "events": []}
     ids: dict[str, int] = {}
     for number, launch in enumerate(launches, start=1):

@@ -677,17 +677,12 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     of another loss.
     one_writer: all rows are of one rank, which its file's name says.
     """
-    progress = launch.progress_of(row)
+    progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
-    clock, top_clock = row.get("since_start_s"), progress.top_clock
-    step = row.get("step")
-    if clock is not None and top_clock is not None and (step is None or step > progress.top_step):
-        return bool(clock < top_clock - SKEW.total_seconds())
+    if row.get("since_start_s") is not None and _clock_went_back(progress, row):
+        return True
     if step is None:
         return False
-    first = progress.clocks.get((row["rank"], step))
-    if clock is not None and first is not None and abs(clock - first) > COPIES.total_seconds():
-        return True
     if stamp is None or top is None or launch.started_at is None:
         before = progress.seen.get((row["rank"], step))
         if before is None:
@@ -696,6 +691,15 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     if step < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
+
+
+def _clock_went_back(progress: _Progress, row: Mapping[str, Any]) -> bool:
+    """Whether the time since the start is not of the process that printed the steps before."""
+    clock, step = row["since_start_s"], row.get("step")
+    if progress.top_clock is not None and (step is None or step > progress.top_step):
+        return bool(clock < progress.top_clock - SKEW.total_seconds())
+    first = None if step is None else progress.clocks.get((row["rank"], step))
+    return first is not None and abs(clock - first) > COPIES.total_seconds()
 
 
 def _unlike(one: float | None, other: float | None) -> bool:

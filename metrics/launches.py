@@ -8,7 +8,7 @@ together only on evidence from their numbers, never by folder or name:
             Times tell two launches of one configuration apart, losses need not: training may be
             deterministic. How likely it is that two launches agree by chance is counted in bits.
     ranks   the same steps with the same reduced figures at the same time, of different ranks
-    named   one prints the other's file name
+    named   one prints the other's file name, and nothing speaks against it
 
 Where only the losses can be compared (one of the two prints no time), they have to agree, and
 with one other source only. What stays open is said in a warning, and stays apart.
@@ -420,8 +420,6 @@ def _contradicts() -> pl.Expr:
 
 def _verdict(a: _Told, b: _Told) -> str:
     """same, maybe (nothing against it, but times are lacking) or other."""
-    if a.file in b.names or b.file in a.names:
-        return "same"
     if a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks):
         return "same" if _ranks_of_one(a, b) else "other"
     verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
@@ -448,7 +446,8 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
         return "other"
     losses = sum(bits or 0.0 for bits in figures)
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
-    timing += runtime or 0.0
+    named = a.file in b.names or b.file in a.names
+    timing += (runtime or 0.0) + (CHANCE_BITS if named else 0.0)
     enough = timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS
     if enough or (runtime is not None and losses >= LOSS_BITS_ALONE):
         return "same"

@@ -84,7 +84,8 @@ def _tiny(spread: float) -> str:
 
 def how_it_went(row: Mapping[str, Any]) -> str:
     """How a launch ended, what it continues, what was trained again and how its ranks differ."""
-    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if row["outcome_text"] else ""
+    quoted = row["outcome_text"] and row["outcome"] != "completed"
+    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if quoted else ""
     parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
     if row["continues"]:
         parts.append(f"continues run {row['continues']}")
