@@ -401,7 +401,7 @@ TORCHTITAN: Final = LogFormat(
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     looks_like_step=r"(?<!validate )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
-    noise=r"\x1b?\[(?:\d+;)*\d*m",
+    noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{",
