@@ -75,6 +75,12 @@ HALF_UNITS: Final = 0.51
 FLOAT32: Final = 1e-6
 """Two prints of one value are off by half of their last places, and by a float32's rounding."""
 
+PRECISION_TOLD: Final = 200
+"""Values of a column that tell its print precision."""
+
+TINY: Final = 1e-290
+"""Values below it are taken for zero."""
+
 FEWEST_STEPS: Final = 2
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
@@ -167,17 +173,26 @@ def _told(
     folded: pl.DataFrame,
 ) -> list[_Told]:
     paths = dict(tables["sources"].select("sha256", "path").iter_rows())
+    steps = folded["step"].to_numpy()
+    stamps = folded["stamp"].fill_null(math.nan).to_numpy()
+    values = {name: folded[name].fill_null(math.nan).to_numpy() for name in COMPARED}
+    sources = (
+        _with_places(folded, COMPARED)
+        .with_row_index()
+        .group_by("run_id", "rank", maintain_order=True)
+        .agg("index", *_places(COMPARED))
+    )
     series: dict[str, list[_Series]] = {}
-    for (run_id, rank), frame in folded.group_by("run_id", "rank", maintain_order=True):
-        values = {name: frame[name].fill_null(math.nan).to_numpy() for name in COMPARED}
+    for source in sources.iter_rows(named=True):
+        place = np.array(source["index"])
         one = _Series(
-            rank=None if rank is None else str(rank),
-            steps=frame["step"].to_numpy(),
-            values=values,
-            stamps=frame["stamp"].fill_null(math.nan).to_numpy(),
-            units={name: unit_of(column) for name, column in values.items()},
+            rank=source["rank"],
+            steps=steps[place],
+            values={name: column[place] for name, column in values.items()},
+            stamps=stamps[place],
+            units={name: 10.0 ** -source[name] for name in COMPARED},
         )
-        series.setdefault(str(run_id), []).append(one)
+        series.setdefault(source["run_id"], []).append(one)
     events = tables["events"]
     durations: dict[str, set[float]] = {}
     timed = events.filter(pl.col("kind").is_in(["end", "evaluation"]), pl.col("seconds") > 0)
@@ -199,14 +214,51 @@ def _told(
 
 
 def unit_of(values: Array) -> float:
-    """The last decimal place that any of the values has: their print precision.
+    """The last decimal place that any of the first values has: their print precision."""
+    places = places_of(values[np.isfinite(values)][:PRECISION_TOLD])
+    return 10.0 ** -int(max(places, default=0))
 
-    Of ten significant digits at most, so that a factor's rounding (ms to s) is no precision.
+
+def places_of(values: Array) -> NDArray[np.int64]:
+    """Decimal places of each value; none of zero and of what is no number.
+
+    Of ten significant digits at most, so that a factor's rounding (ms to s) is no precision. Small
+    values stand with an exponent, and have all ten.
     """
-    finite = values[np.isfinite(values)][:200]
-    places = [len(f"{v:.10g}".partition(".")[2].partition("e")[0]) for v in map(abs, finite)]
-    small = [int(f"{v:.9e}".partition("e-")[2] or 0) for v in map(abs, finite) if 0 < v < 1e-4]  # noqa: PLR2004 - repr turns to exponents
-    return float(10.0 ** -max([*places, *(9 + s for s in small), 0]))
+    size = np.abs(values.astype(np.float64))
+    size = np.where(np.isfinite(size) & (size > TINY), size, 0.0)
+    some = np.where(size > 0, size, 1.0)
+    exponent = np.floor(np.log10(some)).astype(np.int64)
+    digits = _ten_digits(some, exponent)
+    exponent += (digits >= 10**10).astype(np.int64) - (digits < 10**9)
+    digits = _ten_digits(some, exponent)
+    told = 9 - sum((digits % 10**k == 0).astype(np.int64) for k in range(1, 10))
+    fixed = np.where(exponent >= 10, told, np.maximum(told - exponent, 0))  # noqa: PLR2004
+    return np.where(size > 0, np.where(some < 1e-4, 9 - exponent, fixed), 0)  # noqa: PLR2004
+
+
+def _ten_digits(values: Array, exponent: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The ten digits from that of 10**exponent on, as a whole number."""
+    power = 10.0 ** np.abs(9 - exponent)
+    return np.rint(np.where(exponent <= 9, values * power, values / power)).astype(np.int64)  # noqa: PLR2004
+
+
+def _places(columns: Iterable[str]) -> list[pl.Expr]:
+    """The most places of the first values of each column, for an aggregation by source."""
+    return [
+        pl.col(f"places_{name}").drop_nulls().head(PRECISION_TOLD).max().fill_null(0).alias(name)
+        for name in columns
+    ]
+
+
+def _with_places(frame: pl.DataFrame, columns: Iterable[str]) -> pl.DataFrame:
+    """The frame with the places of each number of `columns`; null where it is none."""
+    return frame.with_columns(
+        pl.when(frame[name].cast(pl.Float64).is_finite())
+        .then(pl.Series(places_of(frame[name].cast(pl.Float64).fill_null(math.nan).to_numpy())))
+        .alias(f"places_{name}")
+        for name in columns
+    )
 
 
 # -- evidence ------------------------------------------------------------------------------
@@ -318,26 +370,38 @@ def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_To
         .join(units, on=["run_id", "rank"], nulls_equal=True)
     )
     last = every.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
-    dated = last.filter(pl.col("day").is_not_null())
+    every = every.join(last, on=SAME_STEP, how="semi")
+    parts = [_meeting(part, every) for part in last.iter_slices(MET_AT_ONCE)]
+    found = pl.concat(parts).unique().sort("place", "b") if parts else pl.DataFrame()
+    for one, other in found.iter_rows():
+        yield told[one], told[other]
+
+
+def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
+    """Places of sources of which a row of `last` and one of `every` may be the same step."""
+    dated, undated = last.filter(pl.col("day").is_not_null()), last.filter(pl.col("day").is_null())
     near = pl.concat([dated.with_columns(day=pl.col("day") + days) for days in (-1, 0, 1)])
-    keys = ["family", "unit", "step"]
     pairs = pl.concat(
         [
-            near.join(every, on=[*keys, "day"]).drop("day"),
-            dated.join(every.filter(pl.col("day").is_null()), on=keys).drop("day", "day_right"),
-            last.filter(pl.col("day").is_null()).join(every, on=keys).drop("day", "day_right"),
+            near.join(every, on=[*SAME_STEP, "day"]).drop("day"),
+            dated.join(every.filter(pl.col("day").is_null()), on=SAME_STEP).drop(
+                "day", "day_right"
+            ),
+            undated.join(every, on=SAME_STEP).drop("day", "day_right"),
         ]
     )
-    found = (
+    return (
         pairs.filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
         .select(
             pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
         )
         .unique()
-        .sort("place", "b")
     )
-    for one, other in found.iter_rows():
-        yield told[one], told[other]
+
+
+SAME_STEP: Final = ("family", "unit", "step")
+MET_AT_ONCE: Final = 200
+"""Last steps for which others are looked for at once: of thousands, each meets thousands."""
 
 
 ABOUT: Final = pl.Schema(
@@ -494,77 +558,99 @@ def _merged(
 ) -> dict[str, pl.DataFrame]:
     lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
     several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
-    inside = [row["run_id"] for rows in several.values() for row in rows]
-    alone = ~pl.col("run_id").is_in(inside)
-    steps = [tables["steps"].filter(alone)]
-    runs = [tables["runs"].filter(alone)]
-    for rows in several.values():
-        own = tables["steps"].filter(pl.col("run_id").is_in([row["run_id"] for row in rows]))
-        taken = _formats_of_groups(own, rows)
-        steps.append(_one_launch(own, rows, taken))
-        runs.append(_one_run(tables["runs"], rows, taken))
+    sources = pl.DataFrame(
+        [
+            {"run_id": row["run_id"], "lead": lead, "place": place, "told_by": row["log_format"]}
+            for lead, rows in several.items()
+            for place, row in enumerate(rows)
+        ]
+    )
+    alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
+    own = tables["steps"].join(sources, on="run_id", maintain_order="left")
+    taken = _formats_of_groups(own, sources)
+    runs = [
+        _one_run(rows, said) for rows, said in zip(several.values(), taken.to_dicts(), strict=True)
+    ]
+    steps = _one_each(own, taken).select(tables["steps"].columns)
     return {
         **tables,
-        "runs": pl.concat(runs),
-        "steps": pl.concat(steps).sort("run_id", "line", maintain_order=True),
+        "runs": pl.concat(
+            [tables["runs"].filter(alone), pl.DataFrame(runs, schema=tables["runs"].schema)]
+        ),
+        "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
+            "run_id", "line", maintain_order=True
+        ),
         "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
         "facts": _pooled(tables["facts"], members, lead_of),
     }
 
 
-def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Each column of GROUPS to the format it is taken from: most steps, then most digits."""
-    taken: dict[str, str] = {}
-    formats = {row["run_id"]: row["log_format"] for row in rows}
+def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+    """For each lead the format that each column of GROUPS is taken from.
+
+    The one of most steps, then of most digits, then of the first source. steps: with the columns
+    of `sources`, which are lead, place and told_by.
+    """
+    by = ["lead", "told_by"]
+    taken = sources.select("lead").unique(maintain_order=True)
+    formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
     for group in GROUPS:
-        ranked = []
-        for place, name in enumerate(dict.fromkeys(formats.values())):
-            mine = [run_id for run_id, of in formats.items() if of == name]
-            own = steps.filter(pl.col("run_id").is_in(mine))
-            told = own.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
-            numbers = [told[c].drop_nulls() for c in group if told[c].dtype.is_numeric()]
-            fine = [unit_of(column.to_numpy()) for column in numbers if column.len()]
-            ranked.append((-told["step"].n_unique(), min(fine, default=1.0), place, name))
-        taken |= dict.fromkeys(group, min(ranked)[-1])
+        numbers = [name for name in group if steps.schema[name].is_numeric()]
+        told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
+        fine = (
+            _with_places(told, numbers)
+            .group_by(by)
+            .agg(pl.col("step").n_unique(), *_places(numbers))
+            .with_columns(fine=pl.max_horizontal(0, *numbers))
+        )
+        ranked = (
+            formats.join(fine, on=by, how="left")
+            .with_columns(pl.col("step", "fine").fill_null(0))
+            .sort("lead", "step", "fine", "place", descending=[False, True, True, False])
+        )
+        best = ranked.group_by("lead").agg(pl.col("told_by").first())
+        taken = taken.join(best, on="lead", maintain_order="left").select(
+            *taken.columns, *(pl.col("told_by").alias(name) for name in group)
+        )
     return taken
 
 
-def _one_launch(
-    steps: pl.DataFrame, members: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
-) -> pl.DataFrame:
-    """One row per step and rank, each column from the source that prints it best.
+def _one_each(steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """For each lead one row per step and rank, each column from the source that prints it best.
 
     A source that does not say its rank is the lowest of the lead's, which writes such files.
     Copies of a step that no rank tells apart become one. `line` is the lead's: its events stand
-    by it.
+    by it. steps, taken: as for and from `_formats_of_groups`.
     """
-    ids = [row["run_id"] for row in members]
-    formats = {row["run_id"]: row["log_format"] for row in members}
-    lead = ids[0]
-    ranked = steps.filter(pl.col("run_id") == lead, pl.col("rank").is_not_null())
-    first = min(ranked["rank"], key=_rank_order, default=None)
-    whose = {run_id: place for place, run_id in enumerate(ids)}
-    rows = steps.with_columns(
-        place=pl.col("run_id").replace_strict(whose, return_dtype=pl.Int64),
-        told_by=pl.col("run_id").replace_strict(formats),
-        rank=pl.col("rank").fill_null(first) if first is not None else pl.col("rank"),
-    ).sort("step", "place", "line")
-    columns = [n for n in steps.columns if n not in ("run_id", "step", "rank", "line")]
-    picks = []
-    for name in columns:
-        mine = pl.col(name)
-        if name in taken:
-            mine = mine.filter(pl.col("told_by") == taken[name])
-        else:
-            mine = mine.sort_by(pl.col("run_id").replace_strict(_finest(steps, name, ids)))
-        picks.append(mine.drop_nulls().first())
-    line = pl.col("line").filter(pl.col("run_id") == lead).first()
+    grouped = [name for group in GROUPS for name in group]
+    whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
+    free = [name for name in steps.columns if name not in (*grouped, *whose)]
+    floats = [name for name in free if steps.schema[name].is_float()]
+    said = steps.filter(pl.col("run_id") == pl.col("lead"), pl.col("rank").is_not_null())
+    lowest: dict[str, str] = {}
+    for lead, rank in said.select("lead", "rank").unique().iter_rows():
+        lowest[lead] = min(lowest.get(lead, rank), rank, key=_rank_order)
+    finest = _with_places(steps, floats).group_by("run_id").agg(*_places(floats))
+    rows = (
+        steps.join(finest, on="run_id", suffix="_places")
+        .join(taken, on="lead", suffix="_from")
+        .with_columns(pl.col("rank").fill_null(pl.col("lead").replace_strict(lowest, default=None)))
+        .sort("lead", "step", "place", "line")
+    )
+    picks = [
+        pl.col(name).filter(pl.col("told_by") == pl.col(f"{name}_from")).drop_nulls().first()
+        for name in grouped
+    ]
+    for name in free:
+        order = 10.0 ** -pl.col(f"{name}_places") if name in floats else pl.lit(1.0)
+        behind = order * (1 + pl.col("place") * 1e-3)  # the lead's first where equal
+        picks.append(pl.col(name).sort_by(behind, maintain_order=True).drop_nulls().first())
+    line = pl.col("line").filter(pl.col("run_id") == pl.col("lead")).first()
     return (
-        rows.group_by("step", "rank", maintain_order=True)
+        rows.group_by("lead", "step", "rank", maintain_order=True)
         .agg(line, *picks)
-        .sort("step", maintain_order=True)
-        .with_columns(pl.col("line").forward_fill().backward_fill(), run_id=pl.lit(lead))
-        .select(steps.columns)
+        .with_columns(pl.col("line").forward_fill().backward_fill().over("lead"))
+        .rename({"lead": "run_id"})
     )
 
 
@@ -572,26 +658,14 @@ def _rank_order(rank: str) -> tuple[int, str]:
     return (int(rank) if rank.isdigit() else 0, rank)
 
 
-def _finest(steps: pl.DataFrame, name: str, ids: Sequence[str]) -> dict[str, float]:
-    """Sources in the order of their print precision of a column, the lead first where equal."""
-    units = {}
-    for place, run_id in enumerate(ids):
-        column = steps.filter(pl.col("run_id") == run_id)[name].drop_nulls()
-        number = column.dtype.is_float() and column.len()
-        units[run_id] = (unit_of(column.to_numpy()) if number else 1.0) * (1 + place * 1e-3)
-    return units
-
-
-def _one_run(
-    runs: pl.DataFrame, rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
-) -> pl.DataFrame:
+def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, Any]:
     """The lead's row, with what its steps' columns mean where they are taken from."""
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
     every = [kind for row in rows for kind in row["evidence"]]
     ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
     started = [row["started_at"] for row in rows if row["started_at"] is not None]
-    own = {
+    return {
         **rows[0],
         "elapsed_covers": elapsed["elapsed_covers"],
         "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
@@ -602,7 +676,6 @@ def _one_run(
         "started_at": rows[0]["started_at"] or next(iter(started), None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
-    return pl.DataFrame([own], schema=runs.schema)
 
 
 def _pooled(

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from ingest.schema import TABLES, frame_schema
-from metrics.launches import unit_of, unite
+from metrics.launches import places_of, unit_of, unite
 from metrics.utilization import analyse
 
 START = datetime(2026, 11, 20, 10, 0, 0)
@@ -212,6 +213,44 @@ def test_the_unit_of_a_column_is_its_last_printed_place(
     values: Sequence[float], unit: float
 ) -> None:
     assert unit_of(np.array(values)) == pytest.approx(unit)
+
+
+def test_places_are_those_that_ten_digits_print() -> None:
+    rng = np.random.default_rng(1)
+    values = [np.round(rng.lognormal(0, 4, 200), digits) for digits in range(9)]
+    values += [1e-3 * np.round(rng.lognormal(5, 2, 200), 1), np.array([0.0, 1e6, 99.999999999])]
+    for value in np.concatenate(values):
+        printed = f"{value:.10g}"
+        if "e" not in printed:
+            assert places_of(np.array([value])) == len(printed.partition(".")[2]), printed
+
+
+def test_of_zero_and_of_no_number_no_places_are_known() -> None:
+    assert places_of(np.array([0.0, np.nan, np.inf, -np.inf, -2.5])).tolist() == [0, 0, 0, 0, 1]
+
+
+def test_launches_united_together_are_as_each_united_alone() -> None:
+    def told(number: int) -> list[dict[str, Rows]]:
+        rows = measured(number)
+        for row in rows:
+            row["logged_at"] += timedelta(hours=number)
+            row["loss"] += number
+        ranked = [{**row, "rank": "0"} for row in rows]
+        return [
+            source(f"console{number}", without(ranked, "elapsed_s")[:15], facts=number % 3),
+            source(
+                f"scalars{number}", rows, log_format="xtuner-scalars", elapsed_covers="interval"
+            ),
+            source(f"events{number}", without(rows, "loss"), log_format="xtuner-tensorboard"),
+        ]
+
+    together = unite(tables(*(one for number in range(9) for one in told(number))))
+    alone = [unite(tables(*told(number))) for number in range(9)]
+    assert together.members == {k: v for one in alone for k, v in one.members.items()}
+    assert {len(rows) for rows in together.members.values()} == {3}
+    for name, keys in (("runs", ["run_id"]), ("steps", ["run_id", "step"])):
+        apart = pl.concat([one.tables[name] for one in alone])
+        assert_frame_equal(together.tables[name].sort(keys), apart.sort(keys), check_exact=True)
 
 
 # -- resumes -------------------------------------------------------------------------------
