@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from ingest.log_format import EventLine
 
-PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*"
+PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*+"
 """Tags of ranks, nodes and the framework before a message, however many."""
 
 ENDINGS: Final = (
     EventLine(
         anchor="out of memory",
-        regex=r"(?P<error>(?:[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
+        regex=r"(?P<error>(?:(?<![\w.])[\w.]*(?:OutOfMemoryError|RuntimeError): )?"
         r"(?:CUDA|HIP|NPU|XPU) (?:error: )?out of memory\b.*)",
         kind="out_of_memory",
         example="[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. "

@@ -264,7 +264,7 @@ EVENTS: Final = (
     ),
     EventLine(
         anchor=": (",
-        regex=r"(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
+        regex=r"(?<![\w/-])(?P<timer>[\w/-]+) \.{2,}: \((?P<least_ms>[\d.]+), (?P<most_ms>[\d.]+)\)",
         kind="timers",
         example="    forward-backward ...............................: (1234.50, 1240.10)",
         printed_by=f"{TIMERS} Timers.log",

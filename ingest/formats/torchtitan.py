@@ -665,7 +665,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor="memory allocation retries",
-            regex=r"(?P<retries>\d+) \w+ memory allocation retries",
+            regex=r"(?<!\d)(?P<retries>\d+) \w+ memory allocation retries",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
             "retries.",
@@ -674,7 +674,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor=" OOM errors thrown",
-            regex=r"(?P<ooms>\d+) \w+ OOM errors thrown",
+            regex=r"(?<!\d)(?P<ooms>\d+) \w+ OOM errors thrown",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
             printed_by=f"{METRICS} DeviceMemoryMonitor",
