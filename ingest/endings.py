@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ingest.log_format import EventLine
 
-PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*"
+PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*+"
 """Tags of ranks, nodes and the framework before a message, however many."""
 
 ENDINGS: Final = (

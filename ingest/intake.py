@@ -143,7 +143,11 @@ def _tables(
 
 def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     schema = frame_schema(table)
-    columns = {name: [row.get(name) for row in rows] for name in schema}
+    said = set[str]().union(*rows)
+    columns = {
+        name: [row.get(name) for row in rows] if name in said else [None] * len(rows)
+        for name in schema
+    }
     return pl.DataFrame(columns, schema=schema, strict=True)
 
 

@@ -30,6 +30,7 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
+from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine
 from ingest.schema import FACT_NAMES, STEPS
 
@@ -62,6 +63,9 @@ YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
 _NUMBER_LIKE: Final = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
+_DIGITS: Final = re.compile(r"\d+")
+_EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
+_VARIES: Final = re.compile(r"[\d.:]+")
 _INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
 _FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
@@ -115,7 +119,9 @@ class Launch:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
         form = row["form"]
         key = id(form), row.get("epoch") if form.counts else None
-        return self.progress.setdefault(key, _Progress())
+        if key not in self.progress:
+            self.progress[key] = _Progress()
+        return self.progress[key]
 
     @property
     def run_id(self) -> str:
@@ -165,8 +171,8 @@ class Parser:
         both = (primary, *companions)
         self._noise = re.compile(primary.noise) if primary.noise else ANSI
         self._clock = re.compile(primary.clock) if primary.clock else None
-        self._looks = re.compile(primary.looks_like_step)
-        self._launch = re.compile(primary.launch) if primary.launch else None
+        self._looks = Guarded(primary.looks_like_step)
+        self._launch = Guarded(primary.launch) if primary.launch else None
         self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
         self._pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
         self._companion_steps = [
@@ -184,9 +190,9 @@ class Parser:
         anchors = {s.anchor for f in both for s in f.steps}
         anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
         block_starts = [b.start for b, _, _ in self._blocks]
-        patterns = [*block_starts, primary.looks_like_step, primary.launch or "(?!)"]
-        marks = [*map(re.escape, sorted(anchors)), *patterns]
-        self._interesting = re.compile("|".join(f"(?:{mark})" for mark in marks))
+        patterns = filter(None, (*block_starts, primary.looks_like_step, primary.launch))
+        self._interesting = any_of(anchors, patterns)
+        self._may_be_event = any_of(line.anchor for line in events)
         self._open_block: _OpenBlock | None = None
         self._pending: list[tuple[str, dict[str, Any]]] = []
         self._marker: tuple[int, str] | None = None
@@ -249,12 +255,14 @@ class Parser:
             launch.first_text, launch.first_line = text, number
         if not text.strip():
             self.out.known_lines += self._count
-        elif self._interesting.search(text) is None:
+        elif not self._interesting(text):
             self._other(number, text)
         elif not (self._event(number, text) or self._step(number, text)):
             self._header(number, text)
 
     def _event(self, number: int, text: str) -> bool:
+        if not self._may_be_event(text):
+            return False
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
                 self._pending.append(("event", self._event_row(number, text, line, match)))
@@ -560,7 +568,7 @@ class Parser:
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
-        kind = re.sub(r"[\d.:]+", "#", text[:160])[:60]
+        kind = _VARIES.sub("#", text[:160])[:60]
         found = self._kinds.get(kind)
         if found is None and len(self._kinds) < OTHER_KINDS * 50:
             self._kinds[kind] = {"count": 1, "line": number, "example": text[:200]}
@@ -759,13 +767,12 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
     column, factor = (target, None) if isinstance(target, str) else target
     if text in _NOT_APPLICABLE:
         return column, None
-    bare = text.replace(",", "").rstrip("%")
     try:
-        if column in _INTEGER:
-            return column, _whole(bare)
         if column in _FLOAT:
-            value = float(bare)
+            value = float(text.replace(",", "").rstrip("%"))
             return column, value if factor is None else value * factor
+        if column in _INTEGER:
+            return column, _whole(text.replace(",", "").rstrip("%"))
     except (ValueError, OverflowError) as error:
         raise _Rejected(f"{key} is {text!r}: not a number") from error
     return column, text
@@ -844,15 +851,15 @@ def parse_stamp(text: str) -> datetime | None:
 
     A bare number counts from the epoch, in s (with a fraction), ms or us.
     """
-    if re.fullmatch(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}", text):
+    parts = _DIGITS.findall(text)
+    if len(parts) < 3 and _EPOCH.fullmatch(text):  # noqa: PLR2004 - date and time have more
         seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
         return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    digits = [int(part[:9]) for part in re.findall(r"\d+", text)]
+    digits = [int(part[:9]) for part in parts]
     if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
         digits = [YEAR_UNKNOWN, *digits]
     if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
-        fraction = re.findall(r"\d+", text)[6]
-        digits[6] = int(fraction[:6].ljust(6, "0"))
+        digits[6] = int(parts[6][:6].ljust(6, "0"))
     try:
         return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
     except (ValueError, TypeError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -35,6 +35,7 @@ from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, FactLine, LogFormat
 from ingest.parse import ANSI, matched_prefix
+from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine, Source
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
@@ -151,10 +152,9 @@ def _signatures(
     """Formats by signature, each with the first line that it matches, and formats by header."""
     noise = _noise(formats)
     marks = {f.name: (f.signature, *([f.looks_like_step] * (f.name in wanted))) for f in formats}
-    signatures = [(f, re.compile("|".join(f"(?:{m})" for m in marks[f.name]))) for f in formats]
-    headers = [(f.name, re.compile(f.header)) for f in formats if f.header]
-    every = [*(m for each in marks.values() for m in each), *(h.pattern for _, h in headers)]
-    either = re.compile("|".join(f"(?:{mark})" for mark in every))
+    signatures = [(f, Guarded("|".join(f"(?:{m})" for m in marks[f.name]))) for f in formats]
+    headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
+    either = _either(signatures, headers)
     found: dict[str, NumberedLine] = {}
     headed: set[str] = set()
     last = math.inf
@@ -162,15 +162,23 @@ def _signatures(
         if line.number > last:
             break
         text = noise.sub("", line.text)
-        if either.search(text) is None:
+        if not either(text):
             continue
-        for log_format, signature in signatures:
-            if log_format.name not in found and signature.search(text):
-                found[log_format.name] = line
-                if log_format.precedence == TRAINER:
-                    last = min(last, line.number + SNIFFED_LINES)
-        headed.update(name for name, header in headers if header.search(text))
+        new = [f for f, signature in signatures if signature.search(text)]
+        found |= {f.name: line for f in new}
+        headed |= {name for name, header in headers if header.search(text)}
+        if any(f.precedence == TRAINER for f in new):
+            last = min(last, line.number + SNIFFED_LINES)
+        if new or any(name in headed for name, _ in headers):  # look for the others only
+            signatures = [(f, signature) for f, signature in signatures if f.name not in found]
+            headers = [(name, header) for name, header in headers if name not in headed]
+            either = _either(signatures, headers)
     return found, headed
+
+
+def _either(*searched: Iterable[tuple[object, Guarded]]) -> Callable[[str], object]:
+    """Tells whether a text may match any of the patterns."""
+    return any_of((), (guarded.pattern for each in searched for _, guarded in each))
 
 
 def _noise(formats: Iterable[LogFormat]) -> re.Pattern[str]:
@@ -211,10 +219,15 @@ def _without_steps(path: Path) -> str:
 def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list[_Hits]:
     """What each format knows of a file none of whose steps can be read."""
     hits, noise = [_Hits(f) for f in formats if f.precedence > PARTS], _noise(formats)
+    interesting = any_of(
+        (anchor for hit in hits for anchor in hit.anchors),
+        (pattern for hit in hits for pattern in hit.patterns),
+    )
     for line in islice(lines, HEADER_LINES):
         clean = line._replace(text=noise.sub("", line.text))
-        for hit in hits:
-            hit.look(clean)
+        if interesting(clean.text):
+            for hit in hits:
+                hit.look(clean)
     return hits
 
 
@@ -245,12 +258,15 @@ class _Hits:
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
         self.events = [(line.anchor, re.compile(line.regex)) for line in log_format.events]
-        facts = [
-            (line.anchor, re.compile(line.regex)) for line in log_format.facts if _states(line)
-        ]
-        self.facts = [*facts, *(("", re.compile(block.start)) for block in log_format.blocks)]
+        stating = [line for line in log_format.facts if _states(line)]
+        facts = [(line.anchor, re.compile(line.regex)) for line in stating]
+        starts = [block.start for block in log_format.blocks]
+        self.facts = [*facts, *(("", re.compile(start)) for start in starts)]
         joined = log_format.join is not None  # then a line is not yet what the patterns speak of
-        self.looks = re.compile("(?!)" if joined else log_format.looks_like_step)
+        self.looks = Guarded("(?!)" if joined else log_format.looks_like_step)
+        self.anchors = {line.anchor for line in stating}
+        self.patterns = starts if joined else [log_format.looks_like_step, *starts]
+        self._interesting = any_of(self.anchors, self.patterns)
         self.steps = [line.regex for line in log_format.steps]
         self.kinds: Counter[str] = Counter()
         self.like_steps = 0
@@ -262,6 +278,8 @@ class _Hits:
         return self.kinds.total()
 
     def look(self, line: NumberedLine) -> None:
+        if not self._interesting(line.text):
+            return
         if self.looks.search(line.text) and not _any(self.events, line.text):
             self.like_steps += 1
             if self.like_steps <= LOOKED_INTO:

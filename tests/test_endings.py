@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 import pytest
@@ -93,3 +94,12 @@ def test_a_line_that_only_speaks_of_errors_ends_nothing(
     line: str, parse: Callable[..., Parsed]
 ) -> None:
     assert ended(parse, step(1), line) == "incomplete"
+
+
+@pytest.mark.parametrize("unit", ["[a]", "1: ", "A", "a.", "1", " "])
+def test_a_long_line_is_read_in_no_time(unit: str) -> None:
+    """Were a pattern tried anew from each character of a word, this would take minutes."""
+    began = time.monotonic()
+    for line in ENDINGS:
+        re.search(line.regex, unit * (60_000 // len(unit)) + line.anchor + unit * 9 + "!")
+    assert time.monotonic() - began < 20

@@ -272,7 +272,7 @@ EVENTS: Final = (
         composed=True,
     ),
     EventLine(
-        anchor=" iterations",
+        anchor=" memory (MB) | allocated: ",
         regex=r"\bafter (?P<step>\d+) iterations\)? memory \(MB\) \| allocated: (?P<allocated>[\d.]+)"
         r" \| max allocated: (?P<max_allocated>[\d.]+) \| reserved: (?P<reserved>[\d.]+)"
         r" \| max reserved: (?P<max_reserved>[\d.]+)",

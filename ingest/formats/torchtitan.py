@@ -397,7 +397,7 @@ TORCHTITAN: Final = LogFormat(
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     looks_like_step=r"(?<!validate )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
-    noise=r"\x1b?\[(?:\d+;)*\d*m",
+    noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{",
@@ -671,7 +671,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor="memory allocation retries",
-            regex=r"\b(?P<retries>\d+) \w+ memory allocation retries",
+            regex=r"(?<!\d)(?P<retries>\d+) \w+ memory allocation retries",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 3 CUDA memory allocation "
             "retries.",
@@ -680,7 +680,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         EventLine(
             anchor=" OOM errors thrown",
-            regex=r"\b(?P<ooms>\d+) \w+ OOM errors thrown",
+            regex=r"(?<!\d)(?P<ooms>\d+) \w+ OOM errors thrown",
             kind="warning",
             example="[titan] 2026-02-24 11:22:33,456 - root - WARNING - 1 CUDA OOM errors thrown.",
             printed_by=f"{METRICS} DeviceMemoryMonitor",

@@ -1,0 +1,65 @@
+"""Literals that tell at once that a pattern cannot match are needed by whatever it matches."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from ingest.endings import ENDINGS
+from ingest.prefilter import Guarded, any_of, needed
+from ingest.registry import FORMATS
+
+LINES = [line for f in FORMATS for line in (*f.steps, *f.facts, *f.events)] + [*ENDINGS]
+BLOCKS = [block for f in FORMATS for block in f.blocks]
+MARKS = [p for f in FORMATS for p in (f.signature, f.looks_like_step, f.launch, f.header) if p]
+PATTERNS = sorted({*MARKS, *(x.regex for x in LINES), *(b.start for b in BLOCKS)})
+EXAMPLES = sorted({*(x.example for x in LINES), *(text for b in BLOCKS for text in b.example)})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "literals"),
+    [
+        (r"\bstep: *\d+ loss: ", {" loss: "}),
+        (r"(?:Iter|Epoch)\(train\)", {"(train)"}),
+        (r"(?:Iteration|Epoch) \d", {"Iteration", "Epoch"}),
+        (r"a(?=long lookahead)b", {"ab"}),
+        (r"(?:maybe)?x(?:often)+", {"often"}),
+        (r"(?P<name>group)\d", {"group"}),
+        (r"known|\d+", set()),
+        (r"(?i)any case", set()),
+        (r"(?i:any case) x", {" x"}),
+        (r"\d+", set()),
+        (r"", set()),
+    ],
+)
+def test_the_literals_that_a_pattern_needs(pattern: str, literals: set[str]) -> None:
+    assert needed(pattern) == literals
+
+
+def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
+    for pattern in PATTERNS:
+        literals, search = needed(pattern), re.compile(pattern).search
+        matched = [text for text in EXAMPLES if search(text)]
+        wrong = [t for t in matched if literals and not any(x in t for x in literals)]
+        assert not wrong, (pattern, literals, wrong)
+
+
+def test_what_marks_a_format_is_known_by_literals() -> None:
+    assert [mark for mark in MARKS if not needed(mark)] == []
+
+
+def test_any_of_tells_what_may_match() -> None:
+    may = any_of(["step:", "step=", "a.b"], [r"loss \d+ of", r"\d{3}"])
+    assert all(map(may, ["a step=", "the a.b", "loss x of", "123", "step:"]))
+    assert not any(map(may, ["step", "aXb", "12", "", "los 1"]))
+    assert not any_of([])("anything")
+    assert any_of([""])("anything")
+
+
+def test_a_guarded_regex_matches_as_it_is() -> None:
+    for pattern in PATTERNS:
+        guarded, plain = Guarded(pattern), re.compile(pattern)
+        for text in EXAMPLES:
+            one, other = guarded.search(text), plain.search(text)
+            assert (one and one.span()) == (other and other.span())
