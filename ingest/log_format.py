@@ -6,7 +6,9 @@ unit, and which statement of the framework prints it. `ingest.parse` does the re
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -74,6 +76,15 @@ class FactLine:
     composed: bool = False
 
 
+def known(
+    anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
+) -> FactLine:
+    """A line that states nothing: its framework's, and of no use here."""
+    return FactLine(
+        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=composed
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventLine:
     """A line that marks an event.
@@ -109,6 +120,14 @@ class Block:
     most_lines: int = 2000
     include_end: bool = False
     include_start: bool = False
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """The JSON object of a text; empty where it is none or damaged."""
+    with suppress(ValueError, RecursionError):
+        values = json.loads(text)
+        return values if isinstance(values, dict) else {}
+    return {}
 
 
 TRAINER: Final = 3

@@ -33,6 +33,7 @@ from ingest.log_format import (
     LogFormat,
     Misprint,
     StepLine,
+    known,
 )
 
 SOURCE: Final = "deepspeedai/DeepSpeed/deepspeed"
@@ -163,15 +164,6 @@ def _key(name: str, fact: str, value: str = r"\d+") -> FactLine:
         regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>{value})\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
         printed_by=f"{CONFIG} DeepSpeedConfig.print",
-    )
-
-
-def _known(
-    anchor: str, regex: str, example: str, printed_by: str, *, composed: bool = False
-) -> FactLine:
-    """A line that states nothing."""
-    return FactLine(
-        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=composed
     )
 
 
@@ -444,27 +436,27 @@ FACTS: Final = (
         printed_by=f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
     ),
     # -- lines that state nothing -----------------------------------------------------------
-    _known(
+    known(
         "config.py:",
         r"\[(?:deepspeed_)?config\.py:\d+:(?:print|__init__|_\w+)\]",
         "[2026-11-20 15:01:22,506] [INFO] [config.py:674:print] DeepSpeedEngine configuration:",
         f"{CONFIG} DeepSpeedConfig.print",
     ),
-    _known(
+    known(
         " configuration:",
         r"DeepSpeed(?:Light|Engine)? configuration:",
         "DeepSpeedLight configuration:",
         f"{SOURCE}/pt/deepspeed_light.py@v0.1.0 DeepSpeedLight.__init__",
         composed=True,
     ),
-    _known(
+    known(
         " ..",
         rf"{PREFIX}  (?=.{{30}} )[a-z]\w+ \.{{2,}} ",
         "  allgather_size ............... 500000000",
         f"{SOURCE}/pt/deepspeed_config.py@v0.1.0 DeepSpeedConfig.print",
         composed=True,
     ),
-    _known(
+    known(
         ".py:",
         r"\] \[(?:comm|real_accelerator|launch|runner|utils|stage_1_and_2|stage3|stage1|stage2"
         r"|parameter_offload|partition_parameters|config_utils|lr_schedules|module|engine"
@@ -474,7 +466,7 @@ FACTS: Final = (
         "500000000",
         f"{SOURCE}/runtime/zero/stage_1_and_2.py@edaa722",
     ),
-    _known(
+    known(
         "[Rank ",
         r"\[Rank -?\d+\] (?:DeepSpeed (?:Flops Profiler Enabled|Final Optimizer|using|LR Scheduler)"
         r"|Using (?:DeepSpeed|client|FusedAdam|\w+ as)|Removing param_group|Creating (?:fp16|BF16|"
@@ -483,21 +475,21 @@ FACTS: Final = (
         "Optimizer = DeepSpeedZeroOptimizer",
         f"{ENGINE_SOURCE} DeepSpeedEngine._configure_optimizer",
     ),
-    _known(
+    known(
         "overflow ",
         r"^Grad overflow on iteration \d+|No Grad overflow for \d+ iterations",
         "Grad overflow on iteration 0",
         f"{SOURCE}/runtime/fp16/fused_optimizer.py@edaa722 FP16_Optimizer._update_scale",
         composed=True,
     ),
-    _known(
+    known(
         "_world_size=",
         r"self\.(?:mp|seq_dp)_world_size=\d+",
         "\t self.mp_world_size=1",
         ENGINE_SOURCE,
     ),
     # Its counts hold what tensor-parallel ranks repeat and the padding: no params_total.
-    _known(
+    known(
         "_PARAMS=",
         r"RANK=\d+ STAGE=\d+ LAYERS=.* TOTAL_PARAMS=\d+",
         "[2026-11-20 15:06:45,756] [INFO] [engine.py:158:__init__] RANK=1 STAGE=1 LAYERS=3 "
@@ -505,31 +497,31 @@ FACTS: Final = (
         "UNIQUE_PARAMS=1049728 (1.050M)",
         f"{PIPELINE} PipelineEngine.__init__",
     ),
-    _known(
+    known(
         "SEED_LAYERS=",
         r"SEED_LAYERS=\w+ BASE_SEED=\d+ SEED_FN=",
         "SEED_LAYERS=False BASE_SEED=1234 SEED_FN=None",
         f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule.__init__",
     ),
-    _known(
+    known(
         "stage=",
         rf"{PREFIX}stage=\d+ layers=\d+",
         "stage=0 layers=4",
         f"{SOURCE}/runtime/pipe/module.py@edaa722 PipelineModule._partition_layers",
     ),
-    _known(
+    known(
         "built successfully",
         r"DeepSpeed \S+ built successfully",
         "DeepSpeed deepspeed.ops.comm.deepspeed_shm_comm_op built successfully",
         f"{SOURCE}/ops/comm/__init__.py@edaa722",
     ),
-    _known(
+    known(
         "Time to load ",
         r"Time to load \w+ op: [\d.]+ seconds",
         "Time to load deepspeed_shm_comm op: 0.007818222045898438 seconds",
         "deepspeedai/DeepSpeed/op_builder/builder.py@edaa722 OpBuilder.jit_load",
     ),
-    _known(
+    known(
         "xten",
         r"Using \S+ as PyTorch extensions root|Creating extension directory|(?:Load|Build)ing "
         r"extension module \w+|No modifications detected for re-loaded extension module",
@@ -537,26 +529,26 @@ FACTS: Final = (
         "pytorch/pytorch/torch/utils/cpp_extension.py@v2.9.0",
         composed=True,
     ),
-    _known(
+    known(
         "ninja",
         r"ninja: no work to do|Emitting ninja build file|Allowing ninja to set a default number",
         "ninja: no work to do.",
         "pytorch/pytorch/torch/utils/cpp_extension.py@v2.9.0",
     ),
-    _known(
+    known(
         "*" * 40,
         rf"{PREFIX}\*{{40,}}\s*$",
         "***********************************************",
         ENGINE_SOURCE,
     ),
-    _known(
+    known(
         "time (ms)",
         r"time \(ms\)\s*$",
         "[2026-11-20 15:01:25,144] [INFO] [logging.py:96:log_dist] [Rank 0] rank=0 time (ms)",
         f"{TIMER} SynchronizedWallClockTimer.log",
         composed=True,
     ),
-    _known(
+    known(
         "Comm. Op",
         r"Comm\. Op +Message Size +Count",
         "Comm. Op            Message Size        Count               Total Latency(ms)   "
@@ -564,7 +556,7 @@ FACTS: Final = (
         f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
         composed=True,
     ),
-    _known(
+    known(
         "B  ",
         rf"{PREFIX}\s{{15,}}[\d.]+ [KMGT]?B +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +[\d.]+",
         "                    4.0 KB              212                 19.50               0.09      "
@@ -572,7 +564,7 @@ FACTS: Final = (
         f"{SOURCE}/utils/comms_logging.py@edaa722 CommsLogger.log_all",
         composed=True,
     ),
-    _known(
+    known(
         "comm op: ",
         r"comm op: \w+ \| time \(ms\): [\d.]+ \| msg size: ",
         "[2026-11-20 15:01:23,100] [INFO] [logging.py:123:log_dist] [Rank 0] comm op: all_reduce | "

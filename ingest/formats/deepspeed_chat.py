@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from ingest.log_format import SCRIPT, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import SCRIPT, EventLine, FactLine, LogFormat, StepLine, known
 
 CHAT: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
 PERF: Final = f"{CHAT}/dschat/utils/perf.py@45b4b71"
@@ -44,11 +45,7 @@ def _options(groups: Mapping[str, str]) -> dict[str, str]:
     return facts
 
 
-def _known(anchor: str, regex: str, example: str, printed_by: str) -> FactLine:
-    """A line that states nothing."""
-    return FactLine(
-        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=True
-    )
+_known: Final = partial(known, composed=True)
 
 
 DEEPSPEED_CHAT: Final = LogFormat(

@@ -26,6 +26,7 @@ from ingest.log_format import (
     LogFormat,
     StepLine,
     Target,
+    json_object,
 )
 
 SOURCE: Final = "huggingface/transformers/src/transformers"
@@ -70,26 +71,18 @@ def _python_arguments(said: Mapping[str, str]) -> dict[str, str]:
 
 def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
     """TrainingArguments as TensorBoard keeps them: JSON in a JSON string."""
-    return _arguments({key: str(value) for key, value in _object(_unquoted(said)).items()})
+    return _arguments({key: str(value) for key, value in json_object(_unquoted(said)).items()})
 
 
 def _model_config(text: str) -> dict[str, str]:
     """A Hugging Face config.json; one that names no model type says nothing of a model."""
-    values = _object(text)
+    values = json_object(text)
     return {"model_config": json.dumps(values)} if "model_type" in values else {}
 
 
 def _unquoted(said: Mapping[str, str]) -> str:
     """The text that stands in a JSON string."""
     return str(json.loads(f'"{said["text"]}"'))
-
-
-def _object(text: str) -> dict[str, Any]:
-    """The JSON object of a text; empty where it is none."""
-    with suppress(ValueError, RecursionError):
-        values = json.loads(text)
-        return values if isinstance(values, dict) else {}
-    return {}
 
 
 def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:

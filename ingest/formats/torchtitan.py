@@ -13,9 +13,20 @@ import ast
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from ingest.log_format import GIB, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import (
+    GIB,
+    PERCENT,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    json_object,
+    known,
+)
 
 METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
 TRAIN: Final = "pytorch/torchtitan/torchtitan/train.py@81af883"
@@ -86,12 +97,7 @@ LAUNCHER: Final = r"^\s*(?:\[[\w|]+\]:|\d+: )*"
 
 def _json_object(lines: Sequence[str]) -> dict[str, Any]:
     """The object whose opening brace stands before `lines`; empty where it is damaged."""
-    body = "{" + "\n".join(re.sub(LAUNCHER, "", line) for line in lines)
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
+    return json_object("{" + "\n".join(re.sub(LAUNCHER, "", line) for line in lines))
 
 
 def _is_scalar(value: object) -> bool:
@@ -248,11 +254,7 @@ FLAME_HEADER: Final = (
 )
 
 
-def _known(anchor: str, regex: str, example: str, printed_by: str) -> FactLine:
-    """A line that is of no use here but belongs to Torchtitan."""
-    return FactLine(
-        anchor=anchor, regex=regex, example=example, printed_by=printed_by, composed=True
-    )
+_known: Final = partial(known, composed=True)
 
 
 def _plain(printed_by: str, *texts: str) -> Iterator[FactLine]:

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any, Final
 
-from ingest.log_format import JSON, MS, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import JSON, MS, EventLine, FactLine, LogFormat, StepLine, json_object
 
 TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 LOGGER: Final = (
@@ -40,7 +39,7 @@ def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, 
     """
     spans, scalars = dict[str, float](), dict[str, float]()
     for number, text in lines:
-        said = _object(text)
+        said = json_object(text)
         name, value = str(said.get("log_type_name")), said.get("value")
         if name == "step_start":
             spans, scalars = {}, {}
@@ -51,13 +50,6 @@ def _logged_steps(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, 
             spans[span] = spans.get(span, 0.0) + value
         logged = name == "collect_dist_metrics_end" and "step" in said
         yield number, 1, _logged_step(said, spans, scalars) if logged else text
-
-
-def _object(text: str) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        said = json.loads(text)
-        return said if isinstance(said, dict) else {}
-    return {}
 
 
 def _logged_step(said: dict[str, Any], spans: dict[str, float], scalars: dict[str, float]) -> str:

@@ -25,6 +25,7 @@ from ingest.log_format import (
     LogFormat,
     StepLine,
     Target,
+    json_object,
 )
 
 TRAINER: Final = "InternLM/xtuner/xtuner/v1/train/trainer.py@b934f46"
@@ -80,10 +81,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 def _training_config(lines: Sequence[str]) -> dict[str, str]:
     """Facts of the TrainerConfig that rank 0 dumps; nothing where the dump is not whole."""
     text = "\n".join(line for line in lines if not line.startswith("[XTuner]"))
-    try:
-        config = json.loads("{" + text)
-    except (ValueError, RecursionError):
-        return {}
+    config = json_object("{" + text)
     model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
     data = _section(config, "dataloader_cfg")
     expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
@@ -590,11 +588,8 @@ def _by_step(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]
 
 def _tagged(text: str) -> tuple[str, dict[str, Any]]:
     """Tag and fields of a scalar; an empty tag for anything else."""
-    try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
-        return "", {}
-    whole = isinstance(said, dict) and said.keys() >= {"tag", "step", "wall_time", "value"}
+    said = json_object(text)
+    whole = said.keys() >= {"tag", "step", "wall_time", "value"}
     return (str(said["tag"]), said) if whole else ("", {})
 
 
