@@ -255,3 +255,28 @@ def test_numbers_are_kept_of_every_version_of_the_line() -> None:
     assert set(frame["log_format"]) == set(MEGATRON)
     for name in ("samples_per_second", "tgs", "tokens_between", "context_parallel"):
         assert (frame[name] != "").any(), name
+
+
+# -- Torchtitan: a rate and the stamps around it speak of the same tokens --------------------
+
+SHARED_BY_TWO: Final = "torchtitan/msg_2024-10-22_6b2f673135.txt"
+"""An excerpt without its mesh, of context_parallel 2: its stamps prove that tokens are shared."""
+
+
+def torchtitan_logs() -> list[object]:
+    if not CORPUS.is_dir():
+        absent = pytest.mark.skip(reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
+        return [pytest.param("", marks=absent, id="absent")]
+    return sorted(path for path, (name, _, _) in counted().items() if name == "torchtitan")
+
+
+@pytest.mark.parametrize("path", torchtitan_logs())
+def test_a_rate_times_the_time_between_stamps_is_the_tokens_of_the_header(path: str) -> None:
+    metrics = run_metrics(read_source(CORPUS / path))
+    gaps = metrics.filter(pl.col("evidence_gap").is_not_null(), pl.col("windows") > 1)
+    for gap, warnings in gaps.select("evidence_gap", "warnings").iter_rows():
+        if path == SHARED_BY_TWO:
+            assert gap == pytest.approx(1, abs=0.01)
+            assert any("2x too many" in warning for warning in warnings)
+        else:
+            assert abs(gap) < 0.01
