@@ -263,14 +263,7 @@ SHARED_BY_TWO: Final = "torchtitan/msg_2024-10-22_6b2f673135.txt"
 """An excerpt without its mesh, of context_parallel 2: its stamps prove that tokens are shared."""
 
 
-def torchtitan_logs() -> list[object]:
-    if not CORPUS.is_dir():
-        absent = pytest.mark.skip(reason=f"NO PUBLIC LOGS in {CORPUS}: set FAIRMFU_CORPUS")
-        return [pytest.param("", marks=absent, id="absent")]
-    return sorted(path for path, (name, _, _) in counted().items() if name == "torchtitan")
-
-
-@pytest.mark.parametrize("path", torchtitan_logs())
+@pytest.mark.parametrize("path", logs("torchtitan"))
 def test_a_rate_times_the_time_between_stamps_is_the_tokens_of_the_header(path: str) -> None:
     metrics = run_metrics(read_source(CORPUS / path))
     gaps = metrics.filter(pl.col("evidence_gap").is_not_null(), pl.col("windows") > 1)
