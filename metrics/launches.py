@@ -29,6 +29,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
 
 CHANCE_BITS: Final = 24.0
 """Evidence needed of twins: agreement by chance is one in sixteen million."""
@@ -88,8 +89,20 @@ FEWEST_STEPS: Final = 2
 MOST_PRINTED: Final = 200
 """Values of a column that are looked at for how finely it is printed."""
 
+TEN_DIGITS: Final = 10
+"""Digits of a value that are looked at."""
+
+LARGEST: Final = 1e290
+TIE: Final = 1e-4
+"""Where the digits of a value can be told from a product: its size, and its distance from half a
+unit of the last one."""
+
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
+
+SAME_STEP: Final = ("family", "unit", "step")
+MET_AT_ONCE: Final = 200
+"""Last steps for which others are looked for at once: of thousands, each meets thousands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,23 +140,29 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """The steps of one rank as one source tells them; absent values are NaN."""
+    """The steps of one rank as one source tells them; absent values are NaN.
+
+    units: the last printed place of each value.
+    """
 
     rank: str | None
-    steps: NDArray[np.int64]
+    steps: Whole
     values: dict[str, Array]
     stamps: Array
-    digits: dict[str, Digits]
+    units: dict[str, Array]
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """One launch as one source tells it."""
+    """One launch as one source tells it.
+
+    runtimes: what it prints at its end, in s, each with its last printed place.
+    """
 
     run: Mapping[str, Any]
     file: str
     series: tuple[_Series, ...]
-    runtimes: frozenset[float]
+    runtimes: tuple[tuple[float, float], ...]
     names: frozenset[str]
 
     @property
@@ -163,14 +182,28 @@ COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
 
 
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per run, rank and step; `stamp` in seconds of a year that all have."""
-    return (
+    """One row per run, rank and step.
+
+    `stamp` is in seconds of a year that all have, `unit_` and a name the last place of a value.
+    """
+    whose = ("run_id", "rank")
+    folded = (
         steps.sort("run_id", "step", "line")
-        .group_by("run_id", "rank", "step", maintain_order=True)
+        .group_by(*whose, "step", maintain_order=True)
         .agg(pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first())
         .with_columns(pl.col(*COMPARED).cast(pl.Float64))
         .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
     )
+    digits = folded.select(whose).join(
+        _digits_by(folded, whose, COMPARED), on=whose, nulls_equal=True, maintain_order="left"
+    )
+    units = {
+        f"unit_{name}": Digits(
+            digits[f"{name}_decimals"].to_numpy(), digits[f"{name}_significant"].to_numpy()
+        ).units(folded[name].fill_null(math.nan).to_numpy())
+        for name in COMPARED
+    }
+    return folded.with_columns(pl.Series(name, values) for name, values in units.items())
 
 
 def _told(
@@ -179,22 +212,9 @@ def _told(
     folded: pl.DataFrame,
 ) -> list[_Told]:
     paths = dict(tables["sources"].select("sha256", "path").iter_rows())
-    series: dict[str, list[_Series]] = {}
-    for (run_id, rank), frame in folded.group_by("run_id", "rank", maintain_order=True):
-        values = {name: frame[name].fill_null(math.nan).to_numpy() for name in COMPARED}
-        one = _Series(
-            rank=None if rank is None else str(rank),
-            steps=frame["step"].to_numpy(),
-            values=values,
-            stamps=frame["stamp"].fill_null(math.nan).to_numpy(),
-            digits={name: digits_of(column) for name, column in values.items()},
-        )
-        series.setdefault(str(run_id), []).append(one)
+    series = _series(folded)
     events = tables["events"]
-    runtimes: dict[str, set[float]] = {}
-    ended = events.filter(pl.col("seconds") > 0, kind="end")
-    for run_id, seconds in ended.select("run_id", "seconds").iter_rows():
-        runtimes.setdefault(run_id, set()).add(seconds)
+    runtimes = _runtimes(events.filter(pl.col("seconds") > 0, kind="end"))
     names: dict[str, set[str]] = {}
     outputs = events.filter(kind="output").with_columns(
         file=pl.col("extra").str.json_path_match("$.file")
@@ -206,41 +226,119 @@ def _told(
             run=run,
             file=PurePath(paths.get(run["sha256"], "")).name,
             series=tuple(series.get(run_id, [])),
-            runtimes=frozenset(runtimes.get(run_id, ())),
+            runtimes=tuple(runtimes.get(run_id, ())),
             names=frozenset(names.get(run_id, ())),
         )
         for run_id, run in runs.items()
     ]
 
 
-class Digits(NamedTuple):
-    """How finely a column is printed: with a number of decimals, or of significant digits."""
+def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
+    """The series of each run, cut out of columns that are converted once."""
+    steps = folded["step"].to_numpy()
+    columns = {
+        name: folded[name].fill_null(math.nan).to_numpy()
+        for name in ("stamp", *COMPARED, *(f"unit_{name}" for name in COMPARED))
+    }
+    rows = folded.with_row_index().group_by("run_id", "rank", maintain_order=True).agg("index")
+    series: dict[str, list[_Series]] = {}
+    for run_id, rank, index in rows.iter_rows():
+        place = np.array(index)
+        one = _Series(
+            rank=rank,
+            steps=steps[place],
+            values={name: columns[name][place] for name in COMPARED},
+            stamps=columns["stamp"][place],
+            units={name: columns[f"unit_{name}"][place] for name in COMPARED},
+        )
+        series.setdefault(run_id, []).append(one)
+    return series
 
-    decimals: int
-    significant: int
+
+def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
+    seconds = ended["seconds"].to_numpy()
+    ended = ended.with_columns(unit=pl.Series(_printed(seconds).units(seconds)))
+    runtimes: dict[str, set[tuple[float, float]]] = {}
+    for run_id, length, unit in ended.select("run_id", "seconds", "unit").iter_rows():
+        runtimes.setdefault(run_id, set()).add((length, unit))
+    return runtimes
+
+
+# -- how finely a number is printed --------------------------------------------------------
+
+
+class Digits(NamedTuple):
+    """How finely a column is printed: with a number of decimals, or of significant digits.
+
+    Of one column, or an array that holds that of each value.
+    """
+
+    decimals: int | Whole
+    significant: int | Whole
 
     def units(self, values: Array) -> Array:
         """The last place of each value."""
         with np.errstate(divide="ignore"):
             lead = np.floor(np.log10(np.abs(values)))
-        fixed = 10.0**-self.decimals
-        return np.maximum(
-            fixed, 10.0 ** (np.where(np.isfinite(lead), lead, -99) + 1 - self.significant)
-        )
+        return np.fmax(10.0 ** -np.float64(self.decimals), 10.0 ** (lead + 1 - self.significant))
 
 
 def digits_of(values: Array) -> Digits:
-    """The most decimals and significant digits that any of the values has.
+    """The most decimals and significant digits that any of the first values has."""
+    digits = _printed(values[np.isfinite(values)][:MOST_PRINTED])
+    return Digits(
+        int(np.max(digits.decimals, initial=0)), int(np.max(digits.significant, initial=1))
+    )
 
-    Of ten significant digits at most, so that a factor's rounding (ms to s) is no precision.
+
+def _digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+    """`digits_of` of each column in each group: a name with `_decimals`, with `_significant`."""
+    first = frame.group_by(by, maintain_order=True).agg(
+        pl.col(name).filter(pl.col(name).is_finite()).head(MOST_PRINTED) for name in columns
+    )
+    out = first.select(by)
+    for name in columns:
+        digits = _printed(first[name].explode().drop_nulls().to_numpy())
+        owner = np.repeat(np.arange(first.height), first[name].list.len().to_numpy())
+        decimals, significant = np.zeros(first.height, np.int64), np.ones(first.height, np.int64)
+        np.maximum.at(decimals, owner, digits.decimals)
+        np.maximum.at(significant, owner, digits.significant)
+        out = out.with_columns(
+            pl.Series(f"{name}_decimals", decimals), pl.Series(f"{name}_significant", significant)
+        )
+    return out
+
+
+def _printed(values: Array) -> Digits:
+    """Of each value the decimals and significant digits that `_print` shows, counted at once.
+
+    Where a product's rounding might decide a digit, the print itself is looked at.
     """
-    decimals = significant = 0
-    for value in map(abs, values[np.isfinite(values)][:MOST_PRINTED]):
-        mantissa, _, exponent = f"{value:.9e}".partition("e")
-        digits = len(mantissa.replace(".", "").rstrip("0"))
-        decimals = max(decimals, digits - 1 - int(exponent))
-        significant = max(significant, digits)
-    return Digits(decimals, max(significant, 1))
+    size = np.abs(values)
+    usual = (size > 1 / LARGEST) & (size < LARGEST)
+    some = np.where(usual, size, 1.0)
+    exponent = np.floor(np.log10(some)).astype(np.int64)
+    shift = TEN_DIGITS - 1 - exponent
+    scaled = some * 10.0 ** np.maximum(shift, 0) / 10.0 ** np.maximum(-shift, 0)
+    digits = np.rint(scaled).astype(np.int64)
+    tie = np.abs(scaled - np.floor(scaled) - 0.5) < TIE
+    known = usual & ~tie & (digits >= 10 ** (TEN_DIGITS - 1)) & (digits < 10**TEN_DIGITS)
+    significant = TEN_DIGITS - sum(
+        (digits % 10**k == 0).astype(np.int64) for k in range(1, TEN_DIGITS)
+    )
+    for i in np.flatnonzero(~known & (size > 0)):
+        significant[i], exponent[i] = _print(size[i])
+    decimals = np.where(size > 0, significant - 1 - exponent, 0)
+    return Digits(np.maximum(decimals, 0), np.where(size > 0, significant, 1))
+
+
+def _print(value: float) -> tuple[int, int]:
+    """Significant digits of a value, and the power of ten of its first.
+
+    Of ten digits at most, so that a factor's rounding (ms to s) is no precision.
+    """
+    mantissa, _, exponent = f"{value:.{TEN_DIGITS - 1}e}".partition("e")
+    return len(mantissa.replace(".", "").rstrip("0")), int(exponent)
 
 
 # -- evidence ------------------------------------------------------------------------------
@@ -336,56 +434,35 @@ def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_To
         ],
         schema=ABOUT,
     )
-    digits = pl.DataFrame(
-        [
-            {"run_id": one.run["run_id"], "rank": s.rank}
-            | {f"decimals_{name}": s.digits[name].decimals for name in COMPARED}
-            | {f"significant_{name}": s.digits[name].significant for name in COMPARED}
-            for one in told
-            for s in one.series
-        ],
-        schema={"run_id": pl.String, "rank": pl.String}
-        | {
-            f"{kind}_{name}": pl.Float64
-            for name in COMPARED
-            for kind in ("decimals", "significant")
-        },
-    )
-    units = [
-        pl.max_horizontal(
-            10.0 ** -pl.col(f"decimals_{name}"),
-            10.0 ** (pl.col(name).abs().log10().floor() + 1 - pl.col(f"significant_{name}")),
-        ).alias(f"unit_{name}")
-        for name in COMPARED
-    ]
-    every = (
-        rows.select("run_id", "rank", "step", "stamp", *COMPARED)
-        .join(about, on="run_id")
-        .join(digits, on=["run_id", "rank"], nulls_equal=True)
-        .with_columns(units)
-        .drop(digits.columns[2:])
-    )
+    every = rows.drop("logged_at").join(about, on="run_id")
     last = every.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
-    dated = last.filter(pl.col("day").is_not_null())
+    every = every.join(last, on=SAME_STEP, how="semi")
+    parts = [_meeting(part, every) for part in last.iter_slices(MET_AT_ONCE)]
+    found = pl.concat(parts).unique().sort("place", "b") if parts else pl.DataFrame()
+    for one, other in found.iter_rows():
+        yield told[one], told[other]
+
+
+def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
+    """Places of sources of which a row of `last` and one of `every` may be the same step."""
+    dated, undated = last.filter(pl.col("day").is_not_null()), last.filter(pl.col("day").is_null())
     near = pl.concat([dated.with_columns(day=pl.col("day") + days) for days in (-1, 0, 1)])
-    keys = ["family", "unit", "step"]
     pairs = pl.concat(
         [
-            near.join(every, on=[*keys, "day"]).drop("day"),
-            dated.join(every.filter(pl.col("day").is_null()), on=keys).drop("day", "day_right"),
-            last.filter(pl.col("day").is_null()).join(every, on=keys).drop("day", "day_right"),
+            near.join(every, on=[*SAME_STEP, "day"]).drop("day"),
+            dated.join(every.filter(pl.col("day").is_null()), on=SAME_STEP).drop(
+                "day", "day_right"
+            ),
+            undated.join(every, on=SAME_STEP).drop("day", "day_right"),
         ]
     )
-    found = (
+    return (
         pairs.filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
         .select(
             pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
         )
         .unique()
-        .sort("place", "b")
     )
-    for one, other in found.iter_rows():
-        yield told[one], told[other]
 
 
 ABOUT: Final = pl.Schema(
@@ -456,9 +533,7 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
 
 
-def _agreement(
-    one: _Series, other: _Series, name: str, mine: NDArray[np.int64], theirs: NDArray[np.int64]
-) -> float | None:
+def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Whole) -> float | None:
     """Bits of evidence of one column: None where one lacks it, -1 where they differ.
 
     Two values of a spread s agree within t by chance with erf(t / 2s).
@@ -468,7 +543,7 @@ def _agreement(
     if not both.any():
         return None
     left, right = left[both], right[both]
-    units = one.digits[name].units(left) + other.digits[name].units(right)
+    units = (one.units[name][mine] + other.units[name][theirs])[both]
     allowed = HALF_UNITS * units + FLOAT32 * np.abs(left)
     if (np.abs(left - right) > allowed).any():
         return -1.0
@@ -493,13 +568,12 @@ def _runtime(a: _Told, b: _Told) -> float | None:
 
     None where one does not, -1 where it is not the same as far as both are printed.
     """
-    bits = [_same_seconds(x, y) for x in a.runtimes for y in b.runtimes]
+    bits = [_same_seconds(*x, *y) for x in a.runtimes for y in b.runtimes]
     return max(bits) if bits else None
 
 
-def _same_seconds(one: float, other: float) -> float:
-    units = [float(digits_of(np.array([x])).units(np.array([x]))[0]) for x in (one, other)]
-    allowed = HALF_UNITS * sum(units)
+def _same_seconds(one: float, its_unit: float, other: float, other_unit: float) -> float:
+    allowed = HALF_UNITS * (its_unit + other_unit)
     return math.log2(one / allowed) if abs(one - other) <= allowed < one else -1.0
 
 
@@ -560,122 +634,146 @@ def _merged(
 ) -> dict[str, pl.DataFrame]:
     lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
     several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
-    inside = [row["run_id"] for rows in several.values() for row in rows]
-    alone = ~pl.col("run_id").is_in(inside)
-    steps = [tables["steps"].filter(alone)]
-    runs = [tables["runs"].filter(alone)]
-    for rows in several.values():
-        own = tables["steps"].filter(pl.col("run_id").is_in([row["run_id"] for row in rows]))
-        taken = _formats_of_groups(own, rows)
-        run = _one_run(tables["runs"], rows, taken)
-        steps.append(_one_launch(own, rows, taken, run["evidence"][0].to_list()))
-        runs.append(run)
+    sources = pl.DataFrame(
+        [
+            {"run_id": row["run_id"], "lead": lead, "place": place, "told_by": row["log_format"]}
+            for lead, rows in several.items()
+            for place, row in enumerate(rows)
+        ]
+    )
+    alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
+    own = tables["steps"].join(sources, on="run_id", maintain_order="left")
+    taken = _formats_of_groups(own, sources)
+    formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
+    united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
+    runs = pl.DataFrame(united, schema=tables["runs"].schema)
+    timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
+    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
     return {
         **tables,
-        "runs": pl.concat(runs),
-        "steps": pl.concat(steps).sort("run_id", "line", maintain_order=True),
+        "runs": pl.concat([tables["runs"].filter(alone), runs]),
+        "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
+            "run_id", "line", maintain_order=True
+        ),
         "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
         "facts": _pooled(tables["facts"], members, lead_of),
     }
 
 
-def _formats_of_groups(steps: pl.DataFrame, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Each column of GROUPS to the format it is taken from: most steps, then most digits."""
-    taken: dict[str, str] = {}
-    formats = {row["run_id"]: row["log_format"] for row in rows}
+def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
+    """For each lead the format that each column of GROUPS is taken from.
+
+    The one of most steps, then of most digits, then of the first source. steps: with the columns
+    of `sources`, which are lead, place and told_by.
+    """
+    by = ["lead", "told_by"]
+    formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
+    taken = sources.select("lead").unique(maintain_order=True)
     for group in GROUPS:
-        ranked = []
-        for place, name in enumerate(dict.fromkeys(formats.values())):
-            mine = [run_id for run_id, of in formats.items() if of == name]
-            own = steps.filter(pl.col("run_id").is_in(mine))
-            told = own.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
-            numbers = [told[c].drop_nulls() for c in group if told[c].dtype.is_numeric()]
-            fine = [digits_of(column.to_numpy()).significant for column in numbers]
-            ranked.append((-told["step"].n_unique(), -max(fine, default=0), place, name))
-        taken |= dict.fromkeys(group, min(ranked)[-1])
+        numbers = [name for name in group if steps.schema[name].is_numeric()]
+        told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
+        digits = _digits_by(told, by, numbers).select(
+            *by, fine=pl.max_horizontal(0, *(f"{name}_significant" for name in numbers))
+        )
+        best = (
+            formats.join(told.group_by(by).agg(pl.col("step").n_unique()), on=by, how="left")
+            .join(digits, on=by, how="left")
+            .with_columns(pl.col("step", "fine").fill_null(0))
+            .sort("lead", "step", "fine", "place", descending=[False, True, True, False])
+            .group_by("lead")
+            .agg(*(pl.col("told_by").first().alias(name) for name in group))
+        )
+        taken = taken.join(best, on="lead", maintain_order="left")
     return taken
 
 
-def _one_launch(
-    steps: pl.DataFrame,
-    members: Sequence[Mapping[str, Any]],
-    taken: Mapping[str, str],
-    evidence: Sequence[str],
+def _timed_steps(
+    steps: pl.DataFrame, taken: pl.DataFrame, evidence: Mapping[str, Sequence[str]]
 ) -> pl.DataFrame:
-    """One row per step and rank, each column from the source that prints it best.
+    """Rows of the steps of the format that gives a lead's preferred kind of time evidence.
 
-    Only steps that the source of the times tells: others would cut its windows, and with them the
-    first one, which holds start-up. A source that does not say its rank is the lowest of the
-    lead's, which writes such files. Copies of a step that no rank tells apart become one. `line`
-    is the lead's, at this step or behind it: its events stand by it.
+    Others would cut its windows, and with them the first one, which holds start-up. All steps
+    where no source gives evidence.
     """
-    ids = [row["run_id"] for row in members]
-    formats = {row["run_id"]: row["log_format"] for row in members}
-    lead = ids[0]
-    ranked = steps.filter(pl.col("run_id") == lead, pl.col("rank").is_not_null())
-    first = min(ranked["rank"], key=_rank_order, default=None)
-    whose = {run_id: place for place, run_id in enumerate(ids)}
-    rows = steps.with_columns(
-        place=pl.col("run_id").replace_strict(whose, return_dtype=pl.Int64),
-        told_by=pl.col("run_id").replace_strict(formats),
-        rank=pl.col("rank").fill_null(first) if first is not None else pl.col("rank"),
-    ).sort("step", "place", "line")
-    rows = rows.filter(pl.col("step").is_in(_timed_steps(rows, taken, evidence).implode()))
-    columns = [n for n in steps.columns if n not in ("run_id", "step", "rank", "line")]
+    by = ("lead", "told_by")
+    giving: dict[tuple[str, str], list[str]] = {}
+    for kind, columns in TIMED_BY.items():
+        told = steps.filter(pl.any_horizontal(pl.col(*columns).is_not_null()))
+        if columns[0] in taken.columns:
+            told = taken.select("lead", told_by=columns[0]).join(told, on="lead", how="semi")
+        for lead, told_by in told.select(by).unique().iter_rows():
+            giving.setdefault((lead, kind), []).append(told_by)
+    timers = [
+        (lead, told_by)
+        for lead, kinds in evidence.items()
+        for told_by in next((giving[lead, kind] for kind in kinds if (lead, kind) in giving), ())
+    ]
+    timing = pl.DataFrame(timers, schema=dict.fromkeys(by, pl.String), orient="row")
+    told = steps.select(*by, "step")
+    kept = [told.join(timing, on=by, how="semi"), told.join(timing, on="lead", how="anti")]
+    return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
+
+
+def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
+    """For each lead one row per step and rank, each column from the source that prints it best.
+
+    A source that does not say its rank is the lowest of the lead's, which writes such files.
+    Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
+    behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
+    and from `_formats_of_groups`.
+    """
+    whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
+    columns = [name for name in steps.columns if name not in whose]
+    grouped = [name for group in GROUPS for name in group]
+    floats = [name for name in columns if name not in grouped and steps.schema[name].is_float()]
+    fine = _digits_by(steps, ["run_id"], floats).select(
+        "run_id", pl.col([f"{name}_significant" for name in floats]).cast(pl.Int8)
+    )
+    rows = (
+        rows.join(taken, on="lead", suffix="_from")
+        .with_columns(
+            pl.when(pl.col("told_by") == pl.col(f"{name}_from")).then(name) for name in grouped
+        )
+        .select(steps.columns)
+        .join(fine, on="run_id")
+        .with_columns(pl.col("rank").fill_null(_lowest_ranks(steps)))
+        .sort("lead", "step", "place", "line", maintain_order=True)
+    )
     picks = []
     for name in columns:
         mine = pl.col(name)
-        if name in taken:
-            mine = mine.filter(pl.col("told_by") == taken[name])
-        else:
-            mine = mine.sort_by(pl.col("run_id").replace_strict(_finest(steps, name, ids)))
+        if name in floats:  # rows stay in the order of the sources where equal
+            mine = mine.sort_by(f"{name}_significant", descending=True, maintain_order=True)
         picks.append(mine.drop_nulls().first())
-    line = pl.col("line").filter(pl.col("run_id") == lead).first()
+    line = pl.col("line").filter(pl.col("run_id") == pl.col("lead")).first()
     return (
-        rows.group_by("step", "rank", maintain_order=True)
+        rows.group_by("lead", "step", "rank", maintain_order=True)
         .agg(line, *picks)
-        .sort("step", maintain_order=True)
-        .with_columns(pl.col("line").backward_fill().forward_fill(), run_id=pl.lit(lead))
-        .select(steps.columns)
+        .with_columns(pl.col("line").backward_fill().forward_fill().over("lead"))
+        .rename({"lead": "run_id"})
     )
 
 
-def _timed_steps(
-    rows: pl.DataFrame, taken: Mapping[str, str], evidence: Sequence[str]
-) -> pl.Series:
-    """Steps of the format that gives the preferred kind of time evidence; all where none does."""
-    for kind in evidence:
-        timed = rows.filter(pl.any_horizontal(pl.col(*TIMED_BY[kind]).is_not_null()))
-        if timed.height:
-            chosen = taken.get(TIMED_BY[kind][0])
-            formats = timed["told_by"].unique().to_list() if chosen is None else [chosen]
-            return rows.filter(pl.col("told_by").is_in(formats))["step"].unique()
-    return rows["step"].unique()
+def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
+    """The lowest rank that a row's lead says; null where it says none."""
+    said = steps.filter(pl.col("run_id") == pl.col("lead"), pl.col("rank").is_not_null())
+    lowest: dict[str, str] = {}
+    for lead, rank in said.select("lead", "rank").unique().iter_rows():
+        lowest[lead] = min(lowest.get(lead, rank), rank, key=_rank_order)
+    return pl.col("lead").replace_strict(lowest, default=None, return_dtype=pl.String)
 
 
 def _rank_order(rank: str) -> tuple[int, str]:
     return (int(rank) if rank.isdigit() else 0, rank)
 
 
-def _finest(steps: pl.DataFrame, name: str, ids: Sequence[str]) -> dict[str, int]:
-    """The place of each source by how finely it prints a column, the lead first where equal."""
-    digits = {}
-    for place, run_id in enumerate(ids):
-        column = steps.filter(pl.col("run_id") == run_id)[name].drop_nulls()
-        fine = digits_of(column.to_numpy()).significant if column.dtype.is_float() else 0
-        digits[run_id] = (-fine, place)
-    return {run_id: place for place, run_id in enumerate(sorted(ids, key=digits.__getitem__))}
-
-
-def _one_run(
-    runs: pl.DataFrame, rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]
-) -> pl.DataFrame:
+def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, Any]:
     """The lead's row, with what its steps' columns mean where they are taken from."""
     of_format = {row["log_format"]: row for row in reversed(rows)}
     elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
     ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
     started = [row["started_at"] for row in rows if row["started_at"] is not None]
-    own = {
+    return {
         **rows[0],
         "elapsed_covers": elapsed["elapsed_covers"],
         "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
@@ -686,7 +784,6 @@ def _one_run(
         "started_at": rows[0]["started_at"] or next(iter(started), None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
-    return pl.DataFrame([own], schema=runs.schema)
 
 
 def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:

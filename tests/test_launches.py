@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from ingest.schema import TABLES, frame_schema
-from metrics.launches import digits_of, unite
+from metrics.launches import Digits, digits_of, unite
 from metrics.utilization import analyse
 
 START = datetime(2026, 11, 20, 10, 0, 0)
@@ -264,6 +265,50 @@ def test_the_unit_of_a_value_is_its_last_printed_place(
 ) -> None:
     found = digits_of(np.array(values)).units(np.array(values))
     assert found.tolist() == pytest.approx(units)
+
+
+def test_digits_counted_at_once_are_those_of_each_print() -> None:
+    rng = np.random.default_rng(1)
+    values = [np.round(rng.lognormal(0, 4, 200), digits) for digits in range(12)]
+    values += [1e-3 * np.round(rng.lognormal(5, 2, 200), 1), rng.integers(1, 10**10, 200) / 1e10]
+    values += [rng.integers(10**9, 10**10, 200) + 0.5, 10.0 ** np.arange(-300, 300)]  # ties
+    values += [np.array([99.999999999, 9.9999999996, 5e-324, 1.5e-305, 1.7e308])]
+    for value in np.concatenate(values):
+        mantissa, _, exponent = f"{value:.9e}".partition("e")
+        significant = len(mantissa.replace(".", "").rstrip("0"))
+        if value:
+            decimals = max(0, significant - 1 - int(exponent))
+            assert digits_of(np.array([value])) == Digits(decimals, significant), value
+
+
+def test_of_zero_and_of_no_number_no_digits_are_known() -> None:
+    assert digits_of(np.array([])) == digits_of(np.array([0.0, np.nan, np.inf])) == Digits(0, 1)
+    assert digits_of(np.array([0.0, np.nan, -np.inf, -2.5])) == Digits(1, 2)
+
+
+def test_launches_united_together_are_as_each_united_alone() -> None:
+    def told(number: int) -> list[dict[str, Rows]]:
+        rows = measured(number)
+        for row in rows:
+            row["logged_at"] += timedelta(hours=number)
+            row["loss"] += number
+        ranked = [{**row, "rank": "0"} for row in rows]
+        console = without(ranked, "elapsed_s")[number % 2 : 15]
+        scalars = {"log_format": "xtuner-scalars", "elapsed_covers": "interval"}
+        events = {"log_format": "xtuner-tensorboard", "evidence": ["stamp"] * (number % 3)}
+        return [
+            source(f"console{number}", console, facts=number % 3, evidence=["stamp"]),
+            source(f"scalars{number}", rows, **scalars),
+            source(f"events{number}", without(rows, "loss"), **events),
+        ]
+
+    together = unite(tables(*(one for number in range(9) for one in told(number))))
+    alone = [unite(tables(*told(number))) for number in range(9)]
+    assert together.members == {k: v for one in alone for k, v in one.members.items()}
+    assert {len(rows) for rows in together.members.values()} == {3}
+    for name, keys in (("runs", ["run_id"]), ("steps", ["run_id", "step"])):
+        apart = pl.concat([one.tables[name] for one in alone])
+        assert_frame_equal(together.tables[name].sort(keys), apart.sort(keys), check_exact=True)
 
 
 def test_losses_of_four_significant_digits_contradict_none_that_are_finer() -> None:
