@@ -113,6 +113,33 @@ ENDINGS: Final = (
         composed=True,
     ),
     EventLine(
+        anchor="Main process received SIG",
+        regex=r"Main process received SIG\w+, exiting",
+        kind="killed",
+        example="[2026-11-20 15:01:10,918] [INFO] [launch.py:327:sigkill_handler] Main process "
+        "received SIGTERM, exiting",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/launch.py@edaa722",
+        composed=True,
+    ),
+    EventLine(
+        anchor="exits with return code = -",
+        regex=r"exits with return code = (?P<code>-\d+)",
+        kind="killed",
+        example="[2026-11-20 15:01:10,918] [ERROR] [launch.py:325:sigkill_handler] "
+        "['/usr/bin/python', 'train.py'] exits with return code = -9",
+        printed_by="deepspeedai/DeepSpeed/deepspeed/launcher/launch.py@edaa722",
+        composed=True,
+    ),
+    EventLine(
+        anchor="failed (exitcode: ",
+        regex=r"failed \(exitcode: (?P<code>[1-9]\d*)\) local_rank: \d+",
+        kind="error",
+        example="E1120 10:00:00.000000 2301 torch/distributed/elastic/multiprocessing/api.py:874] "
+        "failed (exitcode: 1) local_rank: 3 (pid: 2310) of binary: /usr/bin/python3",
+        printed_by="pytorch/pytorch/torch/distributed/elastic/multiprocessing/api.py@v2.9.0",
+        composed=True,
+    ),
+    EventLine(
         anchor="exits with return code = ",
         regex=r"exits with return code = (?P<code>-?[1-9]\d*)",
         kind="error",
@@ -126,6 +153,9 @@ ENDINGS: Final = (
 
 NOT_FINITE: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?)\b")
 """Errors by which frameworks stop a training whose loss is no number."""
+
+BY_LAUNCHER: Final = re.compile(r"closing signal|Killing subprocess")
+"""Kills by which a launcher answers the end of one rank, whatever that was."""
 
 BAD: Final = ("out_of_memory", "error", "killed")
 
@@ -147,8 +177,7 @@ def outcome(
     if _reached(rows, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
         return _not_finite(rows) or ("completed", *_said(end))
-    bad = [e for e in behind if e["kind"] in BAD]
-    cause = next((e for e in bad if e["kind"] == "out_of_memory"), bad[0] if bad else None)
+    cause = _cause([e for e in behind if e["kind"] in BAD])
     if cause is not None:
         crashed = "nan_loss" if NOT_FINITE.search(cause["text"]) else "crashed"
         return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
@@ -171,6 +200,13 @@ def _reached(
         return False
     saved = (event["step"] or 0 for event in behind if event["kind"] == "checkpoint")
     return bool(max([*(row["step"] for row in rows), *saved]) >= planned_steps)
+
+
+def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The event that ended a launch: a launcher stops the other ranks after any of them."""
+    own = [e for e in bad if not BY_LAUNCHER.search(e["text"])]
+    memory = [e for e in own if e["kind"] == "out_of_memory"]
+    return next(iter((*memory, *own, *bad)), None)
 
 
 def _not_finite(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int, str] | None:

@@ -39,13 +39,9 @@ class _Course:
     facts: Mapping[str, Any]
     steps: list[int]
     losses: list[float | None]
+    interval: int
     first_stamp: datetime | None
     last_stamp: datetime | None
-
-    @property
-    def interval(self) -> int:
-        gaps = np.diff(self.steps)
-        return int(np.median(gaps)) if len(gaps) else 1
 
 
 def resumes(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
@@ -60,7 +56,8 @@ def resumes(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> pl.
         for c in courses
     }
     for later in courses:
-        before = _before(later, courses)
+        fresh = later.steps[0] <= later.interval  # the first line of one that began at step 1
+        before = None if fresh else _before(later, courses)
         if before is None:
             continue
         rows[later.run["run_id"]]["continues"] = before.run["run_id"]
@@ -84,6 +81,7 @@ def _courses(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> li
             facts=known.get(str(run_id), {}),
             steps=frame["step"].to_list(),
             losses=frame["loss"].to_list(),
+            interval=int(frame["step"].diff().median() or 1),  # type: ignore[arg-type]
             first_stamp=frame["logged_at"].min(),  # type: ignore[arg-type]
             last_stamp=frame["logged_at"].max(),  # type: ignore[arg-type]
         )
@@ -116,9 +114,8 @@ def _last_stamp(course: _Course) -> datetime:
 
 def _fits(before: _Course, later: _Course) -> bool:
     """Whether steps, work and time allow that `later` continues `before`."""
-    gap, first = max(before.interval, later.interval), later.steps[0]
-    fresh = first <= later.interval  # the first line of one that began at its first step
-    if fresh or not before.steps[0] < first <= before.steps[-1] + gap:
+    gap = max(before.interval, later.interval)
+    if not before.steps[0] < later.steps[0] <= before.steps[-1] + gap:
         return False
     if any(before.run[name] != later.run[name] for name in ("framework", "step_unit")):
         return False

@@ -52,7 +52,11 @@ NOT_FINITE = (
         ([step(1), step(10)], 20, "incomplete"),
         ([step(1)], None, "incomplete"),
         ([step(1), ERROR, SIGTERM], None, "crashed"),
-        ([step(1), SIGTERM, ERROR], None, "killed"),
+        ([step(1), SIGTERM, ERROR], None, "crashed"),  # the launcher's answer to another rank
+        ([step(1), SIGTERM], None, "killed"),
+        ([step(1), "Killing subprocess 7", "['a'] exits with return code = -9"], None, "killed"),
+        ([step(1), "Killing subprocess 7", "['a'] exits with return code = 1"], None, "crashed"),
+        ([step(1), KILLED, ERROR], None, "killed"),
         ([step(1), ERROR, OOM], None, "out_of_memory"),
         ([step(1), KILLED], 20, "killed"),
         ([ERROR, step(1), DONE], None, "completed"),
