@@ -15,6 +15,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -66,6 +67,31 @@ def align(rows: Sequence[Row], accumulation: int) -> Aligned:
         else:
             out.rows.append(_placed(row, place, factor))
     return out
+
+
+def stride(rows: Sequence[Row], events: Iterable[Mapping[str, Any]]) -> int | None:
+    """Steps between two lines that print none and were counted one by one; null where unknown.
+
+    The Trainer's console prints dicts at each `logging_steps`, and at the end how many steps there
+    were: so many fit into it in one way only. rows: as in `align`, `counted` where the step is a
+    mere count. The epoch has to grow with the count from the start, as it does not after a resume.
+    """
+    ends = {event["step"] for event in events if event["kind"] == "end" and event["step"]}
+    if len(ends) != 1 or not rows or not all(row.get("counted") for row in rows):
+        return None
+    last, count = ends.pop(), max(row["step"] for row in rows)
+    fitting = range(last // (count + 1) + 1, last // count + 1)
+    return fitting[0] if len(fitting) == 1 and _grows_from_start(rows, count) else None
+
+
+def _grows_from_start(rows: Sequence[Row], count: int) -> bool:
+    epochs = [json.loads(row["extra"] or "{}").get("epoch") for row in (rows[0], rows[-1])]
+    try:
+        first, last = (Decimal(epoch) for epoch in epochs)
+        units = [Decimal(1).scaleb(int(epoch.as_tuple().exponent)) for epoch in (first, last)]
+        return abs(last - count * first) <= (count * units[0] + units[1]) / 2
+    except (TypeError, ArithmeticError, ValueError):
+        return False
 
 
 Key = tuple[str | None, str, int]

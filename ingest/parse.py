@@ -18,7 +18,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-from ingest.alignment import align
+from ingest.alignment import align, stride
 from ingest.endings import ENDINGS
 from ingest.log_format import (
     JSON,
@@ -111,9 +111,14 @@ class Launch:
         """
         if form.every_step:
             return self.progress_of({"form": form}).counted.get(rank, 0) + 1
+        return self.last_steps.get(rank, 0) + (self.interval or 1)
+
+    @property
+    def interval(self) -> int | None:
+        """Steps between two lines of the primary, as the log states them so far."""
         said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        stride = _optional(_whole, said[-1]) if said else None
-        return self.last_steps.get(rank, 0) + int(stride or 1)
+        steps = _optional(_whole, said[-1]) if said else None
+        return int(steps) if steps else None
 
     def progress_of(self, row: Mapping[str, Any]) -> _Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
@@ -423,6 +428,7 @@ class Parser:
         self._marker = None
         if counted:
             row["step"] = launch.count_on(row["form"], row["rank"])
+            row["counted"] = not (row["form"].every_step or launch.interval)
         self._say(launch, row["line"], row.pop("says"))
         if not launch.rows:
             launch.first_step_text = text
@@ -505,6 +511,8 @@ class Parser:
         launch.events += [_timer_event(row) for row in aligned.unplaced]
         self.out.step_lines -= len(aligned.unplaced)
         self.out.known_lines += len(aligned.unplaced)
+        if (steps := stride(launch.rows, launch.events)) is not None:
+            _stretch(launch, steps)
         version = launch.last_said("framework_version") or ""
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
@@ -513,6 +521,7 @@ class Parser:
         for row in launch.rows:
             del row["form"]
             row.pop("text", None)
+            row.pop("counted", None)
 
     # -- facts ----------------------------------------------------------------------------
 
@@ -664,6 +673,15 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("logged_samples_per_second") is not None:
         fields["samples_per_second"] = row["logged_samples_per_second"]
     return _event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+
+
+def _stretch(launch: Launch, steps: int) -> None:
+    """Counted rows at their steps, now that the end tells how far they are apart."""
+    for row in launch.rows:
+        row["step"] *= steps
+    line = launch.rows[-1]["line"]
+    why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
+    launch.facts.append(_stated(line, "log_interval", str(steps), why))
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:

@@ -112,3 +112,28 @@ def test_steps_trained_again_with_the_same_loss_are_of_another_process(
     printed = [(10, 600), (20, 1200), (30, 1800), (20, 540), (30, 1140)]
     lines = [text for shown in printed for text in (DICT.format(2.5), bar(*shown, 400))]
     assert [len(launch.rows) for launch in parse("hf-trainer", lines).launches] == [3, 2]
+
+
+EPOCHS = "{{'loss': '{:.3f}', 'grad_norm': '1.2', 'learning_rate': '1e-4', 'epoch': '{:.4f}'}}"
+FINAL = (
+    "{'train_runtime': '10.67', 'train_samples_per_second': '59.98', "
+    "'train_steps_per_second': '3.749', 'train_loss': '6.618', 'epoch': '0.2344'}"
+)
+
+
+def counted(parse: Callable[..., Parsed], first: float, dicts: int, *more: str) -> list[int]:
+    lines = [EPOCHS.format(7 - i / 10, first + i * 0.0293) for i in range(dicts)]
+    return [step for step, _ in rows(parse("hf-trainer", [*lines, *more]))]
+
+
+def test_the_end_tells_how_many_steps_lie_between_two_dicts(parse: Callable[..., Parsed]) -> None:
+    """10.67 s x 3.749 steps/s = 40.0 steps, of which eight were printed."""
+    assert counted(parse, 0.0293, 8, FINAL) == [5, 10, 15, 20, 25, 30, 35, 40]
+
+
+def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Parsed]) -> None:
+    long = FINAL.replace("10.67", "7767").replace("3.749", "1.288")
+    assert counted(parse, 0.0293, 8) == list(range(1, 9))
+    assert counted(parse, 0.0293, 8, long) == list(range(1, 9))  # 10,004 steps, give or take 5
+    assert counted(parse, 0.1465, 4, FINAL) == list(range(1, 5))  # resumed: not from the start
+    assert counted(parse, 0.0293, 3, FINAL) == [1, 2, 3]  # 40 // 11, 40 // 12 and 40 // 13 are 3

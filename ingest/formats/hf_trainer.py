@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from typing import Any, Final
 
 from ingest.log_format import (
@@ -83,6 +84,25 @@ def _model_config(text: str) -> dict[str, str]:
 def _unquoted(said: Mapping[str, str]) -> str:
     """The text that stands in a JSON string."""
     return str(json.loads(f'"{said["text"]}"'))
+
+
+def _final(said: Mapping[str, str]) -> dict[str, str]:
+    """The fields of the last dict, and the last step: steps per second times seconds.
+
+    Where that is a whole number for certain: both are rounded, from 5.0 on to four digits.
+    """
+    try:
+        seconds, rate = (Decimal(said[name]) for name in ("seconds", "train_steps_per_second"))
+        units = [Decimal(1).scaleb(int(x.as_tuple().exponent)) / 2 for x in (seconds, rate)]
+        off = seconds * units[1] + rate * units[0]
+    except (KeyError, ArithmeticError, ValueError, TypeError):
+        return dict(said)
+    step = round(seconds * rate)
+    sure = off < SURE and abs(seconds * rate - step) <= off
+    return {**said, "step": str(step)} if sure else dict(said)
+
+
+SURE: Final = Decimal("0.4")
 
 
 def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
@@ -256,6 +276,7 @@ HF_CONSOLE: Final = LogFormat(
             r"(?:, 'train_tokens_per_second': '?(?P<tokens_per_second_of_a_device>[\d.e+-]+)'?)?"
             r"(?:, 'train_loss': '?(?P<train_loss>[\w.+-]+)'?)?",
             kind="end",
+            read=_final,
             example="{'train_runtime': '7.012', 'train_samples_per_second': '91.28', "
             "'train_steps_per_second': '5.705', 'train_loss': '6.618', 'epoch': '0.1562'}",
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop, speed_metrics",
