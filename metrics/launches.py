@@ -8,6 +8,9 @@ together only on evidence from their numbers, never by folder or name:
             Times tell two launches of one configuration apart, losses need not: training may be
             deterministic. How likely it is that two launches agree by chance is counted in bits.
     ranks   the same steps with the same reduced figures at the same time, of different ranks
+    nodes   the same steps with the same reduced figures, whose stamps stay in step from one to the
+            next: what delays one delays the other. Each node's log calls itself rank 0, and its
+            times differ a little; it is another copy of the lead's steps.
     named   one prints the other's file name, and nothing speaks against it
 
 Where only the losses can be compared (one of the two prints no time), they have to agree, and
@@ -40,6 +43,9 @@ TIMING_BITS: Final = 14.0
 LOSS_BITS_COUNTED: Final = 10.0
 LOSS_BITS_ALONE: Final = 60.0
 """What losses have to give where one source prints no time."""
+
+IN_STEP_BITS: Final = 30.0
+"""What the stamps of two nodes have to give; launches side by side do not wait for each other."""
 
 DAY: Final = 86_400.0
 """Seconds over which launches of one framework are taken to begin at random."""
@@ -428,6 +434,7 @@ def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_To
                 "family": WITH_ENGINE.get(one.run["framework"], one.run["framework"]),
                 "unit": one.run["step_unit"],
                 "utc": one.run["utc"],
+                "log_format": one.run["log_format"],
                 "day": None if one.run["started_at"] is None else one.run["started_at"].toordinal(),
             }
             for place, one in enumerate(told)
@@ -473,6 +480,7 @@ ABOUT: Final = pl.Schema(
         "family": pl.String,
         "unit": pl.String,
         "utc": pl.Boolean,
+        "log_format": pl.String,
         "day": pl.Int64,
     }
 )
@@ -481,12 +489,14 @@ ABOUT: Final = pl.Schema(
 def _contradicts() -> pl.Expr:
     """Whether two rows of one step cannot be of one launch; `_verdict` looks at every step."""
     other_rank = (pl.col("rank") != pl.col("rank_right")).fill_null(value=False)
+    stamped = pl.col("stamp").is_not_null() & pl.col("stamp_right").is_not_null()
+    nodes = (pl.col("log_format") == pl.col("log_format_right")) & stamped
     differ = pl.lit(value=False)
     for name in COMPARED:
         units = pl.col(f"unit_{name}") + pl.col(f"unit_{name}_right")
         off = (pl.col(name) - pl.col(f"{name}_right")).abs()
         unlike = off > HALF_UNITS * units + FLOAT32 * pl.col(name).abs()
-        mine = unlike if name in REDUCED else unlike & ~other_rank
+        mine = unlike if name in REDUCED else unlike & ~other_rank & ~nodes
         differ |= mine.fill_null(value=False)
     apart = pl.col("stamp_right") - pl.col("stamp")
     zone = (apart / ZONE_STEP).round() * ZONE_STEP
@@ -515,22 +525,27 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     figures = [_agreement(one, other, name, mine, theirs) for name in FIGURES]
     times = [_agreement(one, other, name, mine, theirs) for name in TIMES]
     data = _agreement(one, other, "data_s", mine, theirs)
-    if any(bits is not None and bits < 0 for bits in (*figures, *times, data)):
-        return "other"
     moment = _moment(a, b, one.stamps[mine], other.stamps[theirs])
     runtime = _runtime(a, b)
-    if any(bits is not None and bits < 0 for bits in (moment, runtime)):
+    if _against(*figures, moment, runtime):
         return "other"
     losses = sum(bits or 0.0 for bits in figures)
+    told_twice = a.run["log_format"] == b.run["log_format"]
+    if _against(*times, data):
+        in_step = a.run["utc"] == b.run["utc"] and (moment or 0.0) >= IN_STEP_BITS
+        return "same" if told_twice and in_step and losses >= LOSS_BITS_COUNTED else "other"
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
     named = a.file in b.names or b.file in a.names
     timing += (runtime or 0.0) + (CHANCE_BITS if named else 0.0)
     enough = timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS
     if enough or (runtime is not None and losses >= LOSS_BITS_ALONE):
         return "same"
-    told_twice = a.run["log_format"] == b.run["log_format"]
     silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
+
+
+def _against(*evidence: float | None) -> bool:
+    return any(bits is not None and bits < 0 for bits in evidence)
 
 
 def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Whole) -> float | None:

@@ -150,6 +150,35 @@ def test_ranks_in_files_of_their_own_are_one_run() -> None:
     assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
 
 
+def node(name: str, delays: np.ndarray, seed: int) -> dict[str, Rows]:
+    """The log of rank 0 of a node: its own rate, and stamps after the given delays."""
+    own = np.random.default_rng(seed)
+    moments = np.cumsum(2 + delays) + 0.002 * own.random(len(delays))
+    rows = [
+        {
+            "step": i,
+            "rank": "0",
+            "loss": round(8 / i + 1 / 7, 4),
+            "logged_tgs": float(round(5000 + own.normal(0, 5))),
+            "logged_at": START + timedelta(milliseconds=round(1000 * float(at))),
+        }
+        for i, at in enumerate(moments, 1)
+    ]
+    return source(name, rows, evidence=["rate"], rate_covers="interval", started_at=START)
+
+
+def test_the_logs_of_two_nodes_are_one_run() -> None:
+    common = np.random.default_rng(1).exponential(0.1, 40)
+    assert groups(node("one", common, 2), node("two", common, 3)) == [["one", "two"]]
+
+
+def test_two_launches_side_by_side_that_do_not_wait_for_each_other_stay_apart() -> None:
+    for seed in range(20):
+        first, second = np.random.default_rng(seed).exponential(0.05, (2, 20))
+        found = groups(node("one", first, 100 + seed), node("two", second, 200 + seed))
+        assert found == [["one"], ["two"]]
+
+
 def test_rank_0_of_two_launches_at_once_stays_apart() -> None:
     def rank(name: str, number: int, seed: int) -> dict[str, Rows]:
         return source(name, [{**row, "rank": str(number)} for row in measured(seed)])
