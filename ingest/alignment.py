@@ -19,7 +19,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
-from ingest.log_format import MICRO_STEPS
+from ingest.log_format import MICRO_STEPS, last_place
 
 Row = dict[str, Any]
 
@@ -88,8 +88,7 @@ def _grows_from_start(rows: Sequence[Row], count: int) -> bool:
     epochs = [json.loads(row["extra"] or "{}").get("epoch") for row in (rows[0], rows[-1])]
     try:
         first, last = (Decimal(epoch) for epoch in epochs)
-        units = [Decimal(1).scaleb(int(epoch.as_tuple().exponent)) for epoch in (first, last)]
-        return abs(last - count * first) <= (count * units[0] + units[1]) / 2
+        return abs(last - count * first) <= (count * last_place(first) + last_place(last)) / 2
     except (TypeError, ArithmeticError, ValueError):
         return False
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any, Final
 
 GIB: Final = 1024.0**3
@@ -128,6 +129,11 @@ def json_object(text: str) -> dict[str, Any]:
         values = json.loads(text)
         return values if isinstance(values, dict) else {}
     return {}
+
+
+def last_place(printed: Decimal) -> Decimal:
+    """One unit of the last digit that a number was printed with: 0.01 of 10.67, 10 of 1.234e4."""
+    return Decimal(1).scaleb(int(printed.as_tuple().exponent))
 
 
 TRAINER: Final = 3

@@ -62,7 +62,6 @@ LOSS_PRINT: Final = 1e-3
 YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
-_NUMBER_LIKE: Final = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
 _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
 _VARIES: Final = re.compile(r"[\d.:]+")
@@ -283,14 +282,9 @@ class Parser:
         if line.read is not None:
             printed = _read(line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
-        return {
-            "line": number,
-            "kind": line.kind,
-            "step": _optional(_whole, step),
+        return _event_of(number, line.kind, text, printed, _optional(_whole, step)) | {
             "logged_at": self._stamp(text, match.end(), self._clock),
             "seconds": _times(_optional(float, seconds), line.factors.get("seconds")),
-            "extra": json.dumps(printed) if printed else None,
-            "text": text[:UNREAD_CHARACTERS],
         }
 
     def _companion_event(
@@ -655,7 +649,7 @@ def _each(lines: Iterable[_T]) -> list[_T]:
 def _event_of(
     number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
 ) -> dict[str, Any]:
-    """A row of `events` of what is no EventLine."""
+    """A row of `events`, as yet without its time."""
     return {
         "line": number,
         "kind": kind,

@@ -44,13 +44,14 @@ class _Course:
     last_stamp: datetime | None
 
 
-def resumes(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+def resumes(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, continues (run_id or null), repeated_steps of each run that has steps.
 
-    runs, steps: as in ingest.schema; facts: metrics.inputs.typed. `repeated_steps` counts the
-    logged steps of a run that a launch which continues it trained again.
+    runs: as in ingest.schema; folded: metrics.throughput.fold_ranks or windows; facts:
+    metrics.inputs.typed. `repeated_steps` counts the logged steps of a run that a launch which
+    continues it trained again.
     """
-    courses = _courses(runs, steps, facts)
+    courses = _courses(runs, folded, facts)
     rows: dict[str, dict[str, Any]] = {
         c.run["run_id"]: {"run_id": c.run["run_id"], "continues": None, "repeated_steps": 0}
         for c in courses
@@ -67,14 +68,9 @@ def resumes(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> pl.
     return pl.DataFrame(list(rows.values()), schema=RESUMES)
 
 
-def _courses(runs: pl.DataFrame, steps: pl.DataFrame, facts: pl.DataFrame) -> list[_Course]:
+def _courses(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> list[_Course]:
     known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
     about = {row["run_id"]: row for row in runs.iter_rows(named=True)}
-    folded = (
-        steps.sort("run_id", "step", "line")
-        .group_by("run_id", "step", maintain_order=True)
-        .agg(pl.col("logged_at").min(), pl.col("loss").drop_nulls().first())
-    )
     return [
         _Course(
             run=about[str(run_id)],

@@ -107,7 +107,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
-    linked = resumes(runs, tables["steps"], facts).rows_by_key("run_id", named=True, unique=True)
+    linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
     rows = []
     for run in runs.iter_rows(named=True):

@@ -28,6 +28,7 @@ from ingest.log_format import (
     StepLine,
     Target,
     json_object,
+    last_place,
 )
 
 SOURCE: Final = "huggingface/transformers/src/transformers"
@@ -93,8 +94,7 @@ def _final(said: Mapping[str, str]) -> dict[str, str]:
     """
     try:
         seconds, rate = (Decimal(said[name]) for name in ("seconds", "train_steps_per_second"))
-        units = [Decimal(1).scaleb(int(x.as_tuple().exponent)) / 2 for x in (seconds, rate)]
-        off = seconds * units[1] + rate * units[0]
+        off = (seconds * last_place(rate) + rate * last_place(seconds)) / 2
     except (KeyError, ArithmeticError, ValueError, TypeError):
         return dict(said)
     step = round(seconds * rate)
