@@ -25,14 +25,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Whole = NDArray[np.int64]
+from metrics.digits import Array, Digits, Whole, digits_by, printed
 
 CHANCE_BITS: Final = 24.0
 """Evidence needed of twins: agreement by chance is one in sixteen million."""
@@ -92,17 +90,6 @@ FLOAT32: Final = 1e-6
 """Two prints of one value are off by half of their last places, and by a float32's rounding."""
 
 FEWEST_STEPS: Final = 2
-MOST_PRINTED: Final = 200
-"""Values of a column that are looked at for how finely it is printed."""
-
-TEN_DIGITS: Final = 10
-"""Digits of a value that are looked at."""
-
-LARGEST: Final = 1e290
-TIE: Final = 1e-4
-"""Where the digits of a value can be told from a product: its size, and its distance from half a
-unit of the last one."""
-
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
 
@@ -201,7 +188,7 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
     )
     digits = folded.select(whose).join(
-        _digits_by(folded, whose, COMPARED), on=whose, nulls_equal=True, maintain_order="left"
+        digits_by(folded, whose, COMPARED), on=whose, nulls_equal=True, maintain_order="left"
     )
     units = {
         f"unit_{name}": Digits(
@@ -263,88 +250,11 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
 
 def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
     seconds = ended["seconds"].to_numpy()
-    ended = ended.with_columns(unit=pl.Series(_printed(seconds).units(seconds)))
+    ended = ended.with_columns(unit=pl.Series(printed(seconds).units(seconds)))
     runtimes: dict[str, set[tuple[float, float]]] = {}
     for run_id, length, unit in ended.select("run_id", "seconds", "unit").iter_rows():
         runtimes.setdefault(run_id, set()).add((length, unit))
     return runtimes
-
-
-# -- how finely a number is printed --------------------------------------------------------
-
-
-class Digits(NamedTuple):
-    """How finely a column is printed: with a number of decimals, or of significant digits.
-
-    Of one column, or an array that holds that of each value.
-    """
-
-    decimals: int | Whole
-    significant: int | Whole
-
-    def units(self, values: Array) -> Array:
-        """The last place of each value."""
-        with np.errstate(divide="ignore"):
-            lead = np.floor(np.log10(np.abs(values)))
-        return np.fmax(10.0 ** -np.float64(self.decimals), 10.0 ** (lead + 1 - self.significant))
-
-
-def digits_of(values: Array) -> Digits:
-    """The most decimals and significant digits that any of the first values has."""
-    digits = _printed(values[np.isfinite(values)][:MOST_PRINTED])
-    return Digits(
-        int(np.max(digits.decimals, initial=0)), int(np.max(digits.significant, initial=1))
-    )
-
-
-def _digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
-    """`digits_of` of each column in each group: a name with `_decimals`, with `_significant`."""
-    first = frame.group_by(by, maintain_order=True).agg(
-        pl.col(name).filter(pl.col(name).is_finite()).head(MOST_PRINTED) for name in columns
-    )
-    out = first.select(by)
-    for name in columns:
-        digits = _printed(first[name].explode().drop_nulls().to_numpy())
-        owner = np.repeat(np.arange(first.height), first[name].list.len().to_numpy())
-        decimals, significant = np.zeros(first.height, np.int64), np.ones(first.height, np.int64)
-        np.maximum.at(decimals, owner, digits.decimals)
-        np.maximum.at(significant, owner, digits.significant)
-        out = out.with_columns(
-            pl.Series(f"{name}_decimals", decimals), pl.Series(f"{name}_significant", significant)
-        )
-    return out
-
-
-def _printed(values: Array) -> Digits:
-    """Of each value the decimals and significant digits that `_print` shows, counted at once.
-
-    Where a product's rounding might decide a digit, the print itself is looked at.
-    """
-    size = np.abs(values)
-    usual = (size > 1 / LARGEST) & (size < LARGEST)
-    some = np.where(usual, size, 1.0)
-    exponent = np.floor(np.log10(some)).astype(np.int64)
-    shift = TEN_DIGITS - 1 - exponent
-    scaled = some * 10.0 ** np.maximum(shift, 0) / 10.0 ** np.maximum(-shift, 0)
-    digits = np.rint(scaled).astype(np.int64)
-    tie = np.abs(scaled - np.floor(scaled) - 0.5) < TIE
-    known = usual & ~tie & (digits >= 10 ** (TEN_DIGITS - 1)) & (digits < 10**TEN_DIGITS)
-    significant = TEN_DIGITS - sum(
-        (digits % 10**k == 0).astype(np.int64) for k in range(1, TEN_DIGITS)
-    )
-    for i in np.flatnonzero(~known & (size > 0)):
-        significant[i], exponent[i] = _print(size[i])
-    decimals = np.where(size > 0, significant - 1 - exponent, 0)
-    return Digits(np.maximum(decimals, 0), np.where(size > 0, significant, 1))
-
-
-def _print(value: float) -> tuple[int, int]:
-    """Significant digits of a value, and the power of ten of its first.
-
-    Of ten digits at most, so that a factor's rounding (ms to s) is no precision.
-    """
-    mantissa, _, exponent = f"{value:.{TEN_DIGITS - 1}e}".partition("e")
-    return len(mantissa.replace(".", "").rstrip("0")), int(exponent)
 
 
 # -- evidence ------------------------------------------------------------------------------
@@ -687,7 +597,7 @@ def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFra
     for group in GROUPS:
         numbers = [name for name in group if steps.schema[name].is_numeric()]
         told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
-        digits = _digits_by(told, by, numbers).select(
+        digits = digits_by(told, by, numbers).select(
             *by, fine=pl.max_horizontal(0, *(f"{name}_significant" for name in numbers))
         )
         best = (
@@ -741,7 +651,7 @@ def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> p
     columns = [name for name in steps.columns if name not in whose]
     grouped = [name for group in GROUPS for name in group]
     floats = [name for name in columns if name not in grouped and steps.schema[name].is_float()]
-    fine = _digits_by(steps, ["run_id"], floats).select(
+    fine = digits_by(steps, ["run_id"], floats).select(
         "run_id", pl.col([f"{name}_significant" for name in floats]).cast(pl.Int8)
     )
     rows = (

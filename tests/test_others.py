@@ -28,7 +28,8 @@ from metrics.model_shapes import (
     known,
     known_models,
 )
-from metrics.others import OTHERS, Seen, against_others
+from metrics.others import OTHERS, against_others
+from metrics.seen import Seen
 
 GOLDEN = Path(__file__).parent / "golden" / "framework_ratio.tsv"
 HALF_A_DIGIT = 0.0005
