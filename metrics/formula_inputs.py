@@ -110,6 +110,13 @@ def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int:
     return round(float(logged))
 
 
+def shape_of(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None, str]:
+    """The shape that a run's facts give; without one, why."""
+    out = Score()
+    shape = _shape(facts, out)
+    return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
+
+
 def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
     """The shape by the fact of the best origin; checked against the logged parameter count."""
     given = [name for name in SHAPE_FACTS if name in facts]

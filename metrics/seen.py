@@ -20,21 +20,26 @@ class Seen:
     """A model as a tool sees it that knows one kind of layer.
 
     T: tokens of one sequence
-    recompute: `full` where every layer is recomputed in the backward pass
+    recompute: `full` where every layer is recomputed in the backward pass, `selective` where core
+        attention is; None: not known
     intermediate_size: the key of the model's config.json; the shape tells it where a layer is
         dense, but a wholly sparse model's config may name a width that no layer has
+    padded_vocab: rows of a lm_head that is padded for tensor parallelism
 
     Its properties raise ShapeError where the model has no such thing, or it is not known.
     """
 
     shape: ModelShape
     T: int
-    recompute: Literal["none", "full"]
+    recompute: Literal["none", "full", "selective"] | None
     intermediate_size: int | None
+    padded_vocab: int | None = None
 
     @property
     def r(self) -> int:
         """Forwards that a tool counts which counts recomputation: 4 with it, else 3."""
+        if self.recompute is None:
+            raise ShapeError("What is recomputed is not known, and this tool counts it.")
         return 4 if self.recompute == "full" else 3
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
-from metrics import flops, inputs, launches, throughput
+from metrics import flops, inputs, launches, logged, throughput
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
@@ -31,6 +31,8 @@ from metrics.formula_inputs import (
     text_of,
     work_key,
 )
+from metrics.identities import known_of
+from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
 from metrics.resumes import resumes
@@ -47,12 +49,13 @@ class Analysis:
     """All that is computed of a store.
 
     metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
-    metrics.inputs.holding.
+    metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures.
     """
 
     metrics: pl.DataFrame
     windows: pl.DataFrame
     held: pl.DataFrame
+    audits: Mapping[str, Audit]
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -109,6 +112,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
+    printed = logged.printed(tables["steps"])
+    audits: dict[str, Audit] = {}
     rows = []
     for run in runs.iter_rows(named=True):
         run_id = run["run_id"]
@@ -120,9 +125,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
+        audits[run_id] = audited = logged.audit(printed.get(run_id), known_of(run, known_facts))
+        row |= _audited(audited)
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, windows, held)
+    return Analysis(metrics, windows, held, audits)
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -189,7 +196,15 @@ METRICS: Final = pl.Schema(
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
+        "logged_formula": TEXT,
         "logged_reproduced": BOOL,
+        "logged_lines": INT,
+        "logged_lines_reproduced": INT,
+        "logged_unexplained": FLOAT,
+        "logged_flops_low": FLOAT,
+        "logged_flops_high": FLOAT,
+        "logged_hypothesis": TEXT,
+        "logged_not_compared": TEXT,
         "proven": TEXTS,
         "missing": TEXTS,
         "warnings": TEXTS,
@@ -248,14 +263,28 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         | {
             "model": text_of(facts, "model"),
             "formula": FORMULA,
-            "logged_reproduced": None,
-            "proven": [],
             "missing": missing,
             "warnings": warnings,
             "sources": [source["path"] for source in sources],
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+
+
+def _audited(audit: Audit) -> dict[str, Any]:
+    """The columns of METRICS that an audit fills."""
+    return {
+        "logged_formula": audit.era.name if audit.by_column and audit.era else None,
+        "logged_reproduced": audit.reproduced,
+        "logged_lines": audit.lines,
+        "logged_lines_reproduced": audit.reproduced_lines,
+        "logged_unexplained": audit.unexplained,
+        "logged_flops_low": audit.low,
+        "logged_flops_high": audit.high,
+        "logged_hypothesis": audit.hypothesis,
+        "logged_not_compared": audit.why or None,
+        "proven": list(audit.proven),
+    }
 
 
 def score(

@@ -1,0 +1,367 @@
+"""What a framework prints of its own speed, line by line, over what its formula gives.
+
+    ratio = printed / predicted     an interval for each line; reproduced where it holds 1
+
+A printed figure stands for half a unit of its last place on either side, and so does all that it is
+computed from. Letters as in metrics/flops.py; the formulas are data, in metrics/eras.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from metrics.digits import Array, digits_of
+from metrics.era import Era
+from metrics.eras import torchtitan
+from metrics.formula_inputs import integer_of, shape_of, text_of
+from metrics.model_shapes import ModelShape, ShapeError, text_config
+from metrics.seen import Seen
+
+ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS,)
+"""Every era of every framework, by framework and date."""
+
+BY_NAME: Final = {era.name: era for era in ERAS}
+
+FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs", "logged_samples_per_second")
+"""Columns of ingest.schema's steps that are claims."""
+
+FULL_PRECISION: Final = 1.2e-7
+"""A value of seven digits and more may have been a float32."""
+MANY_DIGITS: Final = 7
+
+PEAK_DIGITS: Final = 5e-4
+"""Torchtitan prints its peak with four digits: half a unit of the last, as a fraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a run's facts say that own formulas read; None where nothing does.
+
+    shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
+    peak: FLOP/s that the log says it divides by; device: its name as printed
+    day: of the first stamp; era, version: as said
+    """
+
+    log_format: str
+    shape: ModelShape | None
+    T: int | None
+    recompute: Literal["none", "full", "selective"] | None
+    intermediate_size: int | None
+    padded_vocab: int | None
+    gpus: int | None
+    batch: int | None
+    peak: float | None
+    device: str | None
+    day: date | None
+    era: str | None
+    version: str | None
+    why_no_shape: str = ""
+
+    def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
+        """The model as own formulas read it; None without shape or length."""
+        length = T or self.T
+        if self.shape is None or length is None:
+            return None
+        return Seen(
+            shape=self.shape,
+            T=length,
+            recompute=self.recompute,
+            intermediate_size=self.intermediate_size,
+            padded_vocab=self.padded_vocab,
+        )
+
+
+def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> Known:
+    """What a row of ingest.schema's `runs` and its held facts (by name) say."""
+    shape, why = shape_of(facts)
+    started = run["started_at"]
+    peak = text_of(facts, "logged_peak_flops")
+    return Known(
+        log_format=run["log_format"],
+        shape=shape,
+        why_no_shape=why,
+        T=integer_of(facts, "seq_len"),
+        recompute=POLICIES.get(text_of(facts, "recompute") or ""),
+        intermediate_size=_intermediate_size(facts),
+        padded_vocab=integer_of(facts, "padded_vocab_size"),
+        gpus=integer_of(facts, "gpus"),
+        batch=integer_of(facts, "global_batch_size"),
+        peak=None if peak is None else float(peak),
+        device=text_of(facts, "accelerator"),
+        day=None if started is None else started.date(),
+        era=text_of(facts, "logged_formula"),
+        version=text_of(facts, "framework_version"),
+    )
+
+
+POLICIES: Final[dict[str, Literal["none", "full", "selective"]]] = {
+    "none": "none",
+    "full": "full",
+    "selective_attention": "selective",
+}
+
+
+def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:
+    config = text_of(facts, "model_config")
+    width = text_config(json.loads(config)).get("intermediate_size") if config else None
+    return width if isinstance(width, int) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Lower and upper bound of each line."""
+
+    low: Array
+    high: Array
+
+    def __truediv__(self, other: Interval) -> Interval:
+        return Interval(self.low / other.high, self.high / other.low)
+
+    def times(self, factor: float | Array) -> Interval:
+        """Both bounds, by a positive factor."""
+        return Interval(self.low * factor, self.high * factor)
+
+    def holds(self, factor: float = 1.0) -> NDArray[np.bool_]:
+        """Whether each line's interval holds a factor."""
+        held: NDArray[np.bool_] = (self.low <= factor) & (factor <= self.high)
+        return held
+
+    @property
+    def middle(self) -> float:
+        """The median over the lines of their intervals' middles."""
+        return float(np.median((self.low + self.high) / 2))
+
+    @property
+    def common(self) -> tuple[float, float]:
+        """What every line's interval holds; empty where the first exceeds the second."""
+        return float(self.low.max()), float(self.high.min())
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One printed column against what its formula gives.
+
+    ratio: printed over predicted, by line; depends: facts that the prediction reads
+    """
+
+    column: str
+    ratio: Interval
+    depends: frozenset[str]
+
+    @property
+    def lines(self) -> int:
+        """Lines that print it and whatever it is computed from."""
+        return len(self.ratio.low)
+
+    @property
+    def reproduced(self) -> int:
+        """Lines whose interval holds 1."""
+        return int(self.ratio.holds().sum())
+
+
+# --- what is printed ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The figures of a run's lines and how finely each is printed."""
+
+    frame: pl.DataFrame
+    decimals: Mapping[str, int]
+
+    def of(self, *columns: str) -> Lines:
+        """The lines that print all of these."""
+        known = [pl.col(c).is_not_null() & pl.col(c).is_finite() for c in columns]
+        return Lines(self.frame.filter(*known), self.decimals)
+
+    def interval(self, column: str) -> Interval:
+        """What each line's print of a column stands for."""
+        values = self.frame[column].cast(pl.Float64).to_numpy()
+        half = _half_units(values, self.decimals.get(column))
+        return Interval(values - half, values + half)
+
+    def values(self, column: str) -> Array:
+        """A column that is a count, so exact."""
+        found: Array = self.frame[column].cast(pl.Float64).to_numpy()
+        return found
+
+
+def _half_units(values: Array, declared: int | None) -> Array:
+    """Half of the last place that is printed; of a float in full, a float32's rounding."""
+    digits = digits_of(values)
+    if declared is not None and digits.decimals <= declared:
+        half: Array = np.full(len(values), 0.5 * 10.0**-declared)
+        return half
+    half = 0.5 * digits.units(values)
+    if int(digits.significant) >= MANY_DIGITS:
+        half = np.fmax(half, FULL_PRECISION * np.abs(values))
+    return half
+
+
+def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
+    """Tokens of a step over all ranks, and the facts that say so where the lines do not."""
+    depends = set()
+    batch: Array | float | None = known.batch
+    if lines.frame["samples"].null_count() == 0:
+        batch = lines.values("samples")
+    elif batch is not None:
+        depends.add("global_batch_size")
+    length: Array | float | None = known.T
+    if lines.frame["sequence_length"].null_count() == 0:
+        length = lines.values("sequence_length")
+    elif length is not None:
+        depends.add("seq_len")
+    if batch is None or length is None:
+        return None
+    return np.broadcast_to(batch * length, lines.frame.height).astype(float), frozenset(depends)
+
+
+def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    """Tokens per second of one device from the step's time, and the facts it takes."""
+    if lines.frame["elapsed_s"].null_count():
+        return None
+    elapsed = lines.interval("elapsed_s")
+    tokens = _tokens(lines, known)
+    if lines.frame["rank_tokens"].null_count() == 0:
+        return _over(lines.values("rank_tokens"), elapsed), frozenset()
+    if tokens is None or known.gpus is None:
+        return None
+    return _over(tokens[0] / known.gpus, elapsed), tokens[1] | {"gpus"}
+
+
+def _over(count: Array, seconds: Interval) -> Interval:
+    return Interval(count / seconds.high, count / np.fmax(seconds.low, 1e-12))
+
+
+def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    """Tokens per second of one device of each line: as printed, else from the step's time."""
+    if lines.frame["logged_tgs"].null_count() == 0:
+        return lines.interval("logged_tgs"), frozenset()
+    return _by_elapsed(lines, known)
+
+
+def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
+    """What of a run's figures can be compared by one era's formulas."""
+    found = []
+    for column, predicted in (
+        ("logged_tflops", _tflops),
+        ("logged_mfu", _mfu),
+        ("logged_tgs", _tgs),
+        ("logged_samples_per_second", _samples),
+    ):
+        of = lines.of(column)
+        if not of.frame.height:
+            continue
+        said = predicted(of, era, known)
+        if said is not None:
+            found.append(Identity(column, of.interval(column) / said[0], said[1]))
+    return found
+
+
+def _tflops(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known)
+    if rate is None or flops is None:
+        return None
+    return rate[0].times(flops * era.unit_of(known.gpus) / 1e12), rate[1] | {"model"}
+
+
+def _mfu(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known)
+    peak = peak_of(era, known)
+    if rate is None or flops is None or peak is None:
+        return None
+    return rate[0].times(flops) / _bounds(peak, known), rate[1] | {"model", "peak"}
+
+
+def _tgs(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    return _by_elapsed(lines, known) if "logged_tgs" in era.identities else None
+
+
+def _samples(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    if "logged_samples_per_second" not in era.identities:
+        return None
+    if lines.frame["elapsed_s"].null_count():
+        return None
+    elapsed = lines.interval("elapsed_s")
+    if lines.frame["samples"].null_count() == 0:
+        return _over(lines.values("samples"), elapsed), frozenset()
+    if known.batch is None:
+        return None
+    batch = np.full(lines.frame.height, float(known.batch))
+    return _over(batch, elapsed), frozenset({"global_batch_size"})
+
+
+def _flops_of_lines(lines: Lines, era: Era, known: Known) -> Array | None:
+    """F of each line: its own length where it prints one."""
+    lengths = lines.frame["sequence_length"]
+    if lengths.null_count():
+        whole = flops_of(era, known.seen())
+        return None if whole is None else np.full(lines.frame.height, whole)
+    each = {T: flops_of(era, known.seen(T)) for T in lengths.unique().to_list()}
+    if any(flops is None for flops in each.values()):
+        return None
+    return np.array([each[T] for T in lengths], dtype=float)
+
+
+def flops_of(era: Era, seen: Seen | None) -> float | None:
+    """F by an era's closed form; None where the era counts none, or lacks what it reads."""
+    if seen is None or not era.stages:
+        return None
+    return _flops(era.name, seen)
+
+
+@lru_cache(maxsize=65_536)
+def _flops(era: str, seen: Seen) -> float | None:
+    try:
+        return float(BY_NAME[era].flops(seen))
+    except ShapeError:
+        return None
+
+
+def peak_of(era: Era, known: Known) -> float | None:
+    """The peak that the framework divided by: what it says, exact by its table where they agree."""
+    if era.peaks is None:
+        return None
+    day = known.day or era.since
+    table = None if known.device is None else era.peaks(known.device, day)
+    if known.peak is None:
+        return table
+    agree = table is not None and abs(table / known.peak - 1) <= PEAK_DIGITS
+    return table if agree else known.peak
+
+
+def _bounds(peak: float, known: Known) -> Interval:
+    """The peak, as exactly as it is known."""
+    exact = known.peak is None or peak != known.peak
+    half = 0.0 if exact else _half_of_four_digits(peak)
+    return Interval(np.array([peak - half]), np.array([peak + half]))
+
+
+def _half_of_four_digits(value: float) -> float:
+    return float(0.5 * 10.0 ** (np.floor(np.log10(value)) - 3))
+
+
+def fingerprint(
+    frame: pl.DataFrame, era: Era, known: Known
+) -> tuple[float, float] | tuple[None, None]:
+    """FLOPs per token that the printed figures imply, without the model: the lowest and highest.
+
+    Of all lines together; from TFLOP/s over tokens/s, or from MFU where the peak is known. The
+    first exceeds the second where no single number of FLOPs explains every line.
+    """
+    peak = peak_of(era, known)
+    for column, factor in (("logged_tflops", 1e12 / era.unit_of(known.gpus)), ("logged_mfu", peak)):
+        lines = Lines(frame, era.decimals).of(column)
+        rate = rate_of(lines, known) if lines.frame.height else None
+        if rate is not None and factor is not None:
+            return (lines.interval(column).times(factor) / rate[0]).common
+    return None, None

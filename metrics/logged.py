@@ -1,0 +1,177 @@
+"""What a log prints of its own speed, reproduced by the framework's own formula of that version.
+
+A run is reproduced where every line's figures are, to their last printed digit. Its facts are then
+proven as far as another value of one would not have reproduced them. Where a run is not, the
+nearest hypothesis is named, and both figures stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+import polars as pl
+
+from metrics.era import Era
+from metrics.hypotheses import hypotheses, nearest, proven
+from metrics.identities import (
+    ERAS,
+    FIGURES,
+    Identity,
+    Known,
+    Lines,
+    fingerprint,
+    flops_of,
+    identities,
+    peak_of,
+    rate_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What came of reproducing one run.
+
+    reproduced: None where nothing was compared; why says so
+    lines, reproduced_lines: of the column that most lines print
+    by_column: column to (lines, reproduced)
+    proven: facts that any other usual value of would not have reproduced
+    flops_per_token: by the framework's own formula; low, high: as the printed figures imply it
+    peak_flops: by which it divides
+    unexplained: printed over predicted, the median; with the bounds that the print allows
+    hypothesis: what would reproduce all lines, if anything
+    """
+
+    era: Era | None = None
+    reproduced: bool | None = None
+    by_column: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    proven: tuple[str, ...] = ()
+    flops_per_token: float | None = None
+    low: float | None = None
+    high: float | None = None
+    peak_flops: float | None = None
+    unit: float = 1.0
+    unexplained: float | None = None
+    unexplained_low: float | None = None
+    unexplained_high: float | None = None
+    hypothesis: str | None = None
+    why: str = ""
+
+    @property
+    def lines(self) -> int:
+        """Lines compared."""
+        return max((lines for lines, _ in self.by_column.values()), default=0)
+
+    @property
+    def reproduced_lines(self) -> int:
+        """Lines of which no column failed, by the column that fared worst."""
+        return self.lines - max((n - ok for n, ok in self.by_column.values()), default=0)
+
+
+def eras_of(known: Known) -> list[Era]:
+    """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
+
+    By the release that it names, then by the date of its first stamp. Neither is certain: a
+    checkout of the main line names the last release, and an old one prints a new date. Forks,
+    which nothing but figures tells, come last.
+    """
+    mine = [era for era in ERAS if known.log_format in era.log_formats]
+    if known.era is not None:
+        return [era for era in mine if known.era == era.name]
+    return sorted(mine, key=lambda era: _unlikely(era, known))
+
+
+def _unlikely(era: Era, known: Known) -> tuple[bool, bool, bool, int]:
+    day = known.day
+    dated = day is not None and era.spans(day)
+    return era.fork, known.version not in era.versions, not dated, _days_off(era, day)
+
+
+def _days_off(era: Era, day: date | None) -> int:
+    if day is None:
+        return 0
+    ends = [abs((day - end).days) for end in (era.since, era.until) if end is not None]
+    return min(ends, default=0)
+
+
+def printed(steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
+    """run_id to its lines that print a figure of the framework's own, of all ranks.
+
+    steps: as in ingest.schema
+    """
+    claims = steps.filter(pl.any_horizontal(pl.col(FIGURES).is_not_null()))
+    by_run = claims.partition_by("run_id", as_dict=True, maintain_order=True)
+    return {str(run_id): frame for (run_id,), frame in by_run.items()}
+
+
+def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
+    """A run's printed figures against its framework's own formulas.
+
+    frame: one of `printed`; None for a run that prints none
+    """
+    if frame is None:
+        return Audit()
+    eras = eras_of(known)
+    if not eras:
+        return Audit(why=f"no own formula is known of {known.era or known.log_format}")
+    tried = [(era, identities(Lines(frame, era.decimals), era, known)) for era in eras]
+    era, found = next((t for t in tried if t[1] and _all(t[1])), tried[0])
+    low, high = fingerprint(frame, era, known)
+    peak = peak_of(era, known)
+    out = Audit(
+        era=era,
+        by_column={i.column: (i.lines, i.reproduced) for i in found},
+        flops_per_token=flops_of(era, known.seen()),
+        low=low,
+        high=high,
+        peak_flops=peak,
+        unit=era.unit_of(known.gpus),
+        why=_why(frame, era, known, found),
+    )
+    if not found:
+        return out
+    main = found[0].ratio
+    out = replace(
+        out,
+        reproduced=_all(found) if main_figure(frame) == found[0].column else None,
+        unexplained=main.middle,
+        unexplained_low=main.common[0],
+        unexplained_high=main.common[1],
+    )
+    others = list(hypotheses(era, known, found))
+    if _all(found):
+        return replace(out, proven=proven(others, found))
+    return replace(out, hypothesis=nearest(others, found))
+
+
+def main_figure(frame: pl.DataFrame) -> str | None:
+    """The column that a run's audit stands and falls with: the first of FIGURES that it prints."""
+    return next((c for c in FIGURES if frame[c].null_count() < frame.height), None)
+
+
+def _all(found: Sequence[Identity]) -> bool:
+    return all(identity.reproduced == identity.lines for identity in found)
+
+
+def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity]) -> str:
+    """Which printed columns could not be compared, and what they lack."""
+    compared = {identity.column for identity in found}
+    printed = [c for c in FIGURES if frame[c].null_count() < frame.height and c not in compared]
+    by_flops = [c for c in printed if c in ("logged_tflops", "logged_mfu")]
+    if not by_flops:
+        return ""
+    lacks = [
+        name
+        for name, value in (
+            ("model", known.shape),
+            ("seq_len", known.T),
+            ("recompute", known.recompute if era.counts_recompute else ""),
+            ("accelerator", peak_of(era, known) if by_flops == ["logged_mfu"] else 0.0),
+        )
+        if value is None
+    ]
+    if rate_of(Lines(frame, era.decimals).of(by_flops[0]), known) is None:
+        lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
+    said = known.why_no_shape or f"{era.name} does not know {'this model' if known.shape else 'it'}"
+    return f"{' and '.join(by_flops)} not compared: " + (", ".join(lacks) or said)
