@@ -73,7 +73,7 @@ AS_IT_IS: Final = Hypothesis("", "as it is", {})
 
 
 def hypotheses(era: Era, known: Known, found: Sequence[Identity]) -> Iterator[Hypothesis]:
-    """What else one fact may be, the likeliest kinds first; of equal predictions, other eras only."""
+    """What else one fact may be, the likeliest kinds first; of equals only other eras."""
     for fact, text, other, changed in _others(era, known):
         factors = _factors((era, known), (other, changed), found)
         hypothesis = None if factors is None else Hypothesis(fact, text, factors)

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from metrics.digits import Array, digits_of
 from metrics.era import Era
-from metrics.eras import torchtitan
+from metrics.eras import deepspeed, torchtitan, xtuner
 from metrics.formula_inputs import integer_of, shape_of, text_of
 from metrics.model_shapes import ModelShape, ShapeError, text_config
 from metrics.seen import Seen
 
-ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS,)
+ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS, *xtuner.ERAS, *deepspeed.ERAS)
 """Every era of every framework, by framework and date."""
 
 BY_NAME: Final = {era.name: era for era in ERAS}
