@@ -337,12 +337,19 @@ class Parser:
                 line, row = self._read_step(held.number, joined)
             except _Rejected:
                 line, row = None, None
-            if row is not None and line is not None and not line.may_continue:
-                self._held = None
-                self._add_row(row, joined)
+            if row is not None and line is not None and self._reads_past(held, joined):
+                self._held = _Held(held.number, joined, row) if line.may_continue else None
+                if self._held is None:
+                    self._add_row(row, joined)
                 return True
         self._settle_held()
         return False
+
+    def _reads_past(self, held: _Held, joined: str) -> bool:
+        """Whether a step line takes anything of what follows the held line."""
+        found = (regex.search(joined) for line, regex in self._steps if line.anchor in joined)
+        match = next((match for match in found if match), None)
+        return match is not None and match.end() > len(held.text.rstrip())
 
     def _settle_held(self) -> None:
         held, self._held = self._held, None
@@ -401,9 +408,11 @@ class Parser:
         """A last line without newline may be half a line: it needs the fields of the one before.
 
         Its last number may be cut too, so a character that closed the line before has to close it.
-        One without a step may be half of one that has it, unless such a line came before.
+        One without a step, or one that the next line may end, may be half of another, unless such
+        a line came before.
         """
-        unlike = line.numbered and id(line) not in self._printed and bool(self._printed)
+        may_be_half = line.numbered or line.may_continue
+        unlike = may_be_half and id(line) not in self._printed and bool(self._printed)
         fields, closed = self._printed.get(id(line), (set[str](), "0"))
         if not self._ended and unlike:
             raise _Rejected("cut off at the end of the file")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ingest import facts as given
+from ingest.intake import read_source
 from ingest.schema import TABLES
 from metrics.utilization import analyse
 
@@ -79,3 +80,37 @@ def test_a_header_that_counts_tokens_gives_the_tokens_of_a_step(rates: Any, tita
     )
     row = rates([header, *titan(tps=16384).splitlines()], "gpus=16")
     assert row["tokens_per_gpu_step"] == pytest.approx(131072 / 16)
+
+
+@pytest.mark.parametrize(
+    ("lines", "tflops", "mfu"),
+    [
+        (["tps: 883  tflops: 183.59", "mfu: 18.56%"], 183.59, 0.1856),
+        (["tps: 883  tflops:", "183.59 mfu: 18.56%"], 183.59, 0.1856),
+        (["tps: 883", "tflops: 183.59  mfu: 18.56%"], 183.59, 0.1856),
+        (["tps: 883  tflops: 183.59", "Training completed"], 183.59, None),
+        (["tps: 883", "Training completed"], None, None),
+    ],
+)
+def test_a_step_line_that_is_wrapped_behind_its_rate_goes_on_in_the_next(
+    parse: Any, lines: list[str], tflops: float | None, mfu: float | None
+) -> None:
+    """A squash merge wraps a message at 72 characters; what is no more of the step stays its own."""
+    start = "[rank0]:[titan] 2026-01-02 03:04:05,000 - root - INFO - step: 10 loss: 8.1 memory: 4.90"
+    first = f"{start}GiB(5.16%) {lines[0]}"
+    parsed = parse("torchtitan", [first, *lines[1:], first.replace("10", "20")])
+    rows = parsed.launches[0].rows
+    assert [row["step"] for row in rows] == [10, 20]
+    assert (rows[0].get("logged_tflops"), rows[0].get("logged_mfu")) == (
+        tflops,
+        None if mfu is None else pytest.approx(mfu),
+    )
+    assert rows[0]["logged_tgs"] == 883
+
+
+def test_a_last_line_that_breaks_off_in_its_rate_is_not_read(titan: Any, tmp_path: Any) -> None:
+    whole = titan(steps=3, tps=12345)
+    log = tmp_path / "run.log"
+    log.write_text(whole[: whole.rindex("tps: ") + len("tps: 12")])
+    source = read_source(log)["sources"].row(0, named=True)
+    assert (source["step_lines"], source["unread_lines"]) == (2, 1)

@@ -412,6 +412,25 @@ TORCHTITAN: Final = LogFormat(
         StepLine(
             anchor="step:",
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\([\d.]+%\) +tps: +(?P<tps>[\d,]+)"
+            r"(?: +tflops:(?: +(?P<tflops>[\d.,]+))?)? *$",
+            columns={
+                "step": "step",
+                "loss": "loss",
+                "grad_norm": "grad_norm",
+                "memory": ("peak_memory_bytes", GIB),
+                "tps": "logged_tgs",
+                "tflops": "logged_tflops",
+            },
+            may_continue=True,
+            example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)  "
+            "tps: 883  tflops: 183.59",
+            printed_by=f"{METRICS} MetricsProcessor.log, cut before tflops or mfu",
+            composed=True,
+        ),
+        StepLine(
+            anchor="step:",
+            regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\)"
             r"(?: +(?:wps|tps): +(?P<tps>[\d,]+))(?: +tflops: +(?P<tflops>[\d.,]+))?"
             r"(?: +mfu: +(?P<mfu>N/A|[\d.]+%))?(?P<pairs>(?: +[\w/]+: +[\d.,]+)*)",
