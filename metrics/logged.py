@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from typing import Any
 
 import polars as pl
 
@@ -41,6 +42,9 @@ class Audit:
     peak_flops: by which it divides
     unexplained: printed over predicted, the median; with the bounds that the print allows
     hypothesis: what would reproduce all lines, if anything
+    rate: tokens/s of one device behind the figures, the median; rate_rounding: half of its last
+        place, as a fraction; rounding: half of the last place of each column, in its unit
+    lengths: of each line, where they differ [tokens]
     """
 
     era: Era | None = None
@@ -57,6 +61,10 @@ class Audit:
     unexplained_high: float | None = None
     hypothesis: str | None = None
     why: str = ""
+    rate: float | None = None
+    rate_rounding: float = 0.0
+    rounding: Mapping[str, float] = field(default_factory=dict)
+    lengths: tuple[int, ...] = ()
 
     @property
     def lines(self) -> int:
@@ -131,6 +139,7 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     )
     if not found:
         return out
+    out = replace(out, **rounding_of(Lines(frame, era.decimals), known))
     main = found[0].ratio
     out = replace(
         out,
@@ -143,6 +152,19 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     if _all(found):
         return replace(out, proven=proven(others, found))
     return replace(out, hypothesis=nearest(others, found))
+
+
+def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
+    """`rate`, `rate_rounding`, `rounding` and `lengths` of an Audit."""
+    printed_by = {c: lines.of(c) for c in FIGURES}
+    halves = {c: of.interval(c).half for c, of in printed_by.items() if of.frame.height}
+    main = printed_by[next(iter(halves))]
+    rate = rate_of(main, known)
+    lengths = tuple(main.frame["sequence_length"].drop_nulls().unique().sort())
+    found: dict[str, Any] = {"rounding": halves, "lengths": lengths if len(lengths) > 1 else ()}
+    if rate is not None:
+        found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
+    return found
 
 
 def main_figure(frame: pl.DataFrame) -> str | None:
