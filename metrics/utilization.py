@@ -35,6 +35,7 @@ from metrics.identities import Known, known_of
 from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
+from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges
 from metrics.resumes import resumes
 
@@ -51,7 +52,7 @@ class Analysis:
 
     metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
-    known: by run_id, what own formulas read of its facts.
+    known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
     """
 
     metrics: pl.DataFrame
@@ -59,6 +60,7 @@ class Analysis:
     held: pl.DataFrame
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
+    printed: Mapping[str, pl.DataFrame]
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -74,6 +76,10 @@ class Analysis:
         """From each figure that the log of a run prints to ours; metrics.reconcile.bridges."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
         return bridges(row, self.facts(run_id), self.known[run_id], self.audits[run_id])
+
+    def proposals(self, run_id: str) -> list[Proposal]:
+        """Facts that would reproduce what the log of a run prints; metrics.proposals.proposals."""
+        return proposals(self.printed.get(run_id), self.known[run_id])
 
     def others(self) -> dict[str, pl.DataFrame]:
         """What other tools' formulas make of each model and length: label to a table.
@@ -139,7 +145,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         row |= _audited(audited)
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, windows, held, audits, known)
+    return Analysis(metrics, windows, held, audits, known, printed)
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
