@@ -164,12 +164,17 @@ def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str
     return tuple(kind for kind in kinds if kind not in still_open)
 
 
-def nearest(others: Sequence[Hypothesis], found: Sequence[Identity]) -> str | None:
-    """The first that reproduces every line, else the one that comes nearest, and how near."""
+def nearest(
+    others: Sequence[Hypothesis], found: Sequence[Identity]
+) -> tuple[str | None, str | None]:
+    """(text, fact) of the first that reproduces every line.
+
+    Where none does, the text of the one that comes nearest and how near, and no fact.
+    """
     whole = next((h for h in others if h.reproduces(found)), None)
     if whole is not None:
-        return whole.text
+        return whole.text, whole.fact
     best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
     if best.distance(found) >= AS_IT_IS.distance(found):
-        return None
-    return f"{best.text}, nearly: within {np.expm1(best.distance(found)):.1%}"
+        return None, None
+    return f"{best.text}, nearly: within {np.expm1(best.distance(found)):.1%}", None

@@ -143,7 +143,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         known[run_id] = known_of(run, known_facts)
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
+        row["warnings"] += logged.doubt(audited)
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
+    other_flops = logged.changed(rows)
+    for row in rows:
+        row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     return Analysis(metrics, windows, held, audits, known, printed)
 
