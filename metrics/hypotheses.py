@@ -35,6 +35,9 @@ UNITS: Final = {
 BY_FLOPS: Final = ("logged_tflops", "logged_mfu")
 """Columns that a formula of FLOPs predicts."""
 
+PROOF: Final = 0.01
+"""A print that leaves more than this open proves nothing."""
+
 SAME: Final = 1e-9
 """Two predictions that differ by less are one."""
 
@@ -158,7 +161,12 @@ def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
 
 
 def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str, ...]:
-    """Facts of which nothing else that was tried reproduces every line."""
+    """Facts of which nothing else that was tried reproduces every line.
+
+    None where the print is too coarse: what lies within a percent is then open too.
+    """
+    if not any(high - low <= PROOF for low, high in (i.ratio.common for i in found)):
+        return ()
     kinds = dict.fromkeys(h.fact for h in others if h.fact != "unit")
     still_open = {h.fact for h in others if h.reproduces(found)}
     return tuple(kind for kind in kinds if kind not in still_open)

@@ -184,6 +184,8 @@ METRICS: Final = pl.Schema(
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
+        "step_unit": TEXT,
+        "rate_excludes_data": BOOL,
         "steps": INT,
         "tokens_per_second": FLOAT,
         "tgs": FLOAT,
@@ -208,6 +210,7 @@ METRICS: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -275,7 +278,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         name: run[name]
         for name in (
             *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
-            *("outcome", "outcome_text", "started_at"),
+            *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
         )
     }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
