@@ -141,6 +141,11 @@ class Interval:
         return float(np.median((self.low + self.high) / 2))
 
     @property
+    def half(self) -> float:
+        """The median over the lines of half of their intervals' widths."""
+        return float(np.median((self.high - self.low) / 2))
+
+    @property
     def common(self) -> tuple[float, float]:
         """What every line's interval holds; empty where the first exceeds the second."""
         return float(self.low.max()), float(self.high.min())

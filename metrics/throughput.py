@@ -55,6 +55,7 @@ SUMMARY: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "logged_tgs": FLOAT,
@@ -147,7 +148,7 @@ def windows(
             pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
             first=pl.int_range(pl.len()).over("run_id") == 0,
         )
-        .with_columns(_tokens_per_gpu(), slots_per_gpu=pl.coalesce("rank_slots", _batch()))
+        .with_columns(_tokens_per_gpu(), slots_per_gpu=pl.coalesce("rank_slots", _samples()))
         .with_columns(_spans())
         .with_columns(_times())
         .pipe(_with_spoilers, events)
@@ -185,15 +186,23 @@ def _tokens_per_gpu() -> pl.Expr:
     right, the world size is wrong, and what the ranks print holds.
     """
     shared, printed = _worlds()
+    return pl.coalesce(
+        pl.when(_alike(shared, printed)).then(shared), "rank_tokens", _samples()
+    ).alias("tokens_per_gpu")
+
+
+def _samples() -> pl.Expr:
+    """Tokens of the samples of one step on one GPU, as the lines count them, else the batch sizes.
+
+    Lines go first: in a ramp-up of the batch its size is only where it ends.
+    """
     length = _length()
     consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
     return pl.coalesce(
-        pl.when(_alike(shared, printed)).then(shared),
-        "rank_tokens",
         pl.when(consumed > 0).then(consumed / pl.col("new_step") / pl.col("gpus")),
         pl.col("samples") * length / pl.col("gpus"),
         _batch(),
-    ).alias("tokens_per_gpu")
+    )
 
 
 def _length() -> pl.Expr:
@@ -402,8 +411,16 @@ def _rates(
         "time_basis": evidence,
         "windows": steady.height,
         "excluded_share": max(0.0, 1.0 - _total(seconds) / every) if every else None,
+        "data_share": _data_share(steady),
         "excluded_causes": ["start-up", *[c for c in causes if c in SPOILERS[evidence]]],
     }
+
+
+def _data_share(steady: pl.DataFrame) -> float | None:
+    """Waiting for data, as a share of the steps' time with it."""
+    whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
+    timed = steady.select(whole, "data_s").drop_nulls()
+    return _total(timed["data_s"]) / (_total(timed["whole"]) or 1.0) if timed.height else None
 
 
 def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:

@@ -31,10 +31,12 @@ from metrics.formula_inputs import (
     text_of,
     work_key,
 )
-from metrics.identities import known_of
+from metrics.identities import Known, known_of
 from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
+from metrics.proposals import Proposal, proposals
+from metrics.reconcile import Bridge, bridges
 from metrics.resumes import resumes
 
 IMPOSSIBLE: Final = 1.0
@@ -49,13 +51,16 @@ class Analysis:
     """All that is computed of a store.
 
     metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
-    metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures.
+    metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
+    known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
     """
 
     metrics: pl.DataFrame
     windows: pl.DataFrame
     held: pl.DataFrame
     audits: Mapping[str, Audit]
+    known: Mapping[str, Known]
+    printed: Mapping[str, pl.DataFrame]
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -66,6 +71,15 @@ class Analysis:
         """The formula of one run, a row per operator: `operator_table`."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
         return operator_table(self.facts(run_id), row)
+
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """From each figure that the log of a run prints to ours; metrics.reconcile.bridges."""
+        row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
+        return bridges(row, self.facts(run_id), self.known[run_id], self.audits[run_id])
+
+    def proposals(self, run_id: str) -> list[Proposal]:
+        """Facts that would reproduce what the log of a run prints; metrics.proposals.proposals."""
+        return proposals(self.printed.get(run_id), self.known[run_id])
 
     def others(self) -> dict[str, pl.DataFrame]:
         """What other tools' formulas make of each model and length: label to a table.
@@ -114,6 +128,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
     printed = logged.printed(tables["steps"])
     audits: dict[str, Audit] = {}
+    known: dict[str, Known] = {}
     rows = []
     for run in runs.iter_rows(named=True):
         run_id = run["run_id"]
@@ -125,11 +140,16 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        audits[run_id] = audited = logged.audit(printed.get(run_id), known_of(run, known_facts))
+        known[run_id] = known_of(run, known_facts)
+        audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
+        row["warnings"] += logged.doubt(audited)
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
+    other_flops = logged.changed(rows)
+    for row in rows:
+        row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, windows, held, audits)
+    return Analysis(metrics, windows, held, audits, known, printed)
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -164,6 +184,8 @@ METRICS: Final = pl.Schema(
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
+        "step_unit": TEXT,
+        "rate_excludes_data": BOOL,
         "steps": INT,
         "tokens_per_second": FLOAT,
         "tgs": FLOAT,
@@ -188,6 +210,7 @@ METRICS: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -201,6 +224,7 @@ METRICS: Final = pl.Schema(
         "logged_lines": INT,
         "logged_lines_reproduced": INT,
         "logged_unexplained": FLOAT,
+        "logged_flops_per_token": FLOAT,
         "logged_flops_low": FLOAT,
         "logged_flops_high": FLOAT,
         "logged_hypothesis": TEXT,
@@ -254,7 +278,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         name: run[name]
         for name in (
             *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
-            *("outcome", "outcome_text", "started_at"),
+            *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
         )
     }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
@@ -279,6 +303,7 @@ def _audited(audit: Audit) -> dict[str, Any]:
         "logged_lines": audit.lines,
         "logged_lines_reproduced": audit.reproduced_lines,
         "logged_unexplained": audit.unexplained,
+        "logged_flops_per_token": audit.flops_per_token,
         "logged_flops_low": audit.low,
         "logged_flops_high": audit.high,
         "logged_hypothesis": audit.hypothesis,

@@ -166,6 +166,17 @@ def test_batch_ramp_up_counts_the_consumed_samples() -> None:
     assert row["tgs"] == pytest.approx(300 / 10)
 
 
+def test_a_ramp_up_has_no_more_slots_than_its_samples() -> None:
+    """The batch size that the header gives is where the ramp-up ends."""
+    rows = [
+        {"step": 10, "elapsed_s": 1.0, "consumed_samples": 20, "samples": 2},
+        {"step": 20, "elapsed_s": 1.0, "consumed_samples": 50, "samples": 4},
+    ]
+    given = facts(gpus=1, seq_len=10, global_batch_size=256)
+    row = rates(steps(*rows), run(elapsed_covers="interval"), given)
+    assert row["tgs_slots"] == row["tgs"] == pytest.approx(300 / 10)
+
+
 def test_model_parallel_ranks_share_their_tokens() -> None:
     rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
     given = facts(

@@ -1,0 +1,200 @@
+"""From the figure that a log prints to ours, one named factor at a time.
+
+    logged  x  factor  x  factor  x ...  =  ours
+
+The factors are ratios of whole counts: each stage of the framework's own formula (metrics/era.py)
+over the stage before, what is trained, how tokens and time are counted, the peak. Their product is
+the total, exactly. What the own formula does not reproduce of the print stands as `unexplained`,
+with the bounds that the print's last digit allows, and is never spread over the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any, Final
+
+from metrics.era import CAUSES, Era
+from metrics.flops import flops_per_token, operators
+from metrics.formula_inputs import Inputs, Score, formula_inputs
+from metrics.identities import Known, flops_of
+from metrics.logged import Audit
+from metrics.model_shapes import ShapeError
+
+__all__ = ["Bridge", "Factor", "bridges"]
+
+NOTHING: Final = 1e-9
+"""A factor this near to 1 is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """One reason why the log's figure is not ours.
+
+    cause: of CAUSES; text: what it is; factor: times which the figure comes nearer to ours
+    """
+
+    cause: str
+    text: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """How a logged figure becomes ours: logged x every factor / unexplained = ours.
+
+    figure: logged_mfu, logged_tflops [TFLOP/s per GPU] or logged_tgs [tokens/s/GPU]
+    logged: the median over the steady windows; ours: by the one formula, exact attention
+    unexplained: the log's figure over what its own formula gives; low, high: what the rounding of
+        the print allows; 1 lies between them where the own formula is the right one
+    """
+
+    figure: str
+    logged: float
+    ours: float
+    factors: tuple[Factor, ...]
+    unexplained: float
+    low: float
+    high: float
+
+    @property
+    def explained(self) -> bool:
+        """Whether nothing is left but the rounding of the print."""
+        return self.low <= 1.0 <= self.high
+
+
+def bridges(
+    row: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    known: Known,
+    audit: Audit,
+) -> list[Bridge]:
+    """Bridges of one run, for each figure of FLOPs that its log prints, else for its TGS.
+
+    row: of metrics.utilization.METRICS; facts: the held ones, by name. None where ours is not
+    known, or the lines speak of several lengths, so that no one count of FLOPs is theirs.
+    """
+    if row["tgs"] is None or audit.lengths:
+        return []
+    return [bridge for bridge in _all(row, facts, known, audit) if bridge is not None]
+
+
+def _all(
+    row: Mapping[str, Any],
+    facts: Mapping[str, Mapping[str, Any]],
+    known: Known,
+    audit: Audit,
+) -> Iterator[Bridge | None]:
+    run = formula_inputs(facts, row, Score())
+    rate = _rates(row, audit)
+    if rate is None:
+        return
+    if run is not None and row["flops_per_token"] is not None:
+        ours = row["flops_per_token"]
+        counted = _counts(run, known, audit.era)
+        theirs = prod(1 / f.factor for f in counted) * ours
+        if row["logged_mfu"] and row["mfu"]:
+            divisor = audit.peak_flops or row["peak_flops"]
+            peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
+            factors = (*counted, *peak, *rate.factors)
+            predicted = theirs * rate.logged / divisor
+            yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
+        if row["logged_tflops"]:
+            unit = _factor("unit", 1 / audit.unit)
+            predicted = theirs * rate.logged * audit.unit / 1e12
+            factors = (*unit, *counted, *rate.factors)
+            now = row["tgs"] * ours / 1e12
+            yield _bridge("logged_tflops", now, factors, predicted, row, audit)
+    if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
+        yield _bridge("logged_tgs", row["tgs"], rate.factors, row["logged_tgs"], row, audit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """The rate behind the log's figures [tokens/s/GPU], and what leads from it to ours."""
+
+    logged: float
+    factors: tuple[Factor, ...]
+
+
+def _rates(row: Mapping[str, Any], audit: Audit) -> _Rate | None:
+    logged = row["logged_tgs"] or audit.rate
+    if logged is None:
+        return None
+    slots = row["tgs_slots"] or row["tgs"]
+    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    single = row["step_unit"] == "micro_step"
+    return _Rate(
+        logged,
+        (
+            *_factor("tokens", row["tgs"] / slots),
+            *_factor("data", timed),
+            *_factor("window", slots / logged / timed, MICRO_STEPS if single else ""),
+        ),
+    )
+
+
+MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
+
+
+def _bridge(  # noqa: PLR0913, PLR0917 - its parts
+    figure: str,
+    ours: float,
+    factors: Sequence[Factor],
+    predicted: float,
+    row: Mapping[str, Any],
+    audit: Audit,
+) -> Bridge:
+    logged = row[figure]
+    unexplained = logged / predicted
+    rounding = audit.rounding.get(figure, 0.0) / logged
+    if figure != "logged_tgs":
+        rounding += audit.rate_rounding
+    order = list(CAUSES)
+    return Bridge(
+        figure=figure,
+        logged=logged,
+        ours=ours,
+        factors=tuple(sorted(factors, key=lambda f: order.index(f.cause))),
+        unexplained=unexplained,
+        low=unexplained * (1 - rounding),
+        high=unexplained * (1 + rounding),
+    )
+
+
+def _factor(cause: str, factor: float, text: str = "") -> tuple[Factor, ...]:
+    """The factor, or none where it is 1."""
+    if abs(factor - 1) <= NOTHING:
+        return ()
+    return (Factor(cause, text or CAUSES[cause], factor),)
+
+
+def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
+    return f"its peak {divisor / 1e12:,.4g} TFLOP/s, dense {row['peak_flops'] / 1e12:,.4g}"
+
+
+# --- FLOPs per token ------------------------------------------------------------------------
+
+
+def _counts(run: Inputs, known: Known, era: Era | None) -> tuple[Factor, ...]:
+    """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
+    seen = known.seen()
+    if era is None or seen is None or flops_of(era, seen) is None:
+        return ()
+    whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended))
+    one_sequence = flops_per_token(operators(run.shape, known.T or run.seq_len))
+    path = [
+        ("", flops_per_token(run.operators())),
+        ("trained", whole),
+        ("attention", one_sequence),
+    ]
+    try:
+        path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages]
+    except ShapeError:  # a cause between cannot be told apart for this model
+        path.append(("experts", float(era.flops(seen))))
+    factors: dict[str, float] = {}
+    for (_, before), (cause, after) in pairwise(path):
+        factors[cause] = factors.get(cause, 1.0) * before / after
+    return tuple(f for cause, factor in factors.items() for f in _factor(cause, factor))
