@@ -413,7 +413,7 @@ TORCHTITAN: Final = LogFormat(
             anchor="step:",
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
             r"m?memory: +(?P<memory>[\d.]+)GiB\([\d.]+%\) +tps: +(?P<tps>[\d,]+)"
-            r"(?: +tflops:(?: +(?P<tflops>[\d.,]+))?)? *$",
+            r" +tflops:(?: +(?P<tflops>[\d.,]+))? *$",
             columns={
                 "step": "step",
                 "loss": "loss",
@@ -425,7 +425,7 @@ TORCHTITAN: Final = LogFormat(
             may_continue=True,
             example="step: 10  loss:  8.1234  grad_norm:  1.2345  memory: 41.20GiB(52.01%)  "
             "tps: 883  tflops: 183.59",
-            printed_by=f"{METRICS} MetricsProcessor.log, cut before tflops or mfu",
+            printed_by=f"{METRICS} MetricsProcessor.log, cut before mfu",
             composed=True,
         ),
         StepLine(
