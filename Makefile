@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus verify clean
+.PHONY: demo test lint types tests golden corpus audit verify clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -33,6 +33,10 @@ golden: $(VENV)/tested
 # What is read of the public and the generated logs, where they are at hand.
 corpus: $(VENV)/tested
 	$(BIN)/python tests/corpus.py
+
+# What public and generated logs print of their own speed, reproduced by each framework's formula.
+audit: $(VENV)/tested
+	$(BIN)/python tests/audit.py
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested

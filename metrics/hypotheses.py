@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from metrics.era import Era
-from metrics.identities import ERAS, Identity, Known, flops_of, peak_of
+from metrics.identities import Identity, Known, flops_of, peak_of
 from metrics.model_shapes import known_models
 
 LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
@@ -71,13 +71,26 @@ class Hypothesis:
                 worst = max(worst, abs(float(np.log(middle / factor))))
         return worst
 
+    def off_centre(self, found: Sequence[Identity]) -> float:
+        """How far it is from the middle of what the print allows, over all columns."""
+        pairs = ((self.factors.get(i.column, 1.0), i.ratio.middle) for i in found)
+        return round(sum(abs(factor / middle - 1) for factor, middle in pairs if middle > 0), 12)
+
 
 AS_IT_IS: Final = Hypothesis("", "as it is", {})
 
 
-def hypotheses(era: Era, known: Known, found: Sequence[Identity]) -> Iterator[Hypothesis]:
-    """What else one fact may be, the likeliest kinds first; of equals only other eras."""
-    for fact, text, other, changed in _others(era, known):
+def hypotheses(
+    era: Era, known: Known, found: Sequence[Identity], eras: Sequence[Era]
+) -> Iterator[Hypothesis]:
+    """What else one fact may be; of equals only other eras.
+
+    First what only the print stands on: the formula, what it counts, the peak. An era is in doubt
+    only where it was given by hand, since else every other was tried before. Then the run's own
+    facts, those with fewer values first, which are less likely to fit by chance; last a plain
+    factor, which needs no reason. eras: the framework's, the likeliest first
+    """
+    for fact, text, other, changed in _others(era, known, eras):
         factors = _factors((era, known), (other, changed), found)
         hypothesis = None if factors is None else Hypothesis(fact, text, factors)
         if hypothesis is not None and (hypothesis.differs() or _another_era(era, other)):
@@ -93,19 +106,18 @@ def _another_era(one: Era, other: Era) -> bool:
     return other is not one and not other.fork
 
 
-def _others(era: Era, known: Known) -> Iterator[tuple[str, str, Era, Known]]:
+def _others(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[tuple[str, str, Era, Known]]:
     """(fact, text, era, what is known) of each other case, one fact changed."""
-    for length in LENGTHS:
-        yield "seq_len", f"seq_len={length:,}", era, replace(known, T=length)
+    for own in eras:
+        yield "logged_formula", f"the formula of {own.name}", own, known
     if era.counts_recompute:
         yield "recompute", "recompute=none", era, replace(known, recompute="none")
         yield "recompute", "recompute=full", era, replace(known, recompute="full")
-    for own in ERAS:
-        if known.log_format in own.log_formats:
-            yield "logged_formula", f"the formula of {own.name}", own, known
     for flops in sorted(set(era.peak_values)):
         text = f"a peak of {flops / 1e12:,g} TFLOP/s"
         yield "logged_peak_flops", text, era, replace(known, peak=flops, device=None)
+    for length in LENGTHS:
+        yield "seq_len", f"seq_len={length:,}", era, replace(known, T=length)
     for times in TIMES:
         if known.gpus and (other := known.gpus * times).is_integer():
             yield "gpus", f"gpus={other:,.0f}", era, replace(known, gpus=int(other))
@@ -175,13 +187,15 @@ def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str
 def nearest(
     others: Sequence[Hypothesis], found: Sequence[Identity]
 ) -> tuple[str | None, str | None]:
-    """(text, fact) of the first that reproduces every line.
+    """(text, fact) of the first kind that reproduces every line, and of that the most central.
 
     Where none does, the text of the one that comes nearest and how near, and no fact.
     """
-    whole = next((h for h in others if h.reproduces(found)), None)
-    if whole is not None:
-        return whole.text, whole.fact
+    whole = [h for h in others if h.reproduces(found)]
+    if whole:
+        kind = [h for h in whole if h.fact == whole[0].fact]
+        central = min(kind, key=lambda h: h.off_centre(found))
+        return central.text, central.fact
     best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
     if best.distance(found) >= AS_IT_IS.distance(found):
         return None, None

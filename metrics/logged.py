@@ -149,7 +149,7 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
         unexplained_low=main.common[0],
         unexplained_high=main.common[1],
     )
-    others = list(hypotheses(era, known, found))
+    others = list(hypotheses(era, known, found, eras_of(replace(known, era=None))))
     if _all(found):
         return replace(out, proven=proven(others, found))
     text, fact = nearest(others, found)

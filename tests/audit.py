@@ -253,10 +253,7 @@ def every_row() -> list[Row]:
     """The rows of the public and the generated logs, of what is at hand of them."""
     facts = given()
     return [
-        row
-        for folder in (CORPUS, GENERATED)
-        if folder.is_dir()
-        for row in rows_of(folder, facts)
+        row for folder in (CORPUS, GENERATED) if folder.is_dir() for row in rows_of(folder, facts)
     ]
 
 
