@@ -207,7 +207,7 @@ PUBLIC = [
 @absent
 @pytest.mark.parametrize("run", PUBLIC)
 @pytest.mark.parametrize(("fact", "printed", "suspect", "text"), WRONG)
-def test_a_wrong_fact_of_a_public_log_is_named_first(  # noqa: PLR0913, PLR0917 - one case
+def test_a_wrong_fact_of_a_public_log_is_named_first(
     run: tuple[str, int], fact: str, printed: float, suspect: str, text: str
 ) -> None:
     path, launch = run

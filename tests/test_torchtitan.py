@@ -94,7 +94,7 @@ def test_a_header_that_counts_tokens_gives_the_tokens_of_a_step(rates: Any, tita
 def test_a_step_line_that_is_wrapped_before_its_mfu_goes_on_in_the_next(
     parse: Any, lines: list[str], tflops: float | None, mfu: float | None
 ) -> None:
-    """A squash merge wraps a message at 72 characters; what is no more of the step stays its own."""
+    """A squash merge wraps at 72 characters; what is no more of the step stays its own."""
     start = (
         "[rank0]:[titan] 2026-01-02 03:04:05,000 - root - INFO - step: 10 loss: 8.1 memory: 4.90"
     )
