@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -336,12 +336,16 @@ def peak_of(era: Era, known: Known) -> float | None:
     """The peak that the framework divided by: what it says, exact by its table where they agree."""
     if era.peaks is None:
         return None
-    day = known.day or era.since
-    table = None if known.device is None else era.peaks(known.device, day)
+    table = None if known.device is None else era.peaks(known.device, known.day or _last_day(era))
     if known.peak is None:
         return table
     agree = table is not None and abs(table / known.peak - 1) <= PEAK_DIGITS
     return table if agree else known.peak
+
+
+def _last_day(era: Era) -> date | None:
+    """Of an era, for a run without a date: a table of peaks grows, so its end holds most of it."""
+    return None if era.until is None else era.until - timedelta(days=1)
 
 
 def _bounds(peak: float, known: Known) -> Interval:

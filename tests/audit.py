@@ -50,7 +50,7 @@ NARROW: Final = 1e-3
 class Given:
     """Facts of one run that its log lacks, as `NAME=VALUE`; or why it can have none.
 
-    path: relative to its folder, * and ? as in a shell; launches: empty for all of the file
+    path: relative to its folder, a pattern as in a shell; launches: empty for all of the file
     """
 
     path: str
