@@ -16,9 +16,10 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 from corpus import CORPUS, GENERATED
@@ -30,7 +31,7 @@ from metrics.hypotheses import LENGTHS
 from metrics.identities import Known, flops_of, known_of
 from metrics.logged import Audit
 from metrics.model_shapes import known_models
-from metrics.utilization import Analysis, analyse
+from metrics.utilization import analyse
 
 GOLDEN: Final = Path(__file__).resolve().parent / "golden"
 FACTS: Final = GOLDEN / "audit_facts.tsv"
@@ -80,6 +81,7 @@ class Row:
     known_by: the `log`; `stated` elsewhere; `identified`: its figures leave only these of the
         known models and lengths, or only this peak; `ambiguous`: they leave others, too
     figures: column to (lines compared, reproduced)
+    day: of its first stamp; release: the framework's, as the log names it
     """
 
     path: str
@@ -88,6 +90,8 @@ class Row:
     known_by: str
     audit: Audit
     figures: Mapping[str, tuple[int, int]]
+    day: date | None
+    release: str | None
     refusal: str = ""
 
     @property
@@ -204,28 +208,28 @@ def _rows(
         if audit is None or not (audit.by_column or audit.why):
             continue  # no figure of its own, or none that follows from anything
         path, launch = named[run["run_id"]]
+        known = known_of(run, analysis.facts(run["run_id"]))
         mine = own[run["run_id"]]
         yield Row(
             path=path,
             launch=launch,
             framework=run["framework"],
-            known_by=_known_by(run, analysis, audit, mine),
+            known_by=_known_by(known, audit, mine),
             audit=audit,
             figures=audit.by_column,
+            day=known.day,
+            release=known.version,
             refusal="; ".join(f.source for f in mine if f.refuses),
         )
 
 
-def _known_by(
-    run: Mapping[str, Any], analysis: Analysis, audit: Audit, mine: Sequence[Given]
-) -> str:
+def _known_by(known: Known, audit: Audit, mine: Sequence[Given]) -> str:
     facts = [f for f in mine if not f.refuses]
     if not facts:
         return "log"
     inferred = {f.name for f in facts if f.source.startswith(INFERRED)}
     if not inferred:
         return "stated"
-    known = known_of(run, analysis.facts(run["run_id"]))
     alone = "logged_peak_flops" in audit.proven or not inferred & PEAK_OF
     if inferred - PEAK_OF:
         alone = alone and len(candidates(audit, known)) == 1
