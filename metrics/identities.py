@@ -275,7 +275,10 @@ def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozen
 
 
 def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    """Tokens per second of one device from the step's time, and the facts it takes."""
+    """Tokens per second of one device from the step's time, and the facts it takes.
+
+    None where the printed time is a mean over other steps, too.
+    """
     if lines.frame["elapsed_s"].null_count() or not known.own_time:
         return None
     elapsed = lines.interval("elapsed_s")

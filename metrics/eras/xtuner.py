@@ -176,6 +176,7 @@ ERAS: Final[tuple[Era, ...]] = (
         "2023-11",
         "90491b265",
         "2 r N over the ranks that share the model; in no release",
+        fork=True,
         since=date(2023, 11, 1),
         until=PACKAGED,
         stages=(
