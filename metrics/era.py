@@ -71,7 +71,7 @@ class Peak:
 class Era:
     """What the versions of a framework between two commits print.
 
-    name: framework and month, as `--set logged_formula=` takes it
+    name: framework and month or release, as `--set logged_formula=` takes it
     log_formats: names of the formats whose figures it speaks of
     since, until: dates of the commits that brought and ended it; None: not ended, or not known
     versions: releases that hold it, as the log prints them

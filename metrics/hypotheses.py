@@ -119,7 +119,7 @@ class Case:
 
 
 def alternatives(era: Era, known: Known) -> Iterator[Case]:
-    """Each other case, one fact changed; of eras that see the length otherwise, that too."""
+    """Each other case, one fact changed; last, eras that see the length otherwise, and that."""
     for length in LENGTHS:
         yield Case("seq_len", f"seq_len={length:,}", era, replace(known, T=length))
     if era.counts_recompute:
@@ -128,11 +128,6 @@ def alternatives(era: Era, known: Known) -> Iterator[Case]:
     own = [other for other in ERAS if known.log_format in other.log_formats]
     for other in own:
         yield Case("logged_formula", f"the formula of {other.name}", other, known)
-    for other in own:
-        if known.era is None and _sees_length_otherwise(era, other, known):
-            for length in LENGTHS:
-                text = f"seq_len={length:,} by the formula of {other.name}"
-                yield Case("seq_len", text, other, replace(known, T=length))
     for flops in sorted(set(era.peak_values)):
         text = f"a peak of {flops / 1e12:,g} TFLOP/s"
         yield Case("logged_peak_flops", text, era, replace(known, peak=flops, device=None))
@@ -140,6 +135,11 @@ def alternatives(era: Era, known: Known) -> Iterator[Case]:
     for shape in known_models():
         other_model = replace(known, shape=shape, intermediate_size=None)
         yield Case("model", f"model={shape.name}", era, other_model)
+    for other in own:
+        if known.era is None and _sees_length_otherwise(era, other, known):
+            for length in LENGTHS:
+                text = f"seq_len={length:,} by the formula of {other.name}"
+                yield Case("seq_len", text, other, replace(known, T=length))
 
 
 def _sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:

@@ -17,6 +17,7 @@ import polars as pl
 from metrics import lengths
 from metrics.era import Era
 from metrics.hypotheses import (
+    BY_FLOPS,
     alternatives,
     hypotheses,
     hypothesis_of,
@@ -150,8 +151,8 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
         return _settled(frame, best, known)
     if _speaks_for(tried[0].era, known):
         return _settled(frame, tried[0], known)
-    text = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
-    return replace(_settled(frame, tried[0], known), reproduced=None, hypothesis=text, suspect=None)
+    why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
+    return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
 
 
 def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
@@ -227,7 +228,12 @@ def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
     if not best.solved or len(told) < 2:  # noqa: PLR2004 - one and another
         return ""
     cases = [f"{_some(each)} by {era}" for each, era in told.items()]
-    return "logged_tflops not compared: lines have lengths of their own, " + " or ".join(cases)
+    columns = " and ".join(_flops_columns(best))
+    return f"{columns} not compared: lines have lengths of their own, " + " or ".join(cases)
+
+
+def _flops_columns(tried: _Tried) -> list[str]:
+    return [identity.column for identity in tried.found if identity.column in BY_FLOPS]
 
 
 def _some(numbers: Sequence[int]) -> str:
@@ -345,4 +351,4 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
 MEAN_AND_LAST: Final = (
     "logged_tflops not compared: the mean of several steps' rates, beside tokens/s of the last one"
 )
-OWN_LENGTHS: Final = "the length of each line (samples are not packed, and its print is too coarse)"
+OWN_LENGTHS: Final = "the length of each line (samples are not packed)"
