@@ -263,8 +263,8 @@ def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
 def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozenset[str]]:
     """Sequences of a step on one device, and the facts that say so."""
     if known.micro_steps and known.micro_batch is not None:
-        shared = {"context_parallel"} if known.sharing > 1 else set[str]()
-        return known.micro_batch / known.sharing, frozenset({"micro_batch_size", *shared})
+        facts = frozenset({"micro_batch_size", "context_parallel"})
+        return known.micro_batch / known.sharing, facts
     if known.gpus is None:
         return None, frozenset()
     if lines.frame["samples"].null_count() == 0:

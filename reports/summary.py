@@ -242,7 +242,7 @@ def _audit(row: Mapping[str, Any], audit: Audit) -> str:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
         told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
     implied = ""
-    if audit.low is not None and audit.high is not None and audit.low <= audit.high:
+    if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
         implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
     return printable(head) + f"\n  {printable(told)}" + implied
 
