@@ -136,13 +136,13 @@ def alternatives(era: Era, known: Known) -> Iterator[Case]:
         other_model = replace(known, shape=shape, intermediate_size=None)
         yield Case("model", f"model={shape.name}", era, other_model)
     for other in own:
-        if known.era is None and _sees_length_otherwise(era, other, known):
+        if known.era is None and sees_length_otherwise(era, other, known):
             for length in LENGTHS:
                 text = f"seq_len={length:,} by the formula of {other.name}"
                 yield Case("seq_len", text, other, replace(known, T=length))
 
 
-def _sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:
+def sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:
     """Whether a token more adds other FLOPs, so that another length may give the same."""
     at = [[flops_of(era, known.seen(T)) for T in LENGTHS[:2]] for era in (one, other)]
     slopes = [b - a for a, b in at if a is not None and b is not None]

@@ -121,7 +121,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         sharing=prod(integer_of(facts, name) or 1 for name in SHARING),
         micro_steps=run["step_unit"] == "micro_step",
         own_time=not averages,
-        averaged=frozenset(rates.split(",") if averages and rates else ()),
+        averaged=frozenset(rates.split(",") if rates else ()),
         longest=length if unpacked else None,
     )
 
@@ -341,7 +341,8 @@ def _mfu(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]
 
 
 def _tgs(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    return _by_elapsed(lines, known) if "logged_tgs" in era.identities else None
+    follows = "logged_tgs" in era.identities and "logged_tgs" not in known.averaged
+    return _by_elapsed(lines, known) if follows else None
 
 
 def _samples(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:

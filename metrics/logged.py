@@ -24,6 +24,7 @@ from metrics.hypotheses import (
     mean_of_rates,
     nearest,
     proven,
+    sees_length_otherwise,
 )
 from metrics.identities import (
     ERAS,
@@ -212,7 +213,7 @@ def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
 
     A formula that counts half of the pairs gives for one length what another gives for half of it.
     """
-    if best is first or best.era.fork or best.solved or not first.found:
+    if not first.found or not sees_length_otherwise(first.era, best.era, known):
         return None
     cases = (c for c in alternatives(first.era, known) if c.fact == "seq_len")
     for case in (c for c in cases if c.era is first.era and c.known.T != known.T):
@@ -330,8 +331,8 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     by_flops = [c for c in printed if c in ("logged_tflops", "logged_mfu")]
     if not by_flops:
         return ""
-    if known.averaged == {"logged_tflops"} and "logged_tflops" in by_flops:
-        return MEAN_AND_LAST
+    if len(known.averaged) == 1:
+        return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}"
     lacks = [
         name
         for name, value in (
@@ -348,7 +349,5 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     return f"{' and '.join(by_flops)} not compared: " + (", ".join(lacks) or said)
 
 
-MEAN_AND_LAST: Final = (
-    "logged_tflops not compared: the mean of several steps' rates, beside tokens/s of the last one"
-)
+MEAN_AND_LAST: Final = "of two rates one is a mean over several steps, the other the last one's"
 OWN_LENGTHS: Final = "the length of each line (samples are not packed)"

@@ -16,6 +16,7 @@ import pytest
 from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
+from ingest.formats.xtuner import config_facts
 from ingest.intake import read_source
 from metrics.era import CAUSES
 from metrics.eras import xtuner
@@ -480,9 +481,40 @@ def test_a_mean_of_rates_is_not_compared_where_the_config_says_so() -> None:
     _, audit = audit_of(CORPUS / SCCHY, *SCCHY_FACTS, "averaged_rates=logged_tflops")
     assert (audit.reproduced, dict(audit.by_column)) == (None, {})
     assert audit.why == (
-        "logged_tflops not compared: the mean of several steps' rates, beside tokens/s of the "
-        "last one"
+        "logged_tflops not compared: of two rates one is a mean over several steps, the other the "
+        "last one's"
     )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "facts"),
+    [
+        (".*(loss|time|data_time|grad_norm).*", {}),
+        (".*(loss|time|tflops).*", {"averaged_rates": "logged_tflops"}),
+        (
+            "loss|tflops|tokens_per_sec",
+            {"averaged_rates": "logged_tflops,logged_tgs", "average_window": "1"},
+        ),
+    ],
+)
+def test_the_config_says_which_rates_are_means(pattern: str, facts: dict[str, str]) -> None:
+    assert config_facts([f"log_processor = dict(mean_pattern={pattern!r})"]) == facts
+
+
+def test_a_window_of_one_averages_nothing() -> None:
+    text = "log_processor = dict(window_size=1, mean_pattern='loss|time|tflops')"
+    assert config_facts([text]) == {"average_window": "1"}
+
+
+def test_a_mean_of_rates_follows_from_no_single_time(tmp_path: Path) -> None:
+    """Rates averaged, the time not: TFLOP/s and tokens/s compare, tokens/s and the time do not."""
+    lines = of_lengths((128, 128, 128))
+    facts = [*SMALL_FACTS[:2], "packed=true", "seq_len=128", "micro_batch_size=2"]
+    both = "averaged_rates=logged_tflops,logged_tgs"
+    _, audit = audit_of(tiny(tmp_path, lines), *facts, "average_window=1", both)
+    assert dict(audit.by_column) == {"logged_tflops": (3, 3)}
+    _, audit = audit_of(tiny(tmp_path, lines), *facts, "average_window=1")
+    assert dict(audit.by_column) == {"logged_tflops": (3, 3), "logged_tgs": (3, 0)}
 
 
 # --- DeepLink's hook ------------------------------------------------------------------------
