@@ -244,6 +244,8 @@ def _audit(row: Mapping[str, Any], audit: Audit) -> str:
     implied = ""
     if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
         implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
+        if audit.low > audit.high:
+            implied = "\n  the lines imply no one count of FLOPs/token"
     return printable(head) + f"\n  {printable(told)}" + implied
 
 

@@ -19,12 +19,11 @@ window_size=1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import Final
 
 from metrics.era import Era, Stage
-from metrics.flops import Operator, flops_per_token
 from metrics.seen import Seen
 
 HOOK: Final = "xtuner/engine/hooks/throughput_hook.py"
@@ -58,70 +57,57 @@ def _closed(seen: Seen, attention: int) -> float:
 
 # --- from ours to there ---------------------------------------------------------------------
 
-CORE: Final = ("core attention", "linear attention state")
-EXPERTS: Final = ("routed experts", "shared experts", "router", "shared gate")
+PARTS: Final = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
+"""Causes by which the hook counts a part of the model otherwise, in the order of the path."""
 
-
-def _part(operator: str) -> str:
-    """The cause by which the hook counts an operator otherwise."""
-    if operator.startswith("mtp "):
-        return "mtp"
-    if operator in CORE:
-        return "head_size"
-    if operator in EXPERTS:
-        return "experts"
-    return {"ffn": "ffn", "lm_head": "lm_head", "embedding projections": "lm_head"}.get(
-        operator, "kv_heads"
-    )
+BY_NAME: Final = {
+    "core attention": "head_size",
+    "linear attention state": "head_size",
+    "ffn": "ffn",
+    "routed experts": "experts",
+    "shared experts": "experts",
+    "router": "experts",
+    "shared gate": "experts",
+    "lm_head": "lm_head",
+    "embedding projections": "lm_head",
+}
+"""Operator to its part; any other is a projection of attention."""
 
 
 def _path(share: float) -> tuple[Stage, ...]:
     """From ours to the closed form that counts this share of T x T pairs.
 
-    Part by part of the model, so that what is left of ours falls to no cause of theirs.
+    Part by part of the model, each with all before it.
     """
-
-    def own_heads(seen: Seen) -> float:
-        return sum(_ours(seen, share).values())
-
-    causes = ("head_size", "kv_heads", "ffn", "experts", "mtp", "lm_head")
-    swaps = [
-        Stage(causes[n], _swapped(causes[: n + 1], share))  # all before it are taken over, too
-        for n in range(len(causes))
-    ]
+    swaps = [Stage(part, _swapped(PARTS[: n + 1], share)) for n, part in enumerate(PARTS)]
     closed = halved if share < 1 else square
-    return (Stage("attention", own_heads), *swaps, Stage("recompute", closed))
+    return (Stage("attention", _swapped((), share)), *swaps, Stage("recompute", closed))
 
 
-def _swapped(causes: Iterable[str], share: float) -> Callable[[Seen], float]:
-    taken = tuple(causes)
+def _swapped(parts: Sequence[str], share: float) -> Callable[[Seen], float]:
+    """Ours of this share of T x T pairs, these parts as the hook has them."""
 
     def flops(seen: Seen) -> float:
-        return sum((_ours(seen, share) | {c: _theirs(seen, share, c) for c in taken}).values())
+        return sum((_ours(seen, share) | {p: _theirs(seen, share, p) for p in parts}).values())
 
     return flops
 
 
 def _ours(seen: Seen, share: float) -> dict[str, float]:
-    """Our operators by cause, of this share of T x T pairs."""
-    parts: dict[str, list[Operator]] = {}
+    """Our operators by part, of this share of T x T pairs."""
+    found = dict.fromkeys(PARTS, 0.0)
     for operator in seen.full():
-        parts.setdefault(_part(operator.name), []).append(operator)
-    found = {cause: flops_per_token(operators) for cause, operators in parts.items()}
-    pairs = [op for op in seen.full() if op.name.endswith("core attention")]
-    found["head_size"] = found.get("head_size", 0.0) - (1 - share) * _within(pairs, "head_size")
-    found["mtp"] = found.get("mtp", 0.0) - (1 - share) * _within(pairs, "mtp")
+        mtp = operator.name.startswith("mtp ")
+        part = "mtp" if mtp else BY_NAME.get(operator.name, "kv_heads")
+        halves = operator.name.endswith("core attention")
+        found[part] += operator.training * (share if halves else 1.0)
     return found
 
 
-def _within(operators: Iterable[Operator], cause: str) -> float:
-    return sum(op.training for op in operators if _part(op.name) == cause)
-
-
-def _theirs(seen: Seen, share: float, cause: str) -> float:
-    """What the hook counts in place of the operators of one cause, without recomputation."""
+def _theirs(seen: Seen, share: float, part: str) -> float:
+    """What the hook counts in place of a part, without recomputation."""
     d, dense = seen.d, sum(g.count for g in seen.shape.layers if g.ffn is not None)
-    match cause:
+    match part:
         case "head_size":
             return 12 * seen.L * d * seen.T * share
         case "kv_heads":
