@@ -408,11 +408,12 @@ class Parser:
         """A last line without newline may be half a line: it needs the fields of the one before.
 
         Its last number may be cut too, so a character that closed the line before has to close it.
-        One without a step, or one that the next line may end, may be half of another, unless such
-        a line came before.
+        One without a step, one that the next line may end, or one with fewer fields than another
+        kind may be half of another, unless such a line came before.
         """
-        may_be_half = line.numbered or line.may_continue
-        unlike = may_be_half and id(line) not in self._printed and bool(self._printed)
+        wider = any(printed < fields for fields, _ in self._printed.values())
+        may_be_half = wider or ((line.numbered or line.may_continue) and bool(self._printed))
+        unlike = may_be_half and id(line) not in self._printed
         fields, closed = self._printed.get(id(line), (set[str](), "0"))
         if not self._ended and unlike:
             raise _Rejected("cut off at the end of the file")

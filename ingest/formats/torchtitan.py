@@ -412,7 +412,7 @@ TORCHTITAN: Final = LogFormat(
         StepLine(
             anchor="step:",
             regex=r"step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +(?:grad_norm: +(?P<grad_norm>\S+) +)?"
-            r"m?memory: +(?P<memory>[\d.]+)GiB\([\d.]+%\) +tps: +(?P<tps>[\d,]+)"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+)"
             r" +tflops:(?: +(?P<tflops>[\d.,]+))? *$",
             columns={
                 "step": "step",
