@@ -14,7 +14,17 @@ from typing import Final
 import numpy as np
 
 from metrics.era import Era
-from metrics.identities import ERAS, Identity, Known, flops_of, peak_of
+from metrics.identities import (
+    BY_FLOPS,
+    ERAS,
+    MFUS,
+    TFLOPS,
+    Identity,
+    Known,
+    flops_of,
+    peak_of,
+    unit_of,
+)
 from metrics.model_shapes import known_models
 
 LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
@@ -31,9 +41,6 @@ UNITS: Final = {
     4 / 3: "recomputation counted (x 4/3)",
     3 / 4: "recomputation not counted (x 3/4)",
 }
-
-BY_FLOPS: Final = ("logged_tflops", "logged_mfu")
-"""Columns that a formula of FLOPs predicts."""
 
 SAME: Final = 1e-9
 """Two predictions that differ by less are one."""
@@ -129,13 +136,13 @@ def _factors(
     for identity in found:
         factor = _counts(one[1], other[1], identity.depends)
         if identity.column in BY_FLOPS:
-            mine, theirs = (flops_of(era, known.seen()) for era, known in (one, other))
+            mine, theirs = (flops_of(e, k.seen(), identity.column) for e, k in (one, other))
             if not mine or theirs is None:
                 return None
             factor *= theirs / mine
-        if identity.column == "logged_tflops":
-            factor *= other[0].unit_of(other[1].gpus) / one[0].unit_of(one[1].gpus)
-        if identity.column == "logged_mfu":
+        if identity.column in TFLOPS:
+            factor *= unit_of(*other) / unit_of(*one)
+        if identity.column in MFUS:
             divisor, mine = peak_of(*other), peak_of(*one)
             if divisor is None or mine is None:
                 return None

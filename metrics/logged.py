@@ -14,11 +14,14 @@ from typing import Any
 
 import polars as pl
 
+from metrics.claims import FIGURES, by_run, claims, prints
+from metrics.digits import digits_of
 from metrics.era import Era
 from metrics.hypotheses import hypotheses, nearest, proven
 from metrics.identities import (
+    BY_FLOPS,
     ERAS,
-    FIGURES,
+    MFUS,
     Identity,
     Known,
     Lines,
@@ -27,6 +30,7 @@ from metrics.identities import (
     identities,
     peak_of,
     rate_of,
+    unit_of,
 )
 
 
@@ -77,17 +81,34 @@ class Audit:
         return self.lines - max((n - ok for n, ok in self.by_column.values()), default=0)
 
 
-def eras_of(known: Known) -> list[Era]:
+def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
     """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
 
-    By the release that it names, then by the date of its first stamp. Neither is certain: a
-    checkout of the main line names the last release, and an old one prints a new date. Forks,
-    which nothing but figures tells, come last.
+    By the figures that only they print, the release that it names, then by the date of its first
+    stamp, then by how finely its lines are printed. None is certain: a checkout of the main line
+    names the last release, and an old one prints a new date. Forks, which nothing but figures
+    tells, come last.
+
+    frame: one of `printed`; without it, what its lines print decides nothing
     """
     mine = [era for era in ERAS if known.log_format in era.log_formats]
+    if frame is not None:
+        mine = sorted(
+            (era for era in mine if prints(frame, era.needs)),
+            key=lambda era: _misfit(era, frame),
+        )
     if known.era is not None:
         return [era for era in mine if known.era == era.name]
-    return sorted(mine, key=lambda era: _unlikely(era, known))
+    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known)))
+
+
+def _misfit(era: Era, frame: pl.DataFrame) -> int:
+    """By how many decimals a run's columns are printed otherwise than an era prints them."""
+    off = 0
+    for column, decimals in era.decimals.items():
+        values = frame[column].drop_nulls().cast(pl.Float64).to_numpy()
+        off += abs(int(digits_of(values).decimals) - decimals) if len(values) else 0
+    return off
 
 
 def _unlikely(era: Era, known: Known) -> tuple[bool, bool, bool, int]:
@@ -103,14 +124,12 @@ def _days_off(era: Era, day: date | None) -> int:
     return min(ends, default=0)
 
 
-def printed(steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, pl.DataFrame]:
     """run_id to its lines that print a figure of the framework's own, of all ranks.
 
-    steps: as in ingest.schema
+    steps, events: as in ingest.schema
     """
-    claims = steps.filter(pl.any_horizontal(pl.col(FIGURES).is_not_null()))
-    by_run = claims.partition_by("run_id", as_dict=True, maintain_order=True)
-    return {str(run_id): frame for (run_id,), frame in by_run.items()}
+    return by_run(claims(steps, events))
 
 
 def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
@@ -120,11 +139,11 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     """
     if frame is None:
         return Audit()
-    eras = eras_of(known)
+    eras = eras_of(known, frame)
     if not eras:
         return Audit(why=f"no own formula is known of {known.era or known.log_format}")
     tried = [(era, identities(Lines(frame, era.decimals), era, known)) for era in eras]
-    era, found = next((t for t in tried if t[1] and _all(t[1])), tried[0])
+    era, found = _best(tried)
     low, high = fingerprint(frame, era, known)
     peak = peak_of(era, known)
     out = Audit(
@@ -134,7 +153,7 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
         low=low,
         high=high,
         peak_flops=peak,
-        unit=era.unit_of(known.gpus),
+        unit=unit_of(era, known),
         why=_why(frame, era, known, found),
     )
     if not found:
@@ -152,6 +171,26 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     if _all(found):
         return replace(out, proven=proven(others, found))
     return replace(out, hypothesis=nearest(others, found))
+
+
+def _best(tried: Sequence[tuple[Era, list[Identity]]]) -> tuple[Era, list[Identity]]:
+    """The first that reproduces every line, of most columns; else the first that compares any."""
+    compared = [t for t in tried if t[1]]
+    whole = [t for t in compared if _all(t[1])]
+    if whole:
+        return max(whole, key=lambda t: len(t[1]))
+    return next(iter(compared), tried[0])
+
+
+def doubts(audit: Audit, known: Known) -> list[str]:
+    """A warning where a run prints by the formula of an era that its log is not of."""
+    era, day = audit.era, known.day
+    if not audit.reproduced or era is None or day is None or known.era is not None:
+        return []
+    if replace(era, fork=False).spans(day) or known.version in era.versions:
+        return []
+    span = " to ".join("?" if end is None else str(end) for end in (era.since, era.until))
+    return [f"prints by the formula of {era.name} ({span}), its log is of {day}"]
 
 
 def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
@@ -180,20 +219,33 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     """Which printed columns could not be compared, and what they lack."""
     compared = {identity.column for identity in found}
     printed = [c for c in FIGURES if frame[c].null_count() < frame.height and c not in compared]
-    by_flops = [c for c in printed if c in ("logged_tflops", "logged_mfu")]
-    if not by_flops:
-        return ""
+    reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
+    by_flops = [c for c in printed if c in BY_FLOPS and c not in era.not_compared]
+    if by_flops:
+        said = known.why_no_shape or f"{era.name} does not know this model"
+        lacks = ", ".join(_lacking(by_flops, frame, era, known)) or said
+        reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
+    return "; ".join(reasons)
+
+
+def _lacking(columns: Sequence[str], frame: pl.DataFrame, era: Era, known: Known) -> list[str]:
+    """Names of the facts that figures of FLOPs lack."""
     lacks = [
         name
         for name, value in (
             ("model", known.shape),
-            ("seq_len", known.T),
+            ("seq_len", known.T if columns != ["logged_total_flops"] else 0),
             ("recompute", known.recompute if era.counts_recompute else ""),
-            ("accelerator", peak_of(era, known) if by_flops == ["logged_mfu"] else 0.0),
+            ("accelerator", peak_of(era, known) if set(columns) <= set(MFUS) else 0.0),
         )
         if value is None
     ]
-    if rate_of(Lines(frame, era.decimals).of(by_flops[0]), known) is None:
+    of = Lines(frame, era.decimals).of(columns[0])
+    if columns == ["logged_total_flops"]:
+        return [
+            *lacks,
+            *(["tokens since the start"] if of.frame["consumed_tokens"].null_count() else []),
+        ]
+    if rate_of(of, known) is None:
         lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
-    said = known.why_no_shape or f"{era.name} does not know {'this model' if known.shape else 'it'}"
-    return f"{' and '.join(by_flops)} not compared: " + (", ".join(lacks) or said)
+    return lacks

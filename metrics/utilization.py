@@ -120,7 +120,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
-    printed = logged.printed(tables["steps"])
+    printed = logged.printed(tables["steps"], tables["events"])
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
     rows = []
@@ -137,6 +137,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         known[run_id] = known_of(run, known_facts)
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
+        row["warnings"] += logged.doubts(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     return Analysis(metrics, windows, held, audits, known)
