@@ -100,7 +100,7 @@ def _another_era(one: Era, other: Era) -> bool:
 def _others(era: Era, known: Known) -> Iterator[tuple[str, str, Era, Known]]:
     """(fact, text, era, what is known) of each other case, one fact changed."""
     for length in LENGTHS:
-        yield "seq_len", f"seq_len={length:,}", era, replace(known, T=length)
+        yield "seq_len", f"seq_len={length:,}", era, replace(known, T=length, length=None)
     if era.counts_recompute:
         yield "recompute", "recompute=none", era, replace(known, recompute="none")
         yield "recompute", "recompute=full", era, replace(known, recompute="full")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from typing import Any, Final, Literal
@@ -52,8 +52,10 @@ class Known:
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
     peak: FLOP/s that the log says it divides by; device: its name as printed
     day: of the first stamp; era, version: as said
-    tensor_parallel: ranks that share each layer; micro_batch: sequences of a device's micro-step
+    tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
+    micro_batch: sequences of a device's micro-step
     log_interval: steps between two lines
+    length: the T that every line prints, whatever the facts say
     """
 
     log_format: str
@@ -71,12 +73,14 @@ class Known:
     version: str | None
     why_no_shape: str = ""
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     micro_batch: int | None = None
     log_interval: int = 1
+    length: int | None = None
 
     def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
-        length = T or self.T
+        length = T or self.length or self.T
         if self.shape is None or length is None:
             return None
         return Seen(
@@ -86,6 +90,7 @@ class Known:
             intermediate_size=self.intermediate_size,
             padded_vocab=self.padded_vocab,
             tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
         )
 
 
@@ -110,6 +115,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         era=text_of(facts, "logged_formula"),
         version=text_of(facts, "framework_version"),
         tensor_parallel=integer_of(facts, "tensor_parallel") or 1,
+        pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
         micro_batch=integer_of(facts, "micro_batch_size"),
         log_interval=integer_of(facts, "log_interval") or 1,
     )
@@ -291,7 +297,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
     """What of a run's figures can be compared by one era's formulas."""
     if era.configured_length:
         own = lines.frame.with_columns(sequence_length=pl.lit(None, pl.Int64))
-        lines = Lines(own, lines.decimals)
+        lines, known = Lines(own, lines.decimals), replace(known, length=None)
     found = []
     for column in FIGURES:
         of = lines.of(column, *era.needs)

@@ -132,6 +132,12 @@ def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str
     return by_run(claims(steps, events))
 
 
+def with_length(known: Known, frame: pl.DataFrame | None) -> Known:
+    """What is known, with the length of a sequence where all lines print one and the same."""
+    lengths = [] if frame is None else frame["sequence_length"].drop_nulls().unique().to_list()
+    return replace(known, length=lengths[0]) if len(lengths) == 1 else known
+
+
 def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     """A run's printed figures against its framework's own formulas.
 
@@ -169,7 +175,9 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     )
     others = list(hypotheses(era, known, found))
     if _all(found):
-        return replace(out, proven=proven(others, found))
+        facts = proven(others, found)
+        said = known.length in (None, known.T)  # else the lines prove theirs, not the fact's
+        return replace(out, proven=tuple(fact for fact in facts if said or fact != "seq_len"))
     return replace(out, hypothesis=nearest(others, found))
 
 

@@ -180,7 +180,7 @@ def _counts(run: Inputs, known: Known, era: Era | None, column: str) -> tuple[Fa
     if era is None or seen is None or flops_of(era, seen, column) is None:
         return ()
     whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended))
-    one_sequence = flops_per_token(operators(run.shape, known.T or run.seq_len))
+    one_sequence = flops_per_token(operators(run.shape, known.length or known.T or run.seq_len))
     path = [
         ("", flops_per_token(run.operators())),
         ("trained", whole),

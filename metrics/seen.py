@@ -26,6 +26,7 @@ class Seen:
         dense, but a wholly sparse model's config may name a width that no layer has
     padded_vocab: rows of a lm_head that is padded for tensor parallelism
     tensor_parallel: ranks that each hold a copy of the norms, and count it
+    pipeline_parallel: stages, the last of which holds the final norm
 
     Its properties raise ShapeError where the model has no such thing, or it is not known.
     """
@@ -36,6 +37,7 @@ class Seen:
     intermediate_size: int | None
     padded_vocab: int | None = None
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
 
     @property
     def r(self) -> int:

@@ -134,7 +134,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        known[run_id] = known_of(run, known_facts)
+        known[run_id] = logged.with_length(known_of(run, known_facts), printed.get(run_id))
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
         row["warnings"] += logged.doubts(audited, known[run_id])

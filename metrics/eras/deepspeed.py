@@ -273,10 +273,13 @@ def parameters(seen: Seen) -> int:
     return seen.shape.params_total + rows + (seen.tensor_parallel - 1) * _copied(seen)
 
 
+def _norm(seen: Seen) -> int:
+    return seen.d * (1 if seen.shape.norm == "rms" else 2)
+
+
 def _copied(seen: Seen) -> int:
     """Parameters that tensor parallelism does not split: norms, positions, biases of outputs."""
-    shape = seen.shape
-    norm = seen.d * (1 if shape.norm == "rms" else 2)
+    shape, norm = seen.shape, _norm(seen)
     norms = seen.L * shape.norms_per_layer + shape.final_norm + shape.embedding_norm
     biases = sum(group.count * _output_biases(group) for group in shape.layers)
     return norm * norms + seen.d * (biases + shape.positions)
@@ -294,8 +297,15 @@ def _tables(seen: Seen) -> int:
 
 
 def _non_embedding(seen: Seen) -> int:
-    """P without the tables and without the lm_head."""
-    return parameters(seen) - _tables(seen) - padded(seen) * seen.d
+    """P without the tables and without the lm_head, as if all stages were the last one.
+
+    That one has the final norm, and not the embedding's. Where it has fewer layers than the others,
+    the code counted fewer than there are, and this does not follow it.
+    """
+    whole = parameters(seen) - _tables(seen) - padded(seen) * seen.d
+    stages, shape = seen.pipeline_parallel, seen.shape
+    norms = (stages - 1) * shape.final_norm - (stages > 1) * shape.embedding_norm
+    return whole + norms * seen.tensor_parallel * _norm(seen)
 
 
 def _dense(seen: Seen) -> Seen:
@@ -315,10 +325,7 @@ def eight_parameters(seen: Seen) -> int:
 
 
 def non_embedding_parameters(seen: Seen) -> int:
-    """2r P, P without embeddings; neither attention nor lm_head [FLOP per token].
-
-    The code multiplies its own stage's by the ranks: fewer layers than L where a stage has fewer.
-    """
+    """2r P, P without embeddings; neither attention nor lm_head [FLOP per token]."""
     return 2 * seen.r * _non_embedding(_dense(seen))
 
 
