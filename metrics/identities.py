@@ -54,7 +54,7 @@ class Known:
     day: of the first stamp; era, version: as said
     tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
     micro_batch: sequences of a device's micro-step
-    log_interval: steps between two lines
+    log_interval: steps between two lines; lora_rank: of adapters
     length: the T that every line prints, whatever the facts say
     """
 
@@ -77,6 +77,7 @@ class Known:
     micro_batch: int | None = None
     log_interval: int = 1
     length: int | None = None
+    lora_rank: int | None = None
 
     def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
@@ -91,6 +92,7 @@ class Known:
             padded_vocab=self.padded_vocab,
             tensor_parallel=self.tensor_parallel,
             pipeline_parallel=self.pipeline_parallel,
+            lora_rank=self.lora_rank,
         )
 
 
@@ -118,6 +120,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
         micro_batch=integer_of(facts, "micro_batch_size"),
         log_interval=integer_of(facts, "log_interval") or 1,
+        lora_rank=integer_of(facts, "lora_rank"),
     )
 
 

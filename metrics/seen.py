@@ -27,6 +27,7 @@ class Seen:
     padded_vocab: rows of a lm_head that is padded for tensor parallelism
     tensor_parallel: ranks that each hold a copy of the norms, and count it
     pipeline_parallel: stages, the last of which holds the final norm
+    lora_rank: of adapters
 
     Its properties raise ShapeError where the model has no such thing, or it is not known.
     """
@@ -38,6 +39,7 @@ class Seen:
     padded_vocab: int | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    lora_rank: int | None = None
 
     @property
     def r(self) -> int:

@@ -183,6 +183,9 @@ def test_deepspeed_chat_divides_one_devices_work_by_the_world() -> None:
     era = BY_NAME["deepspeed-chat-2023-08"]
     assert era.flops(seen("full")) == closed("gpt-neox-2023-12", seen("full"))
     assert era.unit_of(8) == 1 / 8
+    whole = 24 * L * d * d + 4 * L * d * T + 1.5 * d * padded
+    adapted = era.flops(seen("full", lora_rank=4))
+    assert adapted == pytest.approx((4 - 1 + 8 / 64) * whole, rel=1e-12)
 
 
 def test_the_trainer_counts_six_for_every_parameter_but_the_embedding() -> None:
@@ -313,8 +316,8 @@ public = pytest.mark.skipif(
 )
 
 BLOOM = (
-    # bigscience-workshop/bigscience, train/tr11-176B-ml/README.md: "Model: 176B", 70 layers, 112
-    # heads, 14336, 250,880 rows of the vocabulary; activation checkpointing of every layer
+    # bigscience-workshop/bigscience, train/tr11-176B-ml/README.md: 70 layers, 112 heads, 14336,
+    # 250,680 tokens, an embedding of 250880 rows; "we use activation check-pointing"
     header(
         hidden_size=14336,
         num_layers=70,
@@ -326,19 +329,21 @@ BLOOM = (
     *("vocab_size=250680", "padded_vocab_size=250880", "seq_len=2048", "recompute=full"),
 )
 BIG_104B = (
-    # train/tr8b-104B/README.md: 64 layers, 11600, 80 heads, TP 4, PP 32, 64 nodes of 4 GPUs
+    # train/tr8b-104B/tr8b-104B-emb-norm-64n.slurm: 64 layers, 11600, 80 heads, 50,257 tokens, TP 4,
+    # PP 32, 64 nodes of 4 GPUs, --checkpoint-activations, --embed-layernorm
     header(
         hidden_size=11600,
         num_layers=64,
         num_attention_heads=80,
         vocab_size=50_257,
         max_position_embeddings=2048,
+        embed_layernorm=True,
     ),
     *("seq_len=2048", "recompute=full", "gpus=256", "tensor_parallel=4", "pipeline_parallel=32"),
 )
 ARGONNE = (
-    # Arguments of the shell script above the line: nl32_hs4096 and Llama 2's 11008, 8 key/value
-    # heads, of 24 tiles
+    # The same file: nl32_hs4096 in the first run's name; the second's command line has 8 key/value
+    # heads, 11008 and checkpoint-activations; the tokenizer is Llama 2's
     header(
         hidden_size=4096,
         num_layers=32,

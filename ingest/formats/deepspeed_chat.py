@@ -30,6 +30,7 @@ OPTIONS: Final = {
     "per_device_train_batch_size": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation",
     "zero_stage": "zero_stage",
+    "lora_dim": "lora_rank",
 }
 
 
@@ -40,6 +41,8 @@ def _options(groups: Mapping[str, str]) -> dict[str, str]:
         for option, fact in OPTIONS.items()
     }
     facts = {fact: match[1] for fact, match in found.items() if match}
+    if facts.get("lora_rank") == "0":  # no adapters
+        facts.pop("lora_rank")
     checkpointing = re.search(r"--gradient_checkpointing\b", groups["command"])
     return facts | {"recompute": "full" if checkpointing else "none"}
 

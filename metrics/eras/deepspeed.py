@@ -61,7 +61,7 @@ def expert_width(seen: Seen) -> int:
 
 # --- forwards that count --------------------------------------------------------------------
 
-Forwards = Callable[[Seen], int]
+Forwards = Callable[[Seen], float]
 
 
 def model_forwards(_: Seen) -> int:
@@ -77,6 +77,11 @@ def recomputed_forwards(seen: Seen) -> int:
 def any_recomputed_forwards(seen: Seen) -> int:
     """4 where anything is recomputed, were it core attention alone."""
     return 4 if seen.recompute == "selective" else seen.r
+
+
+def forwards_with_adapters(seen: Seen) -> float:
+    """r; under LoRA of rank k one fewer, but for 2k/d of it."""
+    return seen.r - (0 if seen.lora_rank is None else 1 - 2 * seen.lora_rank / seen.d)
 
 
 # --- equation 3 of arXiv:2104.04473 ---------------------------------------------------------
@@ -138,9 +143,17 @@ def _gated_parts(seen: Seen) -> dict[str, float]:
 
 
 def _paper_path(
-    forwards: Forwards = recomputed_forwards, *, glu: bool = False, logits: bool = True
+    forwards: Forwards = recomputed_forwards,
+    *,
+    trained: Forwards | None = None,
+    glu: bool = False,
+    logits: bool = True,
 ) -> tuple[Stage, ...]:
-    """From ours to `paper`."""
+    """From ours to `paper`.
+
+    forwards: that count where every weight is trained; trained: that count in the end
+    """
+    last = trained or forwards
 
     def parts(seen: Seen) -> dict[str, float]:
         if not glu:
@@ -150,13 +163,12 @@ def _paper_path(
     def with_head(seen: Seen) -> float:
         return _sum(seen, **parts(seen), head=_padded_head(seen))
 
-    def recomputed(seen: Seen) -> float:
-        layers = _sum(seen, **parts(seen), head=0)
-        return layers * forwards(seen) / 3 + _padded_head(seen)
+    def counted(seen: Seen, times: float) -> float:
+        return _sum(seen, **parts(seen), head=0) * times / 3 + _padded_head(seen)
 
     def closed(seen: Seen) -> float:
         coefficient = glu_coefficient(seen) if glu else 24
-        return paper(seen, forwards, coefficient) if logits else paper_without_logits(seen)
+        return paper(seen, last, coefficient) if logits else paper_without_logits(seen)
 
     gate = (
         Stage("ffn", lambda seen: _sum(seen, **_gated_parts(seen))),
@@ -170,7 +182,8 @@ def _paper_path(
         Stage("ffn", _plain),
         *(gate if glu else ()),
         Stage("vocabulary", with_head),
-        Stage("recompute", recomputed),
+        Stage("recompute", lambda seen: counted(seen, forwards(seen))),
+        *((Stage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
         Stage("lm_head", closed),
     )
 
@@ -607,8 +620,9 @@ ERAS: Final[tuple[Era, ...]] = (
         repo="deepspeedai/DeepSpeedExamples",
         path="applications/DeepSpeed-Chat/dschat/utils/perf.py",
         commit="45b4b715",
-        formula=f"{EQUATION.replace(', V padded', '')}; one device's work over the world size",
-        stages=_paper_path(),
+        formula=f"{EQUATION.replace(', V padded', '')}; one device's work over the world"
+        " size; r less 1 - 2k/d under LoRA of rank k",
+        stages=_paper_path(trained=forwards_with_adapters),
         decimals={
             "elapsed_s": 2,
             "logged_tflops": 2,
