@@ -12,6 +12,8 @@ from typing import Final
 
 import polars as pl
 
+from metrics import flops_profiler
+
 FIGURES: Final = (
     "logged_tflops",
     "logged_mfu",
@@ -21,9 +23,15 @@ FIGURES: Final = (
     "logged_hfu",
     "logged_total_flops",
     "logged_device_samples_per_second",
+    flops_profiler.FLOPS,
+    flops_profiler.SAMPLES,
 )
 """Columns that are claims: of ingest.schema's steps, then of `extra` (Megatron-LM's TFLOP/s beside
-Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device)."""
+Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device), then of DeepSpeed's
+flops profiler."""
+
+DECIMALS: Final = dict.fromkeys(FIGURES[-2:], flops_profiler.DECIMALS)
+"""Of figures that every version prints alike."""
 
 PERCENT: Final = 0.01
 OF_A_STEP: Final = ("elapsed_s", "samples", "sequence_length", "consumed_tokens", "logged_at")
@@ -100,6 +108,7 @@ def _of_events(events: pl.DataFrame, steps: pl.DataFrame) -> Iterator[pl.DataFra
             if claim.of_the_step:
                 lines = _beside_their_step(lines, steps)
             yield _with_keys(lines, claim.keys).drop("billion_parameters", strict=False)
+    yield flops_profiler.profiles(events)
 
 
 def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from metrics.claims import FIGURES
+from metrics import flops_profiler
+from metrics.claims import DECIMALS, FIGURES
 from metrics.digits import Array, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
@@ -223,7 +224,7 @@ class Lines:
     def interval(self, column: str) -> Interval:
         """What each line's print of a column stands for."""
         values = self.frame[column].cast(pl.Float64).to_numpy()
-        half = _half_units(values, self.decimals.get(column))
+        half = _half_units(values, self.decimals.get(column, DECIMALS.get(column)))
         return Interval(values - half, values + half)
 
     def values(self, column: str) -> Array:
@@ -372,6 +373,17 @@ def _device_samples(lines: Lines, era: Era, known: Known, column: str) -> Predic
     return _over(batch, elapsed), frozenset({"micro_batch_size"})
 
 
+def _profiler_flops(lines: Lines, _era: Era, _known: Known, _column: str) -> Predicted:
+    return Interval(lines.values("profiler_low"), lines.values("profiler_high")), frozenset()
+
+
+def _profiler_samples(lines: Lines, _era: Era, known: Known, _column: str) -> Predicted:
+    if known.micro_batch is None or known.gpus is None:
+        return None
+    one = Interval(lines.values("profiler_low"), lines.values("profiler_high"))
+    return one.times(known.micro_batch * known.gpus), frozenset({"micro_batch_size"})
+
+
 PREDICTED: Final[Mapping[str, Callable[[Lines, Era, Known, str], Predicted]]] = {
     **dict.fromkeys(TFLOPS, _tflops),
     **dict.fromkeys(MFUS, _mfu),
@@ -379,6 +391,8 @@ PREDICTED: Final[Mapping[str, Callable[[Lines, Era, Known, str], Predicted]]] = 
     "logged_samples_per_second": _samples,
     "logged_total_flops": _total,
     "logged_device_samples_per_second": _device_samples,
+    flops_profiler.FLOPS: _profiler_flops,
+    flops_profiler.SAMPLES: _profiler_samples,
 }
 
 

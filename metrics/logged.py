@@ -84,22 +84,28 @@ class Audit:
 def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
     """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
 
-    By the figures that only they print, the release that it names, then by the date of its first
-    stamp, then by how finely its lines are printed. None is certain: a checkout of the main line
+    By the figures that only they print, the release that it names, how finely its lines are
+    printed, then by the date of its first stamp. None is certain: a checkout of the main line
     names the last release, and an old one prints a new date. Forks, which nothing but figures
     tells, come last.
 
     frame: one of `printed`; without it, what its lines print decides nothing
     """
     mine = [era for era in ERAS if known.log_format in era.log_formats]
-    if frame is not None:
-        mine = sorted(
-            (era for era in mine if prints(frame, era.needs)),
-            key=lambda era: _misfit(era, frame),
-        )
     if known.era is not None:
-        return [era for era in mine if known.era == era.name]
-    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known)))
+        mine = [era for era in mine if known.era == era.name]
+    if frame is not None:
+        mine = [era for era in mine if prints(frame, era.needs)]
+    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known, frame)))
+
+
+def _unlikely(
+    era: Era, known: Known, frame: pl.DataFrame | None
+) -> tuple[bool, bool, int, bool, int]:
+    day = known.day
+    dated = day is not None and era.spans(day)
+    misfit = 0 if frame is None else _misfit(era, frame)
+    return era.fork, known.version not in era.versions, misfit, not dated, _days_off(era, day)
 
 
 def _misfit(era: Era, frame: pl.DataFrame) -> int:
@@ -109,12 +115,6 @@ def _misfit(era: Era, frame: pl.DataFrame) -> int:
         values = frame[column].drop_nulls().cast(pl.Float64).to_numpy()
         off += abs(int(digits_of(values).decimals) - decimals) if len(values) else 0
     return off
-
-
-def _unlikely(era: Era, known: Known) -> tuple[bool, bool, bool, int]:
-    day = known.day
-    dated = day is not None and era.spans(day)
-    return era.fork, known.version not in era.versions, not dated, _days_off(era, day)
 
 
 def _days_off(era: Era, day: date | None) -> int:

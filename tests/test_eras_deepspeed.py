@@ -20,6 +20,7 @@ from ingest.intake import read_source
 from metrics.era import CAUSES
 from metrics.eras.deepspeed import ERAS
 from metrics.flops import flops_per_token, operators
+from metrics.flops_profiler import FLOPS, SAMPLES
 from metrics.identities import known_of
 from metrics.logged import Audit
 from metrics.model_shapes import ModelShape, ShapeError, from_megatron
@@ -306,6 +307,150 @@ def test_the_padded_vocabulary_follows_from_its_multiple() -> None:
         run = tables["runs"].row(0, named=True)
         facts = {f["name"]: f for f in tables["facts"].iter_rows(named=True)}
         assert known_of(run, facts).padded_vocab == rows
+
+
+STAMP = (
+    "[{day} 10:00:00,000] [INFO] [logging.py:69:log_dist] [Rank 0] step=1, skipped=0, lr=[0.1], "
+)
+SMALL = {
+    "hidden_size": 1024,
+    "num_layers": 24,
+    "num_attention_heads": 16,
+    "vocab_size": 50_304,
+    "max_position_embeddings": 2048,
+}
+FACTS = (header(**SMALL), "seq_len=2048", "gpus=8", "global_batch_size=64", "recompute=full")
+
+
+def composed(folder: Path, day: str, lines: list[str], *flags: str) -> Audit:
+    """What comes of a log of these lines, stamped on a day."""
+    path = folder / "run.log"
+    path.write_text(
+        "\n".join([STAMP.format(day=day) + "lr=[0.1], mom=[(0.9, 0.95)]", *lines]) + "\n"
+    )
+    return audits(path, *FACTS, *flags)[0]
+
+
+def paper_by_hand(tokens_per_sequence: int) -> float:
+    """24 x 4 L h h (1 + s/6h + V/16Lh) of SMALL."""
+    whole = 1 + tokens_per_sequence / 6144 + 50_304 / 393_216
+    return 96 * 24 * 1024 * 1024 * whole
+
+
+def microsoft(iteration: int, ms: float, length: int, tflops: float) -> str:
+    return (
+        f" iteration {iteration:8d}/    1000 | consumed samples: {64 * iteration:12d} | elapsed "
+        f"time per iteration (ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size:    64 | "
+        f"lm loss: 5.1E+00 | curriculum seqlen: {length:5d} | number of skipped iterations:   0 | "
+        f"samples per second: {64_000 / ms:.3f} | TFLOPs: {tflops:.2f} |"
+    )
+
+
+def test_a_curriculums_steps_were_counted_as_long_as_configured(tmp_path: Path) -> None:
+    """2022-08-08 to 2022-12-12: a step of 1,024 tokens a sequence prints as one of 2,048."""
+    times = ((1, 2503.7, 512), (2, 3901.2, 1024), (3, 4002.6, 1024))
+    configured = [
+        microsoft(n, ms, length, paper_by_hand(2048) * 64 * 2048 / (ms / 1000 * 8 * 1e12))
+        for n, ms, length in times
+    ]
+    own = [
+        microsoft(n, ms, length, paper_by_hand(length) * 64 * length / (ms / 1000 * 8 * 1e12))
+        for n, ms, length in times
+    ]
+    for day, lines, month in (
+        ("2022-09-01", configured, "2022-08"),
+        ("2022-09-01", own, "2022-07"),
+        ("2023-02-01", own, "2022-12"),
+        ("2023-02-01", configured, "2022-08"),
+    ):
+        audit = composed(tmp_path, day, lines)
+        assert audit.reproduced
+        assert audit.era is BY_NAME[f"megatron-deepspeed-{month}"]
+        assert audit.by_column["logged_tflops"] == (3, 3)
+
+
+def bigscience(iteration: int, ms: float, samples: float, tflops: float) -> str:
+    return (
+        f" iteration {iteration:8d}/    1000 | consumed samples: {64 * iteration:12d} | elapsed "
+        f"time per iteration (ms): {ms:.1f} | learning rate: 1.0E-04 | global batch size:    64 | "
+        "lm loss: 5.1E+00 | num zeros: 0.0 | number of skipped iterations:   0 | "
+        f"samples per second: {samples:.3f} | TFLOPs: {tflops:.2f} |"
+    )
+
+
+@pytest.mark.parametrize(
+    ("day", "times", "month"), [("2021-12-20", 1000, "2021-12"), ("2022-01-10", 1, "2022-01")]
+)
+def test_bigsciences_thousands(day: str, times: int, month: str, tmp_path: Path) -> None:
+    P = 24 * (12 * 1024**2 + 13 * 1024) + 2 * 1024  # noqa: N806
+    lines = [
+        bigscience(n, ms, 64 / ms, times * 8 * P * 64 * 2048 / (ms / 1000 * 8 * 1e12))
+        for n, ms in ((1, 2503.7), (2, 3901.2))
+    ]
+    audit = composed(tmp_path, day, lines)
+    assert audit.reproduced
+    assert audit.era is BY_NAME[f"bigscience-{month}"]
+    assert audit.unit == times
+    wrong = composed(tmp_path, day, lines, f"logged_formula=bigscience-{_other(month)}")
+    assert wrong.reproduced is False
+    assert wrong.hypothesis == f"the formula of bigscience-{month}"
+
+
+def _other(month: str) -> str:
+    return "2022-01" if month == "2021-12" else "2021-12"
+
+
+def test_gpt_neox_prints_mfu_without_recomputation_and_hfu_with_it(tmp_path: Path) -> None:
+    lines = []
+    for n, ms in ((1, 2503.7), (2, 3901.2)):
+        flops = paper_by_hand(2048) * 64 * 2048 / (ms / 1000 * 8)
+        lines.append(
+            f" samples/sec: {64_000 / ms:.3f} | iteration {n:8d}/    2000 | elapsed time per "
+            f"iteration (ms): {ms:.1f} | learning rate: 1.0E-04 | approx flops per GPU: "
+            f"{flops / 1e12:.1f}TFLOPS | MFU: {flops * 0.75 / 312e12:.2%} | HFU: "
+            f"{flops / 312e12:.2%} | lm_loss: 5.1E+00 | number of skipped iterations:   0 |"
+        )
+    audit = composed(tmp_path, "2025-02-01", lines, "logged_peak_flops=312e12")
+    assert audit.reproduced
+    assert audit.era is BY_NAME["gpt-neox-2023-12"]
+    assert audit.by_column == dict.fromkeys(
+        ("logged_tflops", "logged_mfu", "logged_samples_per_second", "logged_hfu"), (2, 2)
+    )
+    wrong = composed(tmp_path, "2025-02-01", lines, "logged_peak_flops=989e12")
+    assert (wrong.by_column["logged_mfu"], wrong.by_column["logged_tflops"]) == ((2, 0), (2, 2))
+
+
+PROFILE = """\
+-------------------------- DeepSpeed Flops Profiler --------------------------
+Profile Summary at step 6:
+world size:                                                             2
+batch size per GPU:                                                     4
+fwd flops per GPU:                                                      1.07 G
+fwd latency:                                                            12.84 ms
+fwd FLOPS per GPU = fwd flops per GPU / fwd latency:                    83.71 GFLOPS
+bwd latency:                                                            64.16 ms
+bwd FLOPS per GPU = 3 * fwd flops per GPU / bwd latency:                50.25 GFLOPS
+fwd+bwd FLOPS per GPU = 4 * fwd flops per GPU / (fwd+bwd latency):      55.82 GFLOPS
+step latency:                                                           8.58 ms
+iter latency:                                                           85.57 ms
+FLOPS per GPU = 4 * fwd flops per GPU / iter latency:                   50.23 GFLOPS
+samples/second:                                                         93.49
+----------------------------- Aggregated Profile per GPU -----------------------------
+------------------------------------------------------------------------------
+[Rank 0] time (ms) | fwd: 12.84 | bwd: 64.16 | step: 8.58
+"""
+
+
+def test_the_flops_profilers_figures_follow_from_its_own(tmp_path: Path) -> None:
+    """A generated profile, of a model that recomputes."""
+    path = tmp_path / "run.log"
+    path.write_text(PROFILE)
+    audit = audits(path)[0]
+    assert audit.by_column == {FLOPS: (4, 4), SAMPLES: (1, 1)}
+    path.write_text(PROFILE.replace("50.25 GFLOPS", "50.55 GFLOPS").replace("93.49", "46.75"))
+    assert audits(path)[0].by_column == {FLOPS: (4, 3), SAMPLES: (1, 0)}
+    path.write_text(PROFILE.replace("64.16 ms", "-64.16 ms"))  # timers of some accelerators fail
+    assert audits(path)[0].by_column[FLOPS] == (2, 2)
 
 
 # --- every public line ------------------------------------------------------------------------

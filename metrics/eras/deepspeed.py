@@ -474,6 +474,7 @@ def _engine(version: str, **more: object) -> Era:
         "identities": BY_STEP_TIME,
         "not_compared": _OVER_THE_ENGINE,
     }
+    known["log_formats"] = ("deepspeed", "deepspeed-timers")
     return _era("deepspeed", f"deepspeed-{version}", None, None, **known | more)
 
 
