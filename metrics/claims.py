@@ -124,7 +124,7 @@ def _beside_their_step(lines: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame
 
 
 def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl.DataFrame:
-    """Lines with columns of keys of their `extra`, where any line has it."""
+    """Lines with columns of keys of their `extra`, where any line has it; `54.97%` is 54.97."""
     said = pl.col("extra").fill_null("")
     has = [said.str.contains(f'"{key}": ', literal=True).any().alias(key) for key in keys]
     there = [key for key, found in lines.select(has).row(0, named=True).items() if found]
@@ -133,6 +133,7 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
     fields = pl.col("extra").str.json_decode(pl.Struct(dict.fromkeys(there, pl.String)))
     return lines.with_columns(
         fields.struct.field(key)
+        .str.strip_chars(" %")
         .cast(pl.Float64, strict=False)
         .mul(keys[key][1])
         .alias(keys[key][0])
