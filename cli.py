@@ -229,19 +229,28 @@ def compare(names: tuple[str, ...], store: Path, output: str) -> None:
 @click.argument("run")
 @store_option
 @click.option(
+    "--propose",
+    is_flag=True,
+    help="Name models and lengths by which the log's own figures would come out.",
+)
+@click.option(
     "--format",
     "output",
     type=click.Choice(["table", "json"]),
     default="table",
     help="Text or JSON.",
 )
-def explain(run: str, store: Path, output: str) -> None:
-    """The formula with this run's numbers, per operator, and where each input comes from."""
+def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
+    """The formula with this run's numbers, per operator, and where each input comes from.
+
+    Then what the log itself prints: whether its framework's own formula gives that, which facts it
+    proves, and how its figure becomes ours, factor by factor.
+    """
     from reports.summary import explain as describe
 
     analysis = _analysis(_open(store))
     row = _chosen(analysis.metrics, (run,)).row(0, named=True)
-    click.echo(describe(analysis, row, output))
+    click.echo(describe(analysis, row, output, propose=propose))
 
 
 @main.command()
@@ -443,8 +452,13 @@ def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]
     metavar="NAME|FILE.toml",
     help="Say what is wrong with a format of your own; with LOG, how it reads that, line by line.",
 )
+@click.option(
+    "--eras",
+    is_flag=True,
+    help="The formulas by which frameworks print their own TFLOP/s and MFU, version by version.",
+)
 @format_option
-def formats(log: Path | None, checked: str | None, output: str) -> None:
+def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -> None:
     r"""Log formats that can be read, the versions that print them, and where each is from.
 
     A format of your own is a TOML file: for one log with ingest --log-format FILE.toml, for all
@@ -464,9 +478,14 @@ def formats(log: Path | None, checked: str | None, output: str) -> None:
       fairmfu formats --check titan-fork.toml run.log
     """
     from ingest.known_formats import known
-    from reports.summary import format_table
+    from reports.summary import era_table, format_table
     from reports.tables import render
 
+    if eras:
+        from metrics.identities import ERAS
+
+        click.echo(render(era_table(ERAS), output))
+        return
     every = known()
     if checked is not None:
         _check_format(every, checked, log, output)

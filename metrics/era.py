@@ -35,7 +35,8 @@ CAUSES: Final[dict[str, str]] = {
     "trained": "frozen weights counted as trained (LoRA)",
     "peak": "the peak that it divides by",
     "tokens": "tokens: padding, or another count of them",
-    "window": "one micro-step or other steps stand for all, or a mean of rates",
+    "data": "data loading left out of its time",
+    "window": "tokens over time of all steady steps, not the median of printed rates",
     "unexplained": "unexplained",
 }
 """Why a printed figure is not ours; in the order of a bridge from the log's figure to ours."""

@@ -35,6 +35,7 @@ from metrics.identities import Known, known_of
 from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
+from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges
 from metrics.resumes import resumes
 
@@ -51,7 +52,7 @@ class Analysis:
 
     metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
-    known: by run_id, what own formulas read of its facts.
+    known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
     """
 
     metrics: pl.DataFrame
@@ -59,6 +60,7 @@ class Analysis:
     held: pl.DataFrame
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
+    printed: Mapping[str, pl.DataFrame]
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -74,6 +76,10 @@ class Analysis:
         """From each figure that the log of a run prints to ours; metrics.reconcile.bridges."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
         return bridges(row, self.facts(run_id), self.known[run_id], self.audits[run_id])
+
+    def proposals(self, run_id: str) -> list[Proposal]:
+        """Facts that would reproduce what the log of a run prints; metrics.proposals.proposals."""
+        return proposals(self.printed.get(run_id), self.known[run_id])
 
     def others(self) -> dict[str, pl.DataFrame]:
         """What other tools' formulas make of each model and length: label to a table.
@@ -137,10 +143,14 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         known[run_id] = logged.with_length(known_of(run, known_facts), printed.get(run_id))
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
-        row["warnings"] += logged.doubts(audited, known[run_id])
+        row["warnings"] += logged.doubt(audited)
+        row["warnings"] += logged.out_of_time(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
+    other_flops = logged.changed(rows)
+    for row in rows:
+        row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, windows, held, audits, known)
+    return Analysis(metrics, windows, held, audits, known, printed)
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -175,6 +185,8 @@ METRICS: Final = pl.Schema(
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
+        "step_unit": TEXT,
+        "rate_excludes_data": BOOL,
         "steps": INT,
         "tokens_per_second": FLOAT,
         "tgs": FLOAT,
@@ -199,6 +211,7 @@ METRICS: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -266,7 +279,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         name: run[name]
         for name in (
             *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
-            *("outcome", "outcome_text", "started_at"),
+            *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
         )
     }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))

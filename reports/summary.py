@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 import polars as pl
 
 from metrics import accelerators
+from metrics.era import Era
+from metrics.logged import Audit
 from metrics.model_shapes import known_models
+from metrics.proposals import Proposal
+from metrics.reconcile import Bridge
 from metrics.utilization import METRICS, Analysis
 from reports.tables import (
     Formatter,
@@ -124,13 +129,19 @@ BASES: Final = {
 }
 
 
-def explain(analysis: Analysis, row: Mapping[str, Any], output: str) -> str:
-    """Formula, operators, facts with origin and warnings of one row of the metrics."""
-    held = analysis.held.filter(pl.col("run_id") == row["run_id"]).drop("run_id")
-    operators = analysis.operators(row["run_id"])
+def explain(
+    analysis: Analysis, row: Mapping[str, Any], output: str, *, propose: bool = False
+) -> str:
+    """Formula, operators, what the log says instead, facts and warnings of a row of the metrics."""
+    run_id = row["run_id"]
+    held = analysis.held.filter(pl.col("run_id") == run_id).drop("run_id")
+    operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)
+    found = analysis.proposals(run_id) if propose else []
     if output == "json":
         plain = {key: row[key] for key in METRICS}
         whole = {"run": plain, "operators": records(operators), "facts": records(held)}
+        whole["bridges"] = [asdict(bridge) for bridge in bridges]
+        whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
     short = held.with_columns(pl.col("value").str.head(LONGEST_VALUE))
     parts = [
@@ -140,6 +151,9 @@ def explain(analysis: Analysis, row: Mapping[str, Any], output: str) -> str:
         _formula(row),
         render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
+        _audit(row, analysis.audits[run_id]),
+        *map(bridge_text, bridges),
+        _proposed(found, row) if propose else "",
         "Facts\n" + render(short, "table", FACT_COLUMNS),
         *(f"Warning: {printable(warning)}" for warning in row["warnings"]),
         *([f"Missing: {', '.join(row['missing'])}"] if row["missing"] else []),
@@ -209,6 +223,93 @@ def _claims(row: Mapping[str, Any]) -> str:
             lines.append(f"  {name} {form(row[name])}{told}")
     head = "The log's own figures (medians over the same windows; they never enter the formula)"
     return "\n".join([head, *lines]) if lines else ""
+
+
+def _audit(row: Mapping[str, Any], audit: Audit) -> str:
+    """Whether the framework's own formula gives what it printed, and what that proves."""
+    if audit.era is None or (not audit.by_column and not audit.why):
+        return printable(audit.why)
+    era, lines = audit.era, audit.lines
+    source = "/".join(part for part in (era.repo, era.path) if part)
+    head = f"Own formula: {era.formula}\n  {era.name}, {source}@{era.commit}"
+    if audit.reproduced is None:
+        told = audit.why or "not compared: what it prints follows from nothing else that it prints"
+    elif audit.reproduced:
+        told = f"reproduced: all {lines:,} lines, to the last printed digit"
+        told += f"; proves {', '.join(audit.proven)}" if audit.proven else ""
+    else:
+        told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
+        told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
+    implied = ""
+    if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
+        implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
+    return printable(head) + f"\n  {printable(told)}" + implied
+
+
+FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
+    "logged_mfu": ("MFU", percent, " (exact attention)"),
+    "logged_tflops": ("TFLOP/s", decimal, " (exact attention)"),
+    "logged_tgs": ("TGS", count, ""),
+}
+
+
+def bridge_text(bridge: Bridge) -> str:
+    """From the log's figure to ours, a factor a line."""
+    name, form, convention = FIGURES[bridge.figure]
+    rows = [("", f"logged {name}, median", form(bridge.logged))]
+    rows += [(f"x {times(f.factor)}", f.text, "") for f in bridge.factors]
+    bounds = f"{times(bridge.low)} to {times(bridge.high)} by the print's last digit"
+    rows.append((f"/ {times(bridge.unexplained)}", f"unexplained ({bounds})", ""))
+    rows.append(("", f"ours{convention}", form(bridge.ours)))
+    wide = max(len(text) for _, text, _ in rows)
+    lines = [f"  {factor:>10}  {text:<{wide}}  {value}".rstrip() for factor, text, value in rows]
+    return "\n".join([f"From the log's {name} to ours", *lines])
+
+
+def times(factor: float) -> str:
+    """A factor with four decimals; with six where four would say that it is none."""
+    return f"{factor:.4f}" if abs(factor - 1) >= VISIBLE else f"{factor:.6f}"
+
+
+VISIBLE: Final = 5e-4
+
+MOST_PROPOSED: Final = 20
+
+
+def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
+    """Facts that would reproduce every line, as commands."""
+    if not found:
+        return "Proposals: no known model and usual length gives what the log prints."
+    heads: Columns = {
+        "model": ("model", str),
+        "seq_len": ("length", str),
+        "recompute": ("recompute", str),
+        "peak_flops": ("peak", lambda flops: f"{flops / 1e12:,g} TFLOP/s"),
+        "flops_per_token": ("FLOPs/token", count),
+        "era": ("own formula", str),
+    }
+    table = render(pl.DataFrame([asdict(p) for p in found[:MOST_PROPOSED]]), "table", heads)
+    more = f"\n... and {len(found) - MOST_PROPOSED:,} more" if len(found) > MOST_PROPOSED else ""
+    hint = f"\nTake one with: fairmfu set {row['run_id']} {found[0].settings}"
+    return f"Proposals: facts that reproduce every line\n{table}{more}{printable(hint)}"
+
+
+def era_table(eras: Sequence[Era]) -> pl.DataFrame:
+    """Which formula a framework's versions print their figures by, with date and commit."""
+    return pl.DataFrame(
+        [
+            {
+                "own formula": era.name,
+                "formats": ", ".join(era.log_formats),
+                "since": era.since,
+                "until": era.until,
+                "versions": ", ".join(era.versions),
+                "FLOPs per token": era.formula,
+                "source": f"{era.repo} {era.path}@{era.commit}",
+            }
+            for era in eras
+        ]
+    )
 
 
 def _tflops(row: Mapping[str, Any]) -> float | None:
