@@ -180,7 +180,9 @@ def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
 # --- FLOPs per token ------------------------------------------------------------------------
 
 
-def _counts(run: Inputs, known: Known, era: Era | None, column: str) -> tuple[Factor, ...]:
+def _counts(
+    run: Inputs, known: Known, era: Era | None, column: str = "logged_tflops"
+) -> tuple[Factor, ...]:
     """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
     seen = known.seen()
     if era is None or seen is None or flops_of(era, seen, column) is None:
