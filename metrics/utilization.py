@@ -126,7 +126,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
-    printed = logged.printed(tables["steps"])
+    printed = logged.printed(tables["steps"], tables["events"])
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
     rows = []
@@ -140,10 +140,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        known[run_id] = known_of(run, known_facts)
+        known[run_id] = logged.with_length(known_of(run, known_facts), printed.get(run_id))
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
         row["warnings"] += logged.doubt(audited)
+        row["warnings"] += logged.out_of_time(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     other_flops = logged.changed(rows)
     for row in rows:

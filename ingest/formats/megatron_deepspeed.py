@@ -288,7 +288,8 @@ EVENTS: Final = (
 FACTS: Final = (
     FactLine(
         anchor="padded vocab",
-        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)",
+        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)"
+        r"(?: with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d+)\))?",
         example=" > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
         printed_by="deepspeedai/Megatron-DeepSpeed/megatron/tokenizer/tokenizer.py@4efb479",
         composed=True,
