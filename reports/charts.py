@@ -7,13 +7,18 @@ Every title and tooltip names unit and convention.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import Any, Final, Literal, cast
 
 import altair as alt
 import polars as pl
 import polars.selectors as cs
 
+from metrics.reconcile import Bridge
 from metrics.throughput import SPOILERS, clean
+from reports import bridge as bridge_steps
 from reports import theme
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
@@ -264,6 +269,148 @@ def others(rows: pl.DataFrame) -> Layers:
     )
 
 
+def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Layers:
+    """From the log's figure to ours, a bar for each factor; what is unexplained stands last.
+
+    formula: name of the framework's own, None where none is known. The axis begins at 0, so that a
+    step is as long as its share of the figure; it is logarithmic only where the figure moves by
+    more than `FAR`.
+    """
+    scale = _Reach.of(bridge)
+    data = _drawable(_placed(bridge, scale)).with_columns(framework=pl.lit(framework))
+    x = scale.axis(bridge.figure)
+    base = alt.Chart(data).encode(
+        alt.Y("what:N", sort=data["what"].to_list(), title=None, axis=alt.Axis(labelLimit=420)),
+        tooltip=_WATERFALL_TIPS,
+    )
+    of = {kind: base.transform_filter(alt.datum.kind == kind) for kind in data["kind"].unique()}
+    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS)
+    left = of[bridge_steps.UNEXPLAINED]
+    dashed: dict[str, Any] = {
+        "filled": False,
+        "color": theme.MUTED,
+        "strokeDash": [3, 2],
+        "strokeWidth": 1.5,
+    }
+    layers: list[alt.Chart] = [
+        links.mark_rule(strokeWidth=1, opacity=0.5).encode(x("after"), alt.Y2("below")),
+        left.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True).encode(
+            x("low"), alt.X2("high")
+        ),
+        left.transform_filter("!datum.thin")
+        .mark_bar(height=BAR, **dashed)
+        .encode(x("before"), alt.X2("after")),
+        left.transform_filter("datum.thin")
+        .mark_point(shape="square", size=BAR**2, **dashed)
+        .encode(x("after")),
+    ]
+    if bridge.factors:
+        named = of[bridge_steps.NAMED]
+        layers += [
+            named.mark_bar(height=BAR, color=theme.ACCENT).encode(x("before"), alt.X2("after")),
+            # A bar thinner than this is a factor all the same.
+            named.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(x("after")),
+        ]
+    for kind, shape in ((bridge_steps.LOGGED, "diamond"), (bridge_steps.OURS, "circle")):
+        end = of[kind].encode(x("after"), _framework(data).legend(None))
+        if not scale.far:
+            layers.append(end.mark_rule(strokeWidth=3, opacity=0.45).encode(alt.X2("zero")))
+        filled = kind == bridge_steps.OURS
+        layers.append(end.mark_point(shape=shape, size=100, filled=filled, opacity=1))
+    for column, right in (("times", 75), ("text", 150)):
+        text = base.mark_text(align="right")
+        layers.append(text.encode(alt.Text(f"{column}:N"), x=alt.value(WATERFALL + right)))
+    return alt.layer(*layers).properties(
+        width=WATERFALL,
+        height=alt.Step(ROW),
+        title=_title(
+            f"Why the log's {bridge_steps.UNITS[bridge.figure].name} is not ours",
+            _by_which(bridge, formula),
+            f"Each step multiplies the figure{' (log scale)' if scale.far else ''}. Dashed: what "
+            f"stays unexplained; grey: what the print's rounding allows for it "
+            f"({bridge_steps.bounds(bridge)}).",
+        ),
+        description=(
+            f"From the log's {bridge_steps.UNITS[bridge.figure].text} to ours in "
+            f"{len(bridge.factors) + 1} factors."
+        ),
+    )
+
+
+WATERFALL: Final = 420
+"""Width of the axis; names stand to its left, factors and values to its right."""
+BAR: Final = 12
+FAR: Final = 10.0
+"""A figure that moves by more, say by a wrong unit, would leave a plain axis all to one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """From where to where the axis of a waterfall goes, in the unit of its figure."""
+
+    low: float
+    high: float
+    far: bool
+
+    @classmethod
+    def of(cls, bridge: Bridge) -> _Reach:
+        values = bridge_steps.steps(bridge)["after"].to_list()
+        low, high = min(values), max(values)
+        far = high > FAR * low
+        return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
+
+    def axis(self, figure: str) -> Callable[[str], alt.X]:
+        """The horizontal channel of a column, the same for all marks."""
+        unit = bridge_steps.UNITS[figure]
+        kind: Literal["log", "linear"] = "log" if self.far else "linear"
+        scale = alt.Scale(type=kind, domain=[self.low, self.high], nice=False)
+        axis = alt.Axis(format=unit.axis, tickCount=6)
+        if self.far:
+            axis = alt.Axis(format=unit.axis, values=self._decades())
+        return lambda name: alt.X(f"{name}:Q", title=unit.text, scale=scale, axis=axis)
+
+    def _decades(self) -> list[float]:
+        powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+        marks = [10.0**power for power in powers]
+        return [mark for mark in marks if self.low <= mark <= self.high]
+
+    def thin(self, before: float, after: float) -> bool:
+        """Whether a step is too short to see how its bar is drawn."""
+        if self.far:
+            return abs(log10(after / before)) < THIN * log10(self.high / self.low)
+        return abs(after - before) < THIN * self.high
+
+
+THIN: Final = 0.03
+"""Share of the axis."""
+
+
+def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
+    """Steps with the texts beside them, the name of the row below and where a stem begins."""
+    frame = bridge_steps.steps(bridge)
+    values = frame.select("before", "after").iter_rows()
+    thin = [before is not None and reach.thin(before, after) for before, after in values]
+    factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
+    texts = [bridge_steps.value_text(bridge.figure, v, finely=True) for v in frame["after"]]
+    unexplained = pl.col("kind") == bridge_steps.UNEXPLAINED
+    return frame.with_columns(
+        high=pl.when(unexplained).then(pl.col("high").fill_null(reach.high)),
+        below=pl.col("what").shift(-1),
+        zero=pl.lit(0.0),
+        thin=pl.Series(thin, dtype=pl.Boolean),
+        times=pl.Series(factors, dtype=pl.String),
+        text=pl.Series(texts, dtype=pl.String),
+    )
+
+
+def _by_which(bridge: Bridge, formula: str | None) -> str:
+    """By whose formula each end is, and under which convention."""
+    if bridge.figure == "logged_tgs":
+        return "Both count tokens, no FLOPs."
+    theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"
+    return f"The log's is by its {theirs}; ours by the one formula (exact attention)."
+
+
 # --- what is drawn ------------------------------------------------------------------------
 
 _CARD_FIELDS: Final = (
@@ -301,6 +448,12 @@ _STEP_TIPS: Final = [
     alt.Tooltip("low:Q", title="slowest window", format=",.1f"),
     alt.Tooltip("high:Q", title="fastest window", format=",.1f"),
     alt.Tooltip("loss:Q", title="loss", format=".4f"),
+]
+_WATERFALL_TIPS: Final = [
+    alt.Tooltip("what:N", title="step"),
+    alt.Tooltip("times:N", title="factor"),
+    alt.Tooltip("bounds:N", title="the print allows"),
+    alt.Tooltip("text:N", title="then"),
 ]
 _SHAPES: Final = ["cross", "triangle-up", "square", "diamond", "circle"]
 

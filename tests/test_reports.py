@@ -112,6 +112,8 @@ def parts(tables):
         "sources": tables["sources"],
         "unread": tables["unread"],
         "others": analysis.others(),
+        "audits": analysis.audits,
+        "bridges": {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]},
     }
 
 
