@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ingest.schema import FACT_NAMES
 from metrics.logged import Audit
 from metrics.reconcile import Bridge, Factor
 from reports.summary import VISIBLE, times
@@ -65,7 +66,8 @@ MOST_NAMED: Final = 4
 def value_text(figure: str, value: float, *, finely: bool = False) -> str:
     """A figure without its unit; finely, so that a step of a thousandth shows."""
     if figure == "logged_mfu":
-        return f"{value:.{2 if finely else 1}%}".replace("%", " %")
+        percent, digits = 100 * value, 2 if finely else 1
+        return f"{percent:.{digits}f} %" if percent >= 1 else f"{percent:.{digits + 1}g} %"
     if figure == "logged_tgs" or value >= (FIVE_DIGITS if finely else WHOLE):
         return f"{value:,.0f}"
     return f"{value:#,.5g}" if finely else f"{value:.3g}"
@@ -136,38 +138,34 @@ def bounds(bridge: Bridge) -> str:
 
 
 def verdict(row: Row, audit: Audit) -> tuple[str, str]:
-    """In a word or three whether a log's claim is reproduced, and in a sentence what that means."""
+    """In a word or two whether a log's claim is reproduced, and in a sentence what that means."""
     if audit.reproduced is None:
-        return "not compared", _not_compared(audit)
-    lines = _lines(row)
+        return "not compared", f"{_why(audit)}."
     if audit.reproduced:
-        return "reproduced", f"{row['logged_formula']} gives this to the last digit in {lines}."
-    return (
-        "not reproduced",
-        f"{row['logged_formula']} gives this in {lines} only. {_nearest(audit)}",
-    )
+        return "reproduced", f"{row['logged_formula']} gives this, digit by digit, {_lines(row)}."
+    told = f"{row['logged_formula']} gives this {_lines(row)}. {_nearest(audit)}"
+    return "not reproduced", told
 
 
 def sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     """What the log prints, by what formula, what it is by the one formula, and why."""
-    said = _said(row, bridges)
-    if said is None and audit.reproduced is None:
-        return "The log prints no speed of its own in a steady window: there is nothing to check."
-    claim = f"The log prints {said or 'figures of its own, none in a steady window,'}"
-    lines = f"in {_lines(row)}"
+    said = _said(row, audit, bridges)
+    if not said:
+        return "The log prints no MFU, TFLOP/s or TGS of its own in a steady window."
+    claim = f"The log prints {said}"
     if audit.reproduced is None:
-        claim += " by a formula that could not be checked"
+        claim += ", which could not be compared with a formula of its own"
     elif audit.reproduced:
-        claim += f" by {row['logged_formula']} (its own formula, reproduced {lines})"
+        claim += f" by {row['logged_formula']} (its own formula, reproduced {_lines(row)})"
     else:
-        claim += f"; {row['logged_formula']}, its likeliest own formula, gives that {lines} only"
+        claim += f"; {row['logged_formula']}, its likeliest own formula, gives that {_lines(row)}"
     return f"{claim}; {_ours(row, audit, bridges)}."
 
 
 def proof(audit: Audit) -> list[str]:
     """What the audit proved, or what would explain the print, or why it could not be compared."""
     if audit.reproduced is None:
-        return [f"Not compared: {_not_compared(audit)}"]
+        return [f"Not compared: {_why(audit)}."] if audit.era or audit.why else []
     if not audit.reproduced:
         told = [f"Not reproduced. {_nearest(audit)}"]
     elif audit.proven:
@@ -175,7 +173,7 @@ def proof(audit: Audit) -> list[str]:
         told = [f"Proven by the print: {facts}. No other usual value would have printed the same."]
     else:
         told = ["Proven by the print: nothing. Other usual values would have printed the same."]
-    return told + ([f"{_capital(audit.why)}."] if audit.why else [])
+    return told + ([f"Left out: {_why(audit)}."] if audit.why else [])
 
 
 PROVEN: Final = {
@@ -184,21 +182,30 @@ PROVEN: Final = {
 }
 """Facts whose names say little outside of a command line."""
 
+COLUMNS: Final = {figure: unit.name for figure, unit in UNITS.items()} | {
+    "logged_samples_per_second": "samples/s"
+}
+"""Printed columns, for people."""
 
-def _said(row: Row, bridges: Sequence[Bridge]) -> str | None:
-    figure = next(
-        (name for name in [*(b.figure for b in bridges), *UNITS] if row[name] is not None), None
-    )
-    return None if figure is None else figure_text(figure, row[figure])
+
+def _said(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
+    """The figure that is spoken of; where none is of a steady window, what was compared."""
+    if bridges:
+        return figure_text(bridges[0].figure, bridges[0].logged)
+    figure = next((name for name in UNITS if row[name] is not None), None)
+    if figure is not None:
+        return figure_text(figure, row[figure])
+    return " and ".join(COLUMNS[name] for name in audit.by_column)
 
 
 def _ours(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not bridges:
         return _no_bridge(row, audit)
     bridge = bridges[0]
-    ours = value_text(bridge.figure, bridge.ours)
     reasons = _reasons(bridge)
-    return f"by the one formula it is {ours}" + (f": {'; '.join(reasons)}" if reasons else "")
+    by = "ours is" if bridge.figure == "logged_tgs" else "by the one formula it is"
+    ours = f"{by} {value_text(bridge.figure, bridge.ours)}"
+    return ours + (f", because of {'; '.join(reasons)}" if reasons else "")
 
 
 def _reasons(bridge: Bridge) -> list[str]:
@@ -207,11 +214,13 @@ def _reasons(bridge: Bridge) -> list[str]:
     reasons = [f"{factor.text} (x {times(factor.factor)})" for factor in seen[:MOST_NAMED]]
     rest = len(bridge.factors) - len(reasons)
     if rest:
-        size = "more" if len(seen) > MOST_NAMED else "below a thousandth"
-        reasons.append(f"{rest} {size}")
+        within = "" if len(seen) > MOST_NAMED else f" within {VISIBLE:.2%}".replace("%", " %")
+        reasons.append(f"{rest} more{within}")
+    left = 1 / bridge.unexplained
     if not bridge.explained:
-        of_it = "" if bridge.factors else "all of it "
-        reasons.append(f"{of_it}unexplained (x {times(1 / bridge.unexplained)})")
+        reasons.append(f"what stays unexplained (x {times(left)})")
+    elif abs(left - 1) >= VISIBLE:
+        reasons.append(f"the print's rounding (x {times(left)})")
     return reasons
 
 
@@ -221,18 +230,27 @@ def _shows(factor: Factor) -> bool:
 
 def _no_bridge(row: Row, audit: Audit) -> str:
     """Why nothing leads from the log's figure to ours."""
+    if not any(name in audit.by_column or row[name] is not None for name in UNITS):
+        return "it counts neither FLOPs nor tokens, so nothing leads from it to ours"
     if audit.lengths:
         return "its lines are of several lengths, so no one count of FLOPs leads from it to ours"
+    if row["tgs"] is None:
+        return "it has no steady window to be compared over"
     if row["missing"]:
         return f"what it is by the one formula is not known: missing {', '.join(row['missing'])}"
-    if row["tgs"] is None:
-        return "what it is by the one formula is not known: no steady window"
     return "nothing leads from it to ours: the rate behind it is not known"
 
 
-def _not_compared(audit: Audit) -> str:
+def _why(audit: Audit) -> str:
+    """Why a run, or some column of it, was not compared."""
     why = audit.why or "what it prints follows from nothing else that it prints"
-    return f"{why}."
+    for column, name in COLUMNS.items():
+        why = why.replace(column, name)
+    columns, found, reason = why.partition(" not compared: ")
+    if not found:
+        return why
+    wanted = set(reason.split(", ")) <= set(FACT_NAMES)
+    return f"{columns}, for want of {reason}" if wanted else f"{columns}: {reason}"
 
 
 def _nearest(audit: Audit) -> str:
@@ -242,8 +260,4 @@ def _nearest(audit: Audit) -> str:
 
 
 def _lines(row: Row) -> str:
-    return f"{row['logged_lines_reproduced']:,} of {row['logged_lines']:,} lines"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return f"in {row['logged_lines_reproduced']:,} of {row['logged_lines']:,} lines"

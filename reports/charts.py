@@ -7,7 +7,6 @@ Every title and tooltip names unit and convention.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, log10
 from typing import Any, Final, Literal, cast
@@ -276,65 +275,76 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Layers:
     step is as long as its share of the figure; it is logarithmic only where the figure moves by
     more than `FAR`.
     """
-    scale = _Reach.of(bridge)
-    data = _drawable(_placed(bridge, scale)).with_columns(framework=pl.lit(framework))
-    x = scale.axis(bridge.figure)
-    base = alt.Chart(data).encode(
-        alt.Y("what:N", sort=data["what"].to_list(), title=None, axis=alt.Axis(labelLimit=420)),
-        tooltip=_WATERFALL_TIPS,
-    )
+    unit, reach = bridge_steps.UNITS[bridge.figure], _Reach.of(bridge)
+    data = _drawable(_placed(bridge, reach))
+    base = alt.Chart(data)
     of = {kind: base.transform_filter(alt.datum.kind == kind) for kind in data["kind"].unique()}
-    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS)
-    left = of[bridge_steps.UNEXPLAINED]
-    dashed: dict[str, Any] = {
-        "filled": False,
-        "color": theme.MUTED,
-        "strokeDash": [3, 2],
-        "strokeWidth": 1.5,
-    }
-    layers: list[alt.Chart] = [
-        links.mark_rule(strokeWidth=1, opacity=0.5).encode(x("after"), alt.Y2("below")),
-        left.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True).encode(
-            x("low"), alt.X2("high")
+    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
+    links = links.encode(
+        alt.X("after:Q", title=unit.text, scale=reach.scale, axis=reach.axis(unit)), alt.Y2("below")
+    )
+    colour = theme.FRAMEWORK_COLOURS.get(framework, theme.ACCENT)
+    layers = [
+        links,
+        *_unexplained(of[bridge_steps.UNEXPLAINED]),
+        *(_named(of[bridge_steps.NAMED]) if bridge.factors else []),
+        *_end(of[bridge_steps.LOGGED], "diamond", colour, reach),
+        *_end(of[bridge_steps.OURS], "circle", colour, reach),
+        *(
+            base.mark_text(align="right").encode(alt.Text(f"{column}:N"), x=alt.value(x))
+            for column, x in (("times", WATERFALL + 75), ("text", WATERFALL + 160))
         ),
-        left.transform_filter("!datum.thin")
-        .mark_bar(height=BAR, **dashed)
-        .encode(x("before"), alt.X2("after")),
-        left.transform_filter("datum.thin")
-        .mark_point(shape="square", size=BAR**2, **dashed)
-        .encode(x("after")),
     ]
-    if bridge.factors:
-        named = of[bridge_steps.NAMED]
-        layers += [
-            named.mark_bar(height=BAR, color=theme.ACCENT).encode(x("before"), alt.X2("after")),
-            # A bar thinner than this is a factor all the same.
-            named.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(x("after")),
-        ]
-    for kind, shape in ((bridge_steps.LOGGED, "diamond"), (bridge_steps.OURS, "circle")):
-        end = of[kind].encode(x("after"), _framework(data).legend(None))
-        if not scale.far:
-            layers.append(end.mark_rule(strokeWidth=3, opacity=0.45).encode(alt.X2("zero")))
-        filled = kind == bridge_steps.OURS
-        layers.append(end.mark_point(shape=shape, size=100, filled=filled, opacity=1))
-    for column, right in (("times", 75), ("text", 150)):
-        text = base.mark_text(align="right")
-        layers.append(text.encode(alt.Text(f"{column}:N"), x=alt.value(WATERFALL + right)))
-    return alt.layer(*layers).properties(
+    axis = alt.Axis(labelLimit=420)
+    y = alt.Y(field="what", type="nominal", sort=data["what"].to_list(), title=None, axis=axis)
+    shared = {"y": y, "tooltip": _WATERFALL_TIPS}
+    return alt.layer(*layers, encoding=shared).properties(
         width=WATERFALL,
         height=alt.Step(ROW),
         title=_title(
-            f"Why the log's {bridge_steps.UNITS[bridge.figure].name} is not ours",
+            f"From the log's {unit.name} to ours",
             _by_which(bridge, formula),
-            f"Each step multiplies the figure{' (log scale)' if scale.far else ''}. Dashed: what "
+            f"Each step multiplies the figure{' (log scale)' if reach.far else ''}. Dashed: what "
             f"stays unexplained; grey: what the print's rounding allows for it "
             f"({bridge_steps.bounds(bridge)}).",
         ),
-        description=(
-            f"From the log's {bridge_steps.UNITS[bridge.figure].text} to ours in "
-            f"{len(bridge.factors) + 1} factors."
-        ),
+        description=f"From the log's {unit.text} to ours in {len(bridge.factors) + 1} factors.",
     )
+
+
+def _named(step: alt.Chart) -> list[alt.Chart]:
+    """Bars of the named factors, with an edge, which a bar thinner than a pixel needs."""
+    return [
+        step.mark_bar(height=BAR, color=theme.ACCENT).encode(alt.X("before:Q"), alt.X2("after")),
+        step.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(alt.X("after:Q")),
+    ]
+
+
+def _unexplained(step: alt.Chart) -> list[alt.Chart]:
+    """A dashed outline, a square where a bar would be too thin for one, on what is allowed.
+
+    The page's style sheet knows their names.
+    """
+    dashed: dict[str, Any] = {"filled": False, "strokeDash": [3, 2], "strokeWidth": 1.5}
+    dashed["color"] = theme.MUTED
+    allowed = step.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True)
+    outline = step.mark_bar(height=BAR, **dashed).transform_filter("!datum.thin")
+    square = step.mark_point(shape="square", size=BAR**2, **dashed).transform_filter("datum.thin")
+    return [
+        allowed.encode(alt.X("low:Q"), alt.X2("high")).properties(name="allowed"),
+        outline.encode(alt.X("before:Q"), alt.X2("after")).properties(name="unexplained"),
+        square.encode(alt.X("after:Q")).properties(name="unexplained_thin"),
+    ]
+
+
+def _end(
+    step: alt.Chart, shape: Literal["diamond", "circle"], colour: str, reach: _Reach
+) -> list[alt.Chart]:
+    """The log's figure as an open diamond, ours as a dot; a stem where the axis begins at 0."""
+    stem = step.mark_bar(height=3, opacity=0.45, color=colour)
+    stem = stem.encode(alt.X("after:Q"), alt.X2Datum(0))
+    mark = step.mark_point(shape=shape, size=100, filled=shape == "circle", opacity=1, color=colour)
+    return [*([] if reach.far else [stem]), mark.encode(alt.X("after:Q"))]
 
 
 WATERFALL: Final = 420
@@ -359,15 +369,17 @@ class _Reach:
         far = high > FAR * low
         return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
 
-    def axis(self, figure: str) -> Callable[[str], alt.X]:
-        """The horizontal channel of a column, the same for all marks."""
-        unit = bridge_steps.UNITS[figure]
+    @property
+    def scale(self) -> alt.Scale:
+        """Of the horizontal axis."""
         kind: Literal["log", "linear"] = "log" if self.far else "linear"
-        scale = alt.Scale(type=kind, domain=[self.low, self.high], nice=False)
-        axis = alt.Axis(format=unit.axis, tickCount=6)
+        return alt.Scale(type=kind, domain=[self.low, self.high], nice=False)
+
+    def axis(self, unit: bridge_steps.Unit) -> alt.Axis:
+        """The horizontal axis; of a log scale only the decades are named."""
         if self.far:
-            axis = alt.Axis(format=unit.axis, values=self._decades())
-        return lambda name: alt.X(f"{name}:Q", title=unit.text, scale=scale, axis=axis)
+            return alt.Axis(format=unit.axis, values=self._decades())
+        return alt.Axis(format=unit.axis, tickCount=6)
 
     def _decades(self) -> list[float]:
         powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
@@ -386,7 +398,7 @@ THIN: Final = 0.03
 
 
 def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
-    """Steps with the texts beside them, the name of the row below and where a stem begins."""
+    """Steps with the texts beside them, and the name of the row below."""
     frame = bridge_steps.steps(bridge)
     values = frame.select("before", "after").iter_rows()
     thin = [before is not None and reach.thin(before, after) for before, after in values]
@@ -396,7 +408,6 @@ def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
     return frame.with_columns(
         high=pl.when(unexplained).then(pl.col("high").fill_null(reach.high)),
         below=pl.col("what").shift(-1),
-        zero=pl.lit(0.0),
         thin=pl.Series(thin, dtype=pl.Boolean),
         times=pl.Series(factors, dtype=pl.String),
         text=pl.Series(texts, dtype=pl.String),

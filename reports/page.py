@@ -398,7 +398,9 @@ def _against_best(row: Row) -> str:
 
 
 def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
-    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU."""
+    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU, or TGS."""
+    if row["logged_tflops"] is None and row["logged_mfu"] is None and row["logged_tgs"] is not None:
+        return row["logged_tgs"], row["tgs"], _number, "TGS"
     if row["logged_tflops"] is None and row["logged_mfu"] is not None:
         return row["logged_mfu"], row["mfu"], _percent, "MFU"
     return row["logged_tflops"], row["tflops"], _significant, "TFLOP/s"
@@ -666,8 +668,9 @@ def _why_not_ours(row: Row) -> str:
         drawn = _figure(charts.waterfall(found[0], row["framework"], row["logged_formula"]))
         drawn += _in_figures(found)
     proof = "".join(f'<p class="note">{esc(words)}</p>' for words in bridge.proof(audit))
-    told = esc(bridge.sentence(row, audit, found))
-    return f"<h3>Why the log's figure is not ours</h3><p>{told}</p>{drawn}{proof}"
+    told = esc(bridge.sentence(row, audit, found)).replace("(x ", "(x&nbsp;")  # one word
+    heading = "Why the log's figure is not ours" if found else "The log's own figure"
+    return f"<h3>{heading}</h3><p>{told}</p>{drawn}{proof}"
 
 
 def _in_figures(found: Sequence[Bridge]) -> str:
