@@ -35,6 +35,7 @@ CAUSES: Final[dict[str, str]] = {
     "trained": "frozen weights counted as trained (LoRA)",
     "peak": "the peak that it divides by",
     "tokens": "tokens: padding, or another count of them",
+    "data": "data loading left out of its time",
     "window": "tokens over time of all steady steps, not the median of printed rates",
     "unexplained": "unexplained",
 }

@@ -213,7 +213,29 @@ def _differences(group: list[dict[str, Any]]) -> list[str]:
         for name in MAY_DIFFER
         if len(_known(name, group)) == 1 and any(row[name] is None for row in group)
     ]
-    return [*differs, f"{SAID_BY_SOME}{', '.join(partly)}"] if partly else differs
+    if partly:
+        differs.append(f"{SAID_BY_SOME}{', '.join(partly)}")
+    return differs + _own_formulas(group)
+
+
+def _own_formulas(group: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Frameworks whose runs print by formulas that count the same work differently."""
+    found = []
+    for framework in sorted({str(row["framework"]) for row in group}):
+        mine = [row for row in group if row["framework"] == framework and row["logged_formula"]]
+        counted = [row for row in mine if row["logged_flops_per_token"]]
+        ratios = [row["logged_flops_per_token"] / row["flops_per_token"] for row in counted]
+        if ratios and max(ratios) > min(ratios) * (1 + ONE_COUNT):
+            eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
+            found.append(
+                f"own formula of {framework}: {eras}, which count {max(ratios) / min(ratios):.3f}x "
+                "apart: their logged figures do not compare"
+            )
+    return found
+
+
+ONE_COUNT: Final = 1e-4
+"""Two logs of one framework count the same work alike within this."""
 
 
 SAID_BY_SOME: Final = "said by some only: "

@@ -35,6 +35,9 @@ UNITS: Final = {
 BY_FLOPS: Final = ("logged_tflops", "logged_mfu")
 """Columns that a formula of FLOPs predicts."""
 
+PROOF: Final = 0.01
+"""A print that leaves more than this open proves nothing."""
+
 SAME: Final = 1e-9
 """Two predictions that differ by less are one."""
 
@@ -158,18 +161,28 @@ def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
 
 
 def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str, ...]:
-    """Facts of which nothing else that was tried reproduces every line."""
+    """Facts of which nothing else that was tried reproduces every line.
+
+    None where the print is too coarse: what lies within a percent is then open too.
+    """
+    if not any(high - low <= PROOF for low, high in (i.ratio.common for i in found)):
+        return ()
     kinds = dict.fromkeys(h.fact for h in others if h.fact != "unit")
     still_open = {h.fact for h in others if h.reproduces(found)}
     return tuple(kind for kind in kinds if kind not in still_open)
 
 
-def nearest(others: Sequence[Hypothesis], found: Sequence[Identity]) -> str | None:
-    """The first that reproduces every line, else the one that comes nearest, and how near."""
+def nearest(
+    others: Sequence[Hypothesis], found: Sequence[Identity]
+) -> tuple[str | None, str | None]:
+    """(text, fact) of the first that reproduces every line.
+
+    Where none does, the text of the one that comes nearest and how near, and no fact.
+    """
     whole = next((h for h in others if h.reproduces(found)), None)
     if whole is not None:
-        return whole.text
+        return whole.text, whole.fact
     best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
     if best.distance(found) >= AS_IT_IS.distance(found):
-        return None
-    return f"{best.text}, nearly: within {np.expm1(best.distance(found)):.1%}"
+        return None, None
+    return f"{best.text}, nearly: within {np.expm1(best.distance(found)):.1%}", None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
@@ -41,7 +41,7 @@ class Audit:
     flops_per_token: by the framework's own formula; low, high: as the printed figures imply it
     peak_flops: by which it divides
     unexplained: printed over predicted, the median; with the bounds that the print allows
-    hypothesis: what would reproduce all lines, if anything
+    hypothesis: what would reproduce all lines, if anything; suspect: the fact that it changes
     rate: tokens/s of one device behind the figures, the median; rate_rounding: half of its last
         place, as a fraction; rounding: half of the last place of each column, in its unit
     lengths: of each line, where they differ [tokens]
@@ -60,6 +60,7 @@ class Audit:
     unexplained_low: float | None = None
     unexplained_high: float | None = None
     hypothesis: str | None = None
+    suspect: str | None = None
     why: str = ""
     rate: float | None = None
     rate_rounding: float = 0.0
@@ -151,7 +152,52 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     others = list(hypotheses(era, known, found))
     if _all(found):
         return replace(out, proven=proven(others, found))
-    return replace(out, hypothesis=nearest(others, found))
+    text, fact = nearest(others, found)
+    return replace(out, hypothesis=text, suspect=fact)
+
+
+UNSOUND: Final = ("model", "seq_len", "gpus", "global_batch_size")
+"""Facts that our figures stand on: where the print speaks against one, no rank."""
+
+
+def doubt(audit: Audit) -> list[str]:
+    """What a figure that is not reproduced means for the run, as a warning."""
+    if audit.reproduced is not False or audit.era is None:
+        return []
+    text = (
+        "the log's own figures do not follow from these facts "
+        f"({audit.reproduced_lines:,} of {audit.lines:,} lines by {audit.era.name})"
+    )
+    if audit.suspect is None:
+        return [f"{text}; nearest: {audit.hypothesis}" if audit.hypothesis else text]
+    text = f"{text}, with {audit.hypothesis} all do"
+    return [f"{text}: not ranked" if audit.suspect in UNSOUND else text]
+
+
+def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
+
+    rows: of metrics.utilization.METRICS. The same framework, model, length and recomputation, so
+    that the formula has changed between the two, or one of them is not what it says.
+    """
+    found: dict[str, str] = {}
+    before: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    dated = [row for row in rows if row["started_at"] is not None]
+    for row in sorted(dated, key=lambda row: row["started_at"]):
+        key = tuple(row[name] for name in ("framework", "model", "seq_len", "recompute"))
+        low, high = row["logged_flops_low"], row["logged_flops_high"]
+        if None in key[:3] or low is None or low > high:
+            continue
+        other = before.get(key)
+        if other and (high < other["logged_flops_low"] or low > other["logged_flops_high"]):
+            found[row["run_id"]] = (
+                f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
+                f"{other['name']}, the same model and length, "
+                f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
+                "the own formula changed between them, or one is not what it says"
+            )
+        before[key] = row
+    return found
 
 
 def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:

@@ -124,13 +124,19 @@ def _rates(row: Mapping[str, Any], audit: Audit) -> _Rate | None:
     if logged is None:
         return None
     slots = row["tgs_slots"] or row["tgs"]
+    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    single = row["step_unit"] == "micro_step"
     return _Rate(
         logged,
         (
-            *_factor("window", slots / logged),
             *_factor("tokens", row["tgs"] / slots),
+            *_factor("data", timed),
+            *_factor("window", slots / logged / timed, MICRO_STEPS if single else ""),
         ),
     )
+
+
+MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
 
 
 def _bridge(  # noqa: PLR0913, PLR0917 - its parts

@@ -55,6 +55,7 @@ SUMMARY: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "logged_tgs": FLOAT,
@@ -410,8 +411,16 @@ def _rates(
         "time_basis": evidence,
         "windows": steady.height,
         "excluded_share": max(0.0, 1.0 - _total(seconds) / every) if every else None,
+        "data_share": _data_share(steady),
         "excluded_causes": ["start-up", *[c for c in causes if c in SPOILERS[evidence]]],
     }
+
+
+def _data_share(steady: pl.DataFrame) -> float | None:
+    """Waiting for data, as a share of the steps' time with it."""
+    whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
+    timed = steady.select(whole, "data_s").drop_nulls()
+    return _total(timed["data_s"]) / (_total(timed["whole"]) or 1.0) if timed.height else None
 
 
 def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:

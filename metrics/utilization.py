@@ -143,7 +143,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         known[run_id] = known_of(run, known_facts)
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
+        row["warnings"] += logged.doubt(audited)
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
+    other_flops = logged.changed(rows)
+    for row in rows:
+        row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     return Analysis(metrics, windows, held, audits, known, printed)
 
@@ -180,6 +184,8 @@ METRICS: Final = pl.Schema(
         "precision": TEXT,
         "recompute": TEXT,
         "trainable": TEXT,
+        "step_unit": TEXT,
+        "rate_excludes_data": BOOL,
         "steps": INT,
         "tokens_per_second": FLOAT,
         "tgs": FLOAT,
@@ -204,6 +210,7 @@ METRICS: Final = pl.Schema(
         "end_to_end_basis": TEXT,
         "excluded_share": FLOAT,
         "excluded_causes": TEXTS,
+        "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -271,7 +278,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         name: run[name]
         for name in (
             *("run_id", "name", "framework", "log_format", "synthetic", "launch"),
-            *("outcome", "outcome_text", "started_at"),
+            *("outcome", "outcome_text", "started_at", "step_unit", "rate_excludes_data"),
         )
     }
     missing = list(dict.fromkeys([*rates["throughput_missing"], *scored.missing]))
