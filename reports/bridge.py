@@ -137,13 +137,13 @@ def bounds(bridge: Bridge) -> str:
 # --- words --------------------------------------------------------------------------------
 
 
-def verdict(row: Row, audit: Audit) -> tuple[str, str]:
+def verdict(audit: Audit) -> tuple[str, str]:
     """In a word or two whether a log's claim is reproduced, and in a sentence what that means."""
-    if audit.reproduced is None:
+    if audit.era is None or audit.reproduced is None:
         return "not compared", f"{_why(audit)}."
     if audit.reproduced:
-        return "reproduced", f"{row['logged_formula']} gives this, digit by digit, {_lines(row)}."
-    told = f"{row['logged_formula']} gives this {_lines(row)}. {_nearest(audit)}"
+        return "reproduced", f"{audit.era.name} gives this, digit by digit, {_lines(audit)}."
+    told = f"{audit.era.name} gives this {_lines(audit)}. {_nearest(audit)}"
     return "not reproduced", told
 
 
@@ -153,12 +153,12 @@ def sentence(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not said:
         return "The log prints no MFU, TFLOP/s or TGS of its own in a steady window."
     claim = f"The log prints {said}"
-    if audit.reproduced is None:
+    if audit.era is None or audit.reproduced is None:
         claim += ", which could not be compared with a formula of its own"
     elif audit.reproduced:
-        claim += f" by {row['logged_formula']} (its own formula, reproduced {_lines(row)})"
+        claim += f" by {audit.era.name} (its own formula, reproduced {_lines(audit)})"
     else:
-        claim += f"; {row['logged_formula']}, its likeliest own formula, gives that {_lines(row)}"
+        claim += f"; {audit.era.name}, its likeliest own formula, gives that {_lines(audit)}"
     return f"{claim}; {_ours(row, audit, bridges)}."
 
 
@@ -259,5 +259,5 @@ def _nearest(audit: Audit) -> str:
     return f"Nearest hypothesis: {audit.hypothesis}."
 
 
-def _lines(row: Row) -> str:
-    return f"in {row['logged_lines_reproduced']:,} of {row['logged_lines']:,} lines"
+def _lines(audit: Audit) -> str:
+    return f"in {audit.reproduced_lines:,} of {audit.lines:,} lines"

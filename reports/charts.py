@@ -399,7 +399,7 @@ THIN: Final = 0.03
 
 def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
     """Steps with the texts beside them, and the name of the row below."""
-    frame = bridge_steps.steps(bridge)
+    frame = bridge_steps.steps(bridge).drop("bounds")
     values = frame.select("before", "after").iter_rows()
     thin = [before is not None and reach.thin(before, after) for before, after in values]
     factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
@@ -463,7 +463,6 @@ _STEP_TIPS: Final = [
 _WATERFALL_TIPS: Final = [
     alt.Tooltip("what:N", title="step"),
     alt.Tooltip("times:N", title="factor"),
-    alt.Tooltip("bounds:N", title="the print allows"),
     alt.Tooltip("text:N", title="then"),
 ]
 _SHAPES: Final = ["cross", "triangle-up", "square", "diamond", "circle"]

@@ -417,7 +417,7 @@ def _logged(row: Row) -> str:
 
 def _checked(row: Row) -> str:
     """Whether the framework's own formula gives what its log printed; why stands behind it."""
-    word, why = bridge.verdict(row, row["audit"])
+    word, why = bridge.verdict(row["audit"])
     kind = "small warning" if row["logged_reproduced"] is False else "small"
     return f'<span class="{kind}"><abbr title="{esc(why)}">{esc(word)}</abbr></span>'
 
@@ -648,7 +648,7 @@ def _utilisations(row: Row) -> list[tuple[str, str, str]]:
 def _printed(row: Row) -> list[tuple[str, str, str]]:
     claim = "claimed by the log, by the framework's own formula"
     printed = any(row[name] is not None for name in bridge.UNITS)
-    reproduced, why = bridge.verdict(row, row["audit"]) if printed else ("", "")
+    reproduced, why = bridge.verdict(row["audit"]) if printed else ("", "")
     return [
         ("Logged TGS", _number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
         ("Logged TFLOP/s", _significant(row["logged_tflops"]), f"per GPU, {claim}"),
