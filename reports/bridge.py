@@ -256,7 +256,8 @@ def _why(audit: Audit) -> str:
 def _nearest(audit: Audit) -> str:
     if audit.hypothesis is None:
         return "No other usual value, version or unit comes nearer."
-    return f"Nearest hypothesis: {audit.hypothesis}."
+    whole = ", by which every line comes out" if audit.suspect else ""
+    return f"Nearest hypothesis{whole}: {audit.hypothesis}."
 
 
 def _lines(audit: Audit) -> str:

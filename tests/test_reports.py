@@ -533,15 +533,15 @@ def test_what_is_unexplained_is_said_with_what_the_print_allows():
     )
 
 
-def claiming(*, own_length=8192, name="torchtitan-8b", facts=FACTS):
-    """A run whose log prints what Torchtitan's own formula gives for a length."""
+def claiming(*, own_length=8192, times=1, name="torchtitan-8b", facts=FACTS):
+    """A run whose log prints what Torchtitan's own formula gives for a length, or times that."""
     run = a_run("torchtitan", 5_800.0, name=name, facts=facts)
     era = BY_NAME["torchtitan-2024-05"]
     known = analyse(a_store(a_run("torchtitan", 5_800.0))).known["id-torchtitan"]
     flops = flops_of(era, known.seen(own_length))
     for step in run["steps"]:
         step["logged_tgs"] = round(16_384 / step["elapsed_s"])
-        step["logged_tflops"] = round(flops * step["logged_tgs"] / 1e12, 2)
+        step["logged_tflops"] = round(times * flops * step["logged_tgs"] / 1e12, 2)
     about = {"run_id": "id-torchtitan", "name": "logged_formula", "value": era.name}
     run["facts"].append(about | {"origin": "flag", "sequence": len(facts)})
     return run
@@ -571,12 +571,16 @@ def test_the_sentence_names_the_formula_and_the_causes():
 
 
 def test_a_run_that_is_not_reproduced_says_what_would():
-    says, text = told(claiming(own_length=4096))
+    says, _ = told(claiming(own_length=4096))
     assert "torchtitan-2024-05, its likeliest own formula, gives that in 0 of 40 lines" in says
     assert re.search(r"what stays unexplained \(x 1\.\d{4}\)", says)
-    assert "Not reproduced. Nearest hypothesis: seq_len=4,096." in says
+    hypothesis = "Nearest hypothesis, by which every line comes out:"
+    assert f"Not reproduced. {hypothesis} seq_len=4,096." in says
     assert "Proven" not in says
-    assert ">not reproduced</abbr>" in text
+    _, text = told(claiming(times=2))
+    assert f'0 of 40 lines. {hypothesis} the print is twice as much.">not reproduced</abbr>' in text
+    says, _ = told(claiming(times=1.9))
+    assert re.search(r"Not reproduced. Nearest hypothesis: .{1,60}, nearly: within \d", says)
 
 
 def test_a_run_that_is_not_compared_says_why():
