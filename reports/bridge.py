@@ -215,7 +215,7 @@ def _reasons(bridge: Bridge) -> list[str]:
     rest = len(bridge.factors) - len(reasons)
     if rest:
         within = "" if len(seen) > MOST_NAMED else f" within {VISIBLE:.2%}".replace("%", " %")
-        reasons.append(f"{rest} more{within}")
+        reasons.append(f"{rest} more {'factor' if rest == 1 else 'factors'}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
         reasons.append(f"what stays unexplained (x {times(left)})")

@@ -405,7 +405,9 @@ def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
     factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
     texts = [bridge_steps.value_text(bridge.figure, v, finely=True) for v in frame["after"]]
     unexplained = pl.col("kind") == bridge_steps.UNEXPLAINED
-    return frame.with_columns(
+    nth = pl.int_range(1, pl.len() + 1).over("what")  # two of one name would share a row
+    named = pl.when(nth > 1).then(pl.format("{} ({})", "what", nth)).otherwise("what")
+    return frame.with_columns(what=named).with_columns(
         high=pl.when(unexplained).then(pl.col("high").fill_null(reach.high)),
         below=pl.col("what").shift(-1),
         thin=pl.Series(thin, dtype=pl.Boolean),

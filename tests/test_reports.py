@@ -512,6 +512,14 @@ def test_a_waterfall_compiles_without_a_warning(bridge, capfd):
     assert "WARN" not in "".join(capfd.readouterr())
 
 
+def test_two_factors_of_one_name_are_two_rows():
+    bridge = a_bridge(caused={"window": 0.9})
+    spec = charts.waterfall(replace(bridge, factors=2 * bridge.factors), "xtuner", None).to_dict()
+    rows = [row["what"] for row in next(iter(spec["datasets"].values()))]
+    assert len(rows) == len(set(rows)) == 5
+    assert spec["encoding"]["y"]["sort"] == rows
+
+
 def test_only_a_figure_that_moves_far_has_a_log_scale():
     def scale(bridge):
         spec = charts.waterfall(bridge, "xtuner", None).to_dict()
