@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
+from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -49,6 +50,11 @@ class Known:
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
     peak: FLOP/s that the log says it divides by; device: its name as printed
     day: of the first stamp; era, version: as said
+    micro_batch: sequences of a micro-step on one rank; sharing: ranks that share a sequence
+    micro_steps: its lines and their times are of micro-steps
+    own_time: a printed time is of the line's own step, no mean over several
+    averaged: printed rates that are means over several steps; the others are of the last alone
+    longest: T, where it only bounds the length of each line
     """
 
     log_format: str
@@ -65,6 +71,12 @@ class Known:
     era: str | None
     version: str | None
     why_no_shape: str = ""
+    micro_batch: int | None = None
+    sharing: int = 1
+    micro_steps: bool = False
+    own_time: bool = True
+    averaged: frozenset[str] = frozenset()
+    longest: int | None = None
 
     def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
@@ -85,11 +97,16 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
     shape, why = shape_of(facts)
     started = run["started_at"]
     peak = text_of(facts, "logged_peak_flops")
+    length = integer_of(facts, "seq_len")
+    packed = (text_of(facts, "packed") or "").lower() != "false"
+    unpacked = not packed and _batch_lengths(run["log_format"])
+    averages = run["elapsed_covers"] == "last_10" and integer_of(facts, "average_window") != 1
+    rates = text_of(facts, "averaged_rates") or ""
     return Known(
         log_format=run["log_format"],
         shape=shape,
         why_no_shape=why,
-        T=integer_of(facts, "seq_len"),
+        T=None if unpacked else length,
         recompute=POLICIES.get(text_of(facts, "recompute") or ""),
         intermediate_size=_intermediate_size(facts),
         padded_vocab=integer_of(facts, "padded_vocab_size"),
@@ -100,7 +117,21 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         day=None if started is None else started.date(),
         era=text_of(facts, "logged_formula"),
         version=text_of(facts, "framework_version"),
+        micro_batch=integer_of(facts, "micro_batch_size"),
+        sharing=prod(integer_of(facts, name) or 1 for name in SHARING),
+        micro_steps=run["step_unit"] == "micro_step",
+        own_time=not averages,
+        averaged=frozenset(rates.split(",") if rates else ()),
+        longest=length if unpacked else None,
     )
+
+
+SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def _batch_lengths(log_format: str) -> bool:
+    """Whether own formulas of a format read the length of each batch."""
+    return any(log_format in era.log_formats and era.batch_lengths for era in ERAS)
 
 
 POLICIES: Final[dict[str, Literal["none", "full", "selective"]]] = {
@@ -188,6 +219,10 @@ class Lines:
         known = [pl.col(c).is_not_null() & pl.col(c).is_finite() for c in columns]
         return Lines(self.frame.filter(*known), self.decimals)
 
+    def with_tokens(self) -> Lines:
+        """The lines but those of a rank that was given padding alone: 0 tokens tell nothing."""
+        return Lines(self.frame.filter(pl.col("rank_tokens").fill_null(1.0) > 0), self.decimals)
+
     def interval(self, column: str) -> Interval:
         """What each line's print of a column stands for."""
         values = self.frame[column].cast(pl.Float64).to_numpy()
@@ -213,34 +248,44 @@ def _half_units(values: Array, declared: int | None) -> Array:
 
 
 def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
-    """Tokens of a step over all ranks, and the facts that say so where the lines do not."""
-    depends = set()
-    batch: Array | float | None = known.batch
-    if lines.frame["samples"].null_count() == 0:
-        batch = lines.values("samples")
-    elif batch is not None:
-        depends.add("global_batch_size")
+    """Tokens of a step on one device, and the facts that say so where the lines do not."""
+    sequences, depends = _sequences(lines, known)
     length: Array | float | None = known.T
     if lines.frame["sequence_length"].null_count() == 0:
         length = lines.values("sequence_length")
     elif length is not None:
-        depends.add("seq_len")
-    if batch is None or length is None:
+        depends |= {"seq_len"}
+    if sequences is None or length is None:
         return None
-    return np.broadcast_to(batch * length, lines.frame.height).astype(float), frozenset(depends)
+    return np.broadcast_to(sequences * length, lines.frame.height).astype(float), depends
+
+
+def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozenset[str]]:
+    """Sequences of a step on one device, and the facts that say so."""
+    if known.micro_steps and known.micro_batch is not None:
+        facts = frozenset({"micro_batch_size", "context_parallel"})
+        return known.micro_batch / known.sharing, facts
+    if known.gpus is None:
+        return None, frozenset()
+    if lines.frame["samples"].null_count() == 0:
+        return lines.values("samples") / known.gpus, frozenset({"gpus"})
+    if known.batch is None:
+        return None, frozenset()
+    return known.batch / known.gpus, frozenset({"gpus", "global_batch_size"})
 
 
 def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    """Tokens per second of one device from the step's time, and the facts it takes."""
-    if lines.frame["elapsed_s"].null_count():
+    """Tokens per second of one device from the step's time, and the facts it takes.
+
+    None where the printed time is a mean over other steps, too.
+    """
+    if lines.frame["elapsed_s"].null_count() or not known.own_time:
         return None
     elapsed = lines.interval("elapsed_s")
-    tokens = _tokens(lines, known)
     if lines.frame["rank_tokens"].null_count() == 0:
         return _over(lines.values("rank_tokens"), elapsed), frozenset()
-    if tokens is None or known.gpus is None:
-        return None
-    return _over(tokens[0] / known.gpus, elapsed), tokens[1] | {"gpus"}
+    tokens = _tokens(lines, known)
+    return None if tokens is None else (_over(tokens[0], elapsed), tokens[1])
 
 
 def _over(count: Array, seconds: Interval) -> Interval:
@@ -254,6 +299,14 @@ def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | Non
     return _by_elapsed(lines, known)
 
 
+def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    """`rate_of` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
+    beside = "logged_tgs" if lines.frame["logged_tgs"].null_count() == 0 else ""
+    if (column in known.averaged) != (beside in known.averaged):
+        return None
+    return rate_of(lines, known)
+
+
 def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
     """What of a run's figures can be compared by one era's formulas."""
     found = []
@@ -263,7 +316,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
         ("logged_tgs", _tgs),
         ("logged_samples_per_second", _samples),
     ):
-        of = lines.of(column)
+        of = lines.of(column).with_tokens()
         if not of.frame.height:
             continue
         said = predicted(of, era, known)
@@ -273,7 +326,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
 
 
 def _tflops(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known)
+    rate, flops = rate_behind("logged_tflops", lines, known), _flops_of_lines(lines, era, known)
     if rate is None or flops is None:
         return None
     return rate[0].times(flops * era.unit_of(known.gpus) / 1e12), rate[1] | {"model"}
@@ -288,7 +341,8 @@ def _mfu(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]
 
 
 def _tgs(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    return _by_elapsed(lines, known) if "logged_tgs" in era.identities else None
+    follows = "logged_tgs" in era.identities and "logged_tgs" not in known.averaged
+    return _by_elapsed(lines, known) if follows else None
 
 
 def _samples(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
@@ -366,7 +420,7 @@ def fingerprint(
     peak = peak_of(era, known)
     for column, factor in (("logged_tflops", 1e12 / era.unit_of(known.gpus)), ("logged_mfu", peak)):
         lines = Lines(frame, era.decimals).of(column)
-        rate = rate_of(lines, known) if lines.frame.height else None
+        rate = rate_behind(column, lines, known) if lines.frame.height else None
         if rate is not None and factor is not None:
             return (lines.interval(column).times(factor) / rate[0]).common
     return None, None
