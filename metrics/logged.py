@@ -326,6 +326,9 @@ def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if None in key[:3] or low is None or low > high:
             continue
         other = before.get(key)
+        both = other is not None and row["logged_reproduced"] and other["logged_reproduced"]
+        if both and row["logged_formula"] == other["logged_formula"]:
+            continue  # one formula, and its facts tell why it counts differently
         if other and (high < other["logged_flops_low"] or low > other["logged_flops_high"]):
             found[row["run_id"]] = (
                 f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "

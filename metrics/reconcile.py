@@ -93,7 +93,7 @@ def _all(
         return
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
-        if row["logged_mfu"] and row["mfu"]:
+        if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
             counted = _counts(run, known, audit.era, "logged_mfu")
             theirs = prod(1 / f.factor for f in counted) * ours
             divisor = audit.peak_flops or row["peak_flops"]
@@ -101,7 +101,7 @@ def _all(
             factors = (*counted, *peak, *rate.factors)
             predicted = theirs * rate.logged / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
-        if row["logged_tflops"]:
+        if row["logged_tflops"] and _compared("logged_tflops", audit):
             counted = _counts(run, known, audit.era, "logged_tflops")
             theirs = prod(1 / f.factor for f in counted) * ours
             unit = _factor("unit", 1 / audit.unit)
@@ -113,6 +113,11 @@ def _all(
         yield _bridge("logged_tgs", row["tgs"], rate.factors, row["logged_tgs"], row, audit)
 
 
+def _compared(figure: str, audit: Audit) -> bool:
+    """Whether an own formula speaks of the figure, or none is known at all."""
+    return audit.era is None or figure in audit.by_column
+
+
 @dataclass(frozen=True, slots=True)
 class _Rate:
     """The rate behind the log's figures [tokens/s/GPU], and what leads from it to ours."""
@@ -122,7 +127,7 @@ class _Rate:
 
 
 def _rates(row: Mapping[str, Any], audit: Audit) -> _Rate | None:
-    logged = row["logged_tgs"] or audit.rate
+    logged = row["logged_tgs"] or row["elapsed_rate"] or audit.rate
     if logged is None:
         return None
     slots = row["tgs_slots"] or row["tgs"]
