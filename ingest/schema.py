@@ -235,6 +235,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "zero_stage": FactName("int", "", "ZeRO stage"),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),
+    "averaged_rates": FactName(
+        "text", "", "printed rates that are means over several steps, as columns of `steps`"
+    ),
     "framework_version": FactName("text", "", "as printed"),
     "started_year": FactName("int", "", "year of a log whose stamps have none"),
     "logged_peak_flops": FactName("float", "FLOP/s", "the peak that the framework divides by"),

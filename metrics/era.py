@@ -71,7 +71,7 @@ class Peak:
 class Era:
     """What the versions of a framework between two commits print.
 
-    name: framework and month, as `--set logged_formula=` takes it
+    name: framework and month or release, as `--set logged_formula=` takes it
     log_formats: names of the formats whose figures it speaks of
     since, until: dates of the commits that brought and ended it; None: not ended, or not known
     versions: releases that hold it, as the log prints them
@@ -89,6 +89,7 @@ class Era:
     whole_interval: it divides by the time of the whole log interval, as if that were one step
     not_compared: columns whose figure cannot be recomputed from what is printed, and why
     unit: what it multiplies its TFLOP/s by besides 1e-12, from the number of GPUs
+    batch_lengths: its T is that of the batch at hand, not of the configuration
     fork: not of the framework's main line; only figures tell that a run used it
     peaks: how it finds a peak for a device; None where it prints no MFU, or is given the peak
     peak_values: every peak that this framework ever divided by [FLOP/s]
@@ -113,6 +114,7 @@ class Era:
     whole_interval: bool = False
     not_compared: Mapping[str, str] = field(default_factory=dict)
     unit: Callable[[int], float] = lambda _: 1.0
+    batch_lengths: bool = False
     counts_recompute: bool = False
     fork: bool = False
     peaks: Callable[[str, date | None], float] | None = None

@@ -20,7 +20,9 @@ from metrics.identities import (
     MFUS,
     TFLOPS,
     Identity,
+    Interval,
     Known,
+    Lines,
     flops_of,
     peak_of,
     unit_of,
@@ -84,10 +86,9 @@ AS_IT_IS: Final = Hypothesis("", "as it is", {})
 
 def hypotheses(era: Era, known: Known, found: Sequence[Identity]) -> Iterator[Hypothesis]:
     """What else one fact may be, the likeliest kinds first; of equals only other eras."""
-    for fact, text, other, changed in _others(era, known):
-        factors = _factors((era, known), (other, changed), found)
-        hypothesis = None if factors is None else Hypothesis(fact, text, factors)
-        if hypothesis is not None and (hypothesis.differs() or _another_era(era, other)):
+    for case in alternatives(era, known):
+        hypothesis = hypothesis_of(case, era, known, found)
+        if hypothesis is not None and (hypothesis.differs() or _another_era(era, case.era)):
             yield hypothesis
     columns = [identity.column for identity in found if identity.column in BY_FLOPS]
     if columns:
@@ -95,33 +96,76 @@ def hypotheses(era: Era, known: Known, found: Sequence[Identity]) -> Iterator[Hy
             yield Hypothesis("unit", text, dict.fromkeys(columns, factor))
 
 
+def hypothesis_of(
+    case: Case, era: Era, known: Known, found: Sequence[Identity]
+) -> Hypothesis | None:
+    """A case as what it changes of the predictions; None where one of the two predicts nothing."""
+    factors = _factors((era, known), (case.era, case.known), found)
+    return None if factors is None else Hypothesis(case.fact, case.text, factors)
+
+
 def _another_era(one: Era, other: Era) -> bool:
     """Of the main line; where both predict the same, nothing proves which of them printed."""
     return other is not one and not other.fork
 
 
-def _others(era: Era, known: Known) -> Iterator[tuple[str, str, Era, Known]]:
-    """(fact, text, era, what is known) of each other case, one fact changed."""
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run of which one fact is otherwise; known, and the era, as they would be then."""
+
+    fact: str
+    text: str
+    era: Era
+    known: Known
+
+
+def alternatives(era: Era, known: Known) -> Iterator[Case]:
+    """Each other case, one fact changed; last, eras that see the length otherwise, and that."""
     for length in LENGTHS:
-        yield "seq_len", f"seq_len={length:,}", era, replace(known, T=length, length=None)
+        changed = replace(known, T=length, length=None)
+        yield Case("seq_len", f"seq_len={length:,}", era, changed)
     if era.counts_recompute:
-        yield "recompute", "recompute=none", era, replace(known, recompute="none")
-        yield "recompute", "recompute=full", era, replace(known, recompute="full")
-    for own in ERAS:
-        if known.log_format in own.log_formats:
-            yield "logged_formula", f"the formula of {own.name}", own, known
+        yield Case("recompute", "recompute=none", era, replace(known, recompute="none"))
+        yield Case("recompute", "recompute=full", era, replace(known, recompute="full"))
+    own = [other for other in ERAS if known.log_format in other.log_formats]
+    for other in own:
+        yield Case("logged_formula", f"the formula of {other.name}", other, known)
     for flops in sorted(set(era.peak_values)):
         text = f"a peak of {flops / 1e12:,g} TFLOP/s"
-        yield "logged_peak_flops", text, era, replace(known, peak=flops, device=None)
-    for times in TIMES:
-        if known.gpus and (other := known.gpus * times).is_integer():
-            yield "gpus", f"gpus={other:,.0f}", era, replace(known, gpus=int(other))
-        if known.batch and (other := known.batch * times).is_integer():
-            text = f"global_batch_size={other:,.0f}"
-            yield "global_batch_size", text, era, replace(known, batch=int(other))
+        yield Case("logged_peak_flops", text, era, replace(known, peak=flops, device=None))
+    yield from _counted_otherwise(era, known)
     for shape in known_models():
         other_model = replace(known, shape=shape, intermediate_size=None)
-        yield "model", f"model={shape.name}", era, other_model
+        yield Case("model", f"model={shape.name}", era, other_model)
+    for other in own:
+        if known.era is None and sees_length_otherwise(era, other, known):
+            for length in LENGTHS:
+                text = f"seq_len={length:,} by the formula of {other.name}"
+                yield Case("seq_len", text, other, replace(known, T=length))
+
+
+def sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:
+    """Whether a token more adds other FLOPs, so that another length may give the same."""
+    at = [[flops_of(era, known.seen(T)) for T in LENGTHS[:2]] for era in (one, other)]
+    slopes = [b - a for a, b in at if a is not None and b is not None]
+    distinct = len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > SAME * abs(slopes[0])
+    return distinct and not other.fork
+
+
+def _counted_otherwise(era: Era, known: Known) -> Iterator[Case]:
+    """Other numbers of devices and sequences."""
+    for times in TIMES:
+        if known.gpus and (other := known.gpus * times).is_integer():
+            yield Case("gpus", f"gpus={other:,.0f}", era, replace(known, gpus=int(other)))
+        if known.batch and (other := known.batch * times).is_integer():
+            text = f"global_batch_size={other:,.0f}"
+            yield Case("global_batch_size", text, era, replace(known, batch=int(other)))
+        if known.micro_batch and (other := known.micro_batch * times).is_integer():
+            text = f"micro_batch_size={other:,.0f}"
+            yield Case("micro_batch_size", text, era, replace(known, micro_batch=int(other)))
+        if (other := known.sharing * times).is_integer():
+            text = f"context_parallel={other:,.0f}"
+            yield Case("context_parallel", text, era, replace(known, sharing=int(other)))
 
 
 def _world(known: Known) -> Iterator[tuple[float, str]]:
@@ -161,6 +205,8 @@ def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
         ("seq_len", one.T, other.T),
         ("global_batch_size", one.batch, other.batch),
         ("gpus", other.gpus, one.gpus),
+        ("micro_batch_size", one.micro_batch, other.micro_batch),
+        ("context_parallel", other.sharing, one.sharing),
     ):
         if fact in depends and mine and theirs:
             factor *= theirs / mine
@@ -179,16 +225,52 @@ def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str
     return tuple(kind for kind in kinds if kind not in still_open)
 
 
+def mean_of_rates(lines: Lines, known: Known) -> str | None:
+    """That TFLOP/s are a mean of several steps' rates, and tokens/s the last one's, if it fits.
+
+    Such lines follow no tokens/s, but, nearly, the printed mean of the steps' times, whatever the
+    model. Without the mean's own steps nothing more can be said of them.
+    """
+    both = lines.of("logged_tflops", "logged_tgs", "elapsed_s")
+    if known.own_time or both.frame.height < SOME_LINES:
+        return None
+    tflops = both.interval("logged_tflops")
+    by_mean = _spread(tflops.times(both.values("elapsed_s")))
+    by_last = _spread(tflops / both.interval("logged_tgs"))
+    if by_mean > MEANS or by_last < OFTEN * by_mean:
+        return None
+    return (
+        "tflops a mean over several steps (log_processor.mean_pattern), tokens_per_sec the last "
+        f"one's alone: tflops follow the mean of the times within {by_mean:.1%}, tokens_per_sec "
+        f"within {by_last:.1%}; so they cannot be compared exactly"
+    )
+
+
+def _spread(ratio: Interval) -> float:
+    """How far the worst line's middle is from the median."""
+    return float(np.abs((ratio.low + ratio.high) / 2 / ratio.middle - 1).max())
+
+
+SOME_LINES: Final = 3
+MEANS: Final = 0.01
+OFTEN: Final = 3.0
+"""From how many lines on; how near to the mean of the times a mean of rates comes; how much worse
+the last rate fits."""
+
+
 def nearest(
-    others: Sequence[Hypothesis], found: Sequence[Identity]
+    others: Sequence[Hypothesis], found: Sequence[Identity], inexact: str | None = None
 ) -> tuple[str | None, str | None]:
     """(text, fact) of the first that reproduces every line.
 
-    Where none does, the text of the one that comes nearest and how near, and no fact.
+    Where none does, `inexact`, if there is one, or the text of the one that comes nearest and how
+    near, and no fact.
     """
     whole = next((h for h in others if h.reproduces(found)), None)
     if whole is not None:
         return whole.text, whole.fact
+    if inexact is not None:
+        return inexact, None
     best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
     if best.distance(found) >= AS_IT_IS.distance(found):
         return None, None

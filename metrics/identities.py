@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
+from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -53,8 +54,12 @@ class Known:
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
     peak: FLOP/s that the log says it divides by; device: its name as printed
     day: of the first stamp; era, version: as said
+    micro_batch: sequences of a micro-step on one rank; sharing: ranks that share a sequence
+    micro_steps: its lines and their times are of micro-steps
+    own_time: a printed time is of the line's own step, no mean over several
+    averaged: printed rates that are means over several steps; the others are of the last alone
+    longest: T, where it only bounds the length of each line
     tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
-    micro_batch: sequences of a device's micro-step
     log_interval: steps between two lines; lora_rank: of adapters
     length: the T that every line prints, whatever the facts say
     """
@@ -73,9 +78,14 @@ class Known:
     era: str | None
     version: str | None
     why_no_shape: str = ""
+    micro_batch: int | None = None
+    sharing: int = 1
+    micro_steps: bool = False
+    own_time: bool = True
+    averaged: frozenset[str] = frozenset()
+    longest: int | None = None
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
-    micro_batch: int | None = None
     log_interval: int = 1
     length: int | None = None
     lora_rank: int | None = None
@@ -102,11 +112,16 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
     shape, why = shape_of(facts)
     started = run["started_at"]
     peak = text_of(facts, "logged_peak_flops")
+    length = integer_of(facts, "seq_len")
+    packed = (text_of(facts, "packed") or "").lower() != "false"
+    unpacked = not packed and _batch_lengths(run["log_format"])
+    averages = run["elapsed_covers"] == "last_10" and integer_of(facts, "average_window") != 1
+    rates = text_of(facts, "averaged_rates") or ""
     return Known(
         log_format=run["log_format"],
         shape=shape,
         why_no_shape=why,
-        T=integer_of(facts, "seq_len"),
+        T=None if unpacked else length,
         recompute=POLICIES.get(text_of(facts, "recompute") or ""),
         intermediate_size=_intermediate_size(facts),
         padded_vocab=integer_of(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
@@ -117,12 +132,25 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         day=None if started is None else started.date(),
         era=text_of(facts, "logged_formula"),
         version=text_of(facts, "framework_version"),
+        micro_batch=integer_of(facts, "micro_batch_size"),
+        sharing=prod(integer_of(facts, name) or 1 for name in SHARING),
+        micro_steps=run["step_unit"] == "micro_step",
+        own_time=not averages,
+        averaged=frozenset(rates.split(",") if rates else ()),
+        longest=length if unpacked else None,
         tensor_parallel=integer_of(facts, "tensor_parallel") or 1,
         pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
-        micro_batch=integer_of(facts, "micro_batch_size"),
         log_interval=integer_of(facts, "log_interval") or 1,
         lora_rank=integer_of(facts, "lora_rank"),
     )
+
+
+SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def _batch_lengths(log_format: str) -> bool:
+    """Whether own formulas of a format read the length of each batch."""
+    return any(log_format in era.log_formats and era.batch_lengths for era in ERAS)
 
 
 def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:
@@ -221,6 +249,10 @@ class Lines:
         known = [pl.col(c).is_not_null() & pl.col(c).is_finite() for c in columns]
         return Lines(self.frame.filter(*known), self.decimals)
 
+    def with_tokens(self) -> Lines:
+        """The lines but those of a rank that was given padding alone: 0 tokens tell nothing."""
+        return Lines(self.frame.filter(pl.col("rank_tokens").fill_null(1.0) > 0), self.decimals)
+
     def interval(self, column: str) -> Interval:
         """What each line's print of a column stands for."""
         values = self.frame[column].cast(pl.Float64).to_numpy()
@@ -246,34 +278,44 @@ def _half_units(values: Array, declared: int | None) -> Array:
 
 
 def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
-    """Tokens of a step over all ranks, and the facts that say so where the lines do not."""
-    depends = set()
-    batch: Array | float | None = known.batch
-    if lines.frame["samples"].null_count() == 0:
-        batch = lines.values("samples")
-    elif batch is not None:
-        depends.add("global_batch_size")
+    """Tokens of a step on one device, and the facts that say so where the lines do not."""
+    sequences, depends = _sequences(lines, known)
     length: Array | float | None = known.T
     if lines.frame["sequence_length"].null_count() == 0:
         length = lines.values("sequence_length")
     elif length is not None:
-        depends.add("seq_len")
-    if batch is None or length is None:
+        depends |= {"seq_len"}
+    if sequences is None or length is None:
         return None
-    return np.broadcast_to(batch * length, lines.frame.height).astype(float), frozenset(depends)
+    return np.broadcast_to(sequences * length, lines.frame.height).astype(float), depends
+
+
+def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozenset[str]]:
+    """Sequences of a step on one device, and the facts that say so."""
+    if known.micro_steps and known.micro_batch is not None:
+        facts = frozenset({"micro_batch_size", "context_parallel"})
+        return known.micro_batch / known.sharing, facts
+    if known.gpus is None:
+        return None, frozenset()
+    if lines.frame["samples"].null_count() == 0:
+        return lines.values("samples") / known.gpus, frozenset({"gpus"})
+    if known.batch is None:
+        return None, frozenset()
+    return known.batch / known.gpus, frozenset({"gpus", "global_batch_size"})
 
 
 def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    """Tokens per second of one device from the step's time, and the facts it takes."""
-    if lines.frame["elapsed_s"].null_count():
+    """Tokens per second of one device from the step's time, and the facts it takes.
+
+    None where the printed time is a mean over other steps, too.
+    """
+    if lines.frame["elapsed_s"].null_count() or not known.own_time:
         return None
     elapsed = lines.interval("elapsed_s")
-    tokens = _tokens(lines, known)
     if lines.frame["rank_tokens"].null_count() == 0:
         return _over(lines.values("rank_tokens"), elapsed), frozenset()
-    if tokens is None or known.gpus is None:
-        return None
-    return _over(tokens[0] / known.gpus, elapsed), tokens[1] | {"gpus"}
+    tokens = _tokens(lines, known)
+    return None if tokens is None else (_over(tokens[0], elapsed), tokens[1])
 
 
 def _over(count: Array, seconds: Interval) -> Interval:
@@ -287,6 +329,14 @@ def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | Non
     if lines.frame["logged_device_samples_per_second"].null_count() == 0:
         return _by_samples(lines, known)
     return _by_elapsed(lines, known)
+
+
+def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    """`rate_of` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
+    beside = "logged_tgs" if lines.frame["logged_tgs"].null_count() == 0 else ""
+    if (column in known.averaged) != (beside in known.averaged):
+        return None
+    return rate_of(lines, known)
 
 
 def _by_samples(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
@@ -304,7 +354,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
         lines, known = Lines(own, lines.decimals), replace(known, length=None)
     found = []
     for column in FIGURES:
-        of = lines.of(column, *era.needs)
+        of = lines.of(column, *era.needs).with_tokens()
         said = PREDICTED[column](of, era, known, column) if of.frame.height else None
         if said is not None:
             found.append(Identity(column, of.interval(column) / said[0], said[1]))
@@ -315,14 +365,16 @@ Predicted = tuple[Interval, frozenset[str]] | None
 
 
 def _tflops(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known, column)
+    rate = rate_behind(column, lines, known)
+    flops = _flops_of_lines(lines, era, known, column)
     if rate is None or flops is None:
         return None
     return rate[0].times(flops * unit_of(era, known) / 1e12), rate[1] | {"model"}
 
 
 def _mfu(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known, column)
+    rate = rate_behind(column, lines, known)
+    flops = _flops_of_lines(lines, era, known, column)
     peak = peak_of(era, known)
     if rate is None or flops is None or peak is None:
         return None
@@ -339,7 +391,8 @@ def _total(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
 
 
 def _tgs(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    return _by_elapsed(lines, known) if column in era.identities else None
+    follows = column in era.identities and column not in known.averaged
+    return _by_elapsed(lines, known) if follows else None
 
 
 def unit_of(era: Era, known: Known) -> float:
@@ -457,7 +510,7 @@ def fingerprint(
     peak = peak_of(era, known)
     for column, factor in (("logged_tflops", 1e12 / unit_of(era, known)), ("logged_mfu", peak)):
         lines = Lines(frame, era.decimals).of(column)
-        rate = rate_of(lines, known) if lines.frame.height else None
+        rate = rate_behind(column, lines, known) if lines.frame.height else None
         if rate is not None and factor is not None:
             return (lines.interval(column).times(factor) / rate[0]).common
     return None, None

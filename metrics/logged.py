@@ -14,10 +14,19 @@ from typing import Any, Final
 
 import polars as pl
 
+from metrics import lengths
 from metrics.claims import FIGURES, by_run, claims, prints
 from metrics.digits import digits_of
 from metrics.era import Era
-from metrics.hypotheses import hypotheses, nearest, proven
+from metrics.hypotheses import (
+    alternatives,
+    hypotheses,
+    hypothesis_of,
+    mean_of_rates,
+    nearest,
+    proven,
+    sees_length_otherwise,
+)
 from metrics.identities import (
     BY_FLOPS,
     ERAS,
@@ -48,7 +57,8 @@ class Audit:
     hypothesis: what would reproduce all lines, if anything; suspect: the fact that it changes
     rate: tokens/s of one device behind the figures, the median; rate_rounding: half of its last
         place, as a fraction; rounding: half of the last place of each column, in its unit
-    lengths: of each line, where they differ [tokens]
+    lengths: of each line, where they differ [tokens]; solved: of each line in turn, where they
+        follow from its figures alone
     """
 
     era: Era | None = None
@@ -70,6 +80,7 @@ class Audit:
     rate_rounding: float = 0.0
     rounding: Mapping[str, float] = field(default_factory=dict)
     lengths: tuple[int, ...] = ()
+    solved: tuple[int, ...] = ()
 
     @property
     def lines(self) -> int:
@@ -103,10 +114,9 @@ def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
 def _unlikely(
     era: Era, known: Known, frame: pl.DataFrame | None
 ) -> tuple[bool, bool, int, bool, int]:
-    day = known.day
-    dated = day is not None and era.spans(day)
+    released, dated = known.version in era.versions, _dated(era, known)
     misfit = 0 if frame is None else _misfit(era, frame)
-    return era.fork, known.version not in era.versions, misfit, not dated, _days_off(era, day)
+    return era.fork, not released, misfit, not dated, _days_off(era, known.day)
 
 
 def _misfit(era: Era, frame: pl.DataFrame) -> int:
@@ -118,9 +128,17 @@ def _misfit(era: Era, frame: pl.DataFrame) -> int:
     return off
 
 
+def _speaks_for(era: Era, known: Known) -> bool:
+    return known.era == era.name or known.version in era.versions or _dated(era, known)
+
+
+def _dated(era: Era, known: Known) -> bool:
+    return known.day is not None and era.spans(known.day)
+
+
 def _days_off(era: Era, day: date | None) -> int:
-    if day is None:
-        return 0
+    if day is None:  # the newest is the likeliest
+        return (date.max - (era.since or date.min)).days
     ends = [abs((day - end).days) for end in (era.since, era.until) if end is not None]
     return min(ends, default=0)
 
@@ -149,23 +167,45 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     eras = eras_of(known, frame)
     if not eras:
         return Audit(why=f"no own formula is known of {known.era or known.log_format}")
-    tried = [(era, identities(Lines(frame, era.decimals), era, known)) for era in eras]
-    era, found = _best(tried)
+    tried = [_tried(frame, era, known) for era in eras]
+    best = _best(tried)
+    if either := _either_lengths(best, tried):
+        return Audit(era=best.era, why=either)
+    length = _rather_a_length(best, tried[0], known)
+    if length is None:
+        return _settled(frame, best, known)
+    if _speaks_for(tried[0].era, known):
+        return _settled(frame, tried[0], known)
+    why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
+    return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
+
+
+def _best(tried: Sequence[_Tried]) -> _Tried:
+    """The first that reproduces every line, of most columns; else the first that compares any."""
+    compared = [t for t in tried if t.found]
+    whole = [t for t in compared if _all(t.found)]
+    if whole:
+        return max(whole, key=lambda t: len(t.found))
+    return next(iter(compared), tried[0])
+
+
+def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
+    """What came of it by the era that is taken to have printed it."""
+    era, found = best.era, best.found
     low, high = fingerprint(frame, era, known)
-    peak = peak_of(era, known)
     out = Audit(
         era=era,
         by_column={i.column: (i.lines, i.reproduced) for i in found},
         flops_per_token=flops_of(era, known.seen()),
         low=low,
         high=high,
-        peak_flops=peak,
+        peak_flops=peak_of(era, known),
         unit=unit_of(era, known),
         why=_why(frame, era, known, found),
     )
     if not found:
         return out
-    out = replace(out, **rounding_of(Lines(frame, era.decimals), known))
+    out = replace(out, **rounding_of(Lines(best.frame, era.decimals), known))
     main = found[0].ratio
     out = replace(
         out,
@@ -173,14 +213,84 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
         unexplained=main.middle,
         unexplained_low=main.common[0],
         unexplained_high=main.common[1],
+        solved=best.solved,
     )
+    if best.solved:
+        return replace(out, proven=_proven_by_lengths(frame, era, known) if _all(found) else ())
     others = list(hypotheses(era, known, found))
     if _all(found):
         facts = proven(others, found)
         said = known.length in (None, known.T)  # else the lines prove theirs, not the fact's
         return replace(out, proven=tuple(fact for fact in facts if said or fact != "seq_len"))
-    text, fact = nearest(others, found)
+    text, fact = nearest(others, found, mean_of_rates(Lines(frame, era.decimals), known))
     return replace(out, hypothesis=text, suspect=fact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """What one era makes of a run; frame: its lines, with their lengths where those are solved."""
+
+    era: Era
+    frame: pl.DataFrame
+    found: list[Identity]
+    solved: tuple[int, ...] = ()
+
+
+def _tried(frame: pl.DataFrame, era: Era, known: Known) -> _Tried:
+    told = lengths.solved(frame, era, known)
+    lines = frame if told is None else told
+    each = () if told is None else tuple(told["sequence_length"].drop_nulls())
+    return _Tried(era, lines, identities(Lines(lines, era.decimals), era, known), each)
+
+
+def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
+    """The length with which the likeliest formula reproduces it, where only another does as it is.
+
+    A formula that counts half of the pairs gives for one length what another gives for half of it.
+    """
+    if not first.found or not sees_length_otherwise(first.era, best.era, known):
+        return None
+    cases = (c for c in alternatives(first.era, known) if c.fact == "seq_len")
+    for case in (c for c in cases if c.era is first.era and c.known.T != known.T):
+        other = hypothesis_of(case, first.era, known, first.found)
+        if other is not None and other.reproduces(first.found):
+            return case.text
+    return None
+
+
+def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
+    """Which eras of the main line tell other lengths as surely, so that none is known."""
+    told = {t.solved: t.era.name for t in tried if t.solved and _all(t.found) and not t.era.fork}
+    if not best.solved or len(told) < 2:  # noqa: PLR2004 - one and another
+        return ""
+    cases = [f"{_some(each)} by {era}" for each, era in told.items()]
+    columns = " and ".join(_flops_columns(best))
+    return f"{columns} not compared: lines have lengths of their own, " + " or ".join(cases)
+
+
+def _flops_columns(tried: _Tried) -> list[str]:
+    return [identity.column for identity in tried.found if identity.column in BY_FLOPS]
+
+
+def _some(numbers: Sequence[int]) -> str:
+    shown = ", ".join(f"{n:,}" for n in numbers[:SHOWN])
+    return shown if len(numbers) <= SHOWN else f"{shown}, ..."
+
+
+SHOWN: Final = 3
+
+
+def _proven_by_lengths(frame: pl.DataFrame, era: Era, known: Known) -> tuple[str, ...]:
+    """Facts of which no other value leaves whole lengths."""
+    cases = [c for c in alternatives(era, known) if c.fact in BY_LENGTHS]
+    mine = flops_of(era, known.seen(1))
+    others = [c for c in cases if flops_of(c.era, c.known.seen(1)) != mine or c.era is not era]
+    still = {c.fact for c in others if lengths.solved(frame, c.era, c.known) is not None}
+    return tuple(fact for fact in dict.fromkeys(c.fact for c in others) if fact not in still)
+
+
+BY_LENGTHS: Final = ("recompute", "logged_formula", "model")
+"""Facts that change what lengths the lines imply."""
 
 
 UNSOUND: Final = ("model", "seq_len", "gpus", "global_batch_size")
@@ -227,15 +337,6 @@ def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return found
 
 
-def _best(tried: Sequence[tuple[Era, list[Identity]]]) -> tuple[Era, list[Identity]]:
-    """The first that reproduces every line, of most columns; else the first that compares any."""
-    compared = [t for t in tried if t[1]]
-    whole = [t for t in compared if _all(t[1])]
-    if whole:
-        return max(whole, key=lambda t: len(t[1]))
-    return next(iter(compared), tried[0])
-
-
 def out_of_time(audit: Audit, known: Known) -> list[str]:
     """A warning where a run prints by the formula of an era that its log is not of."""
     era, day = audit.era, known.day
@@ -253,8 +354,8 @@ def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
     halves = {c: of.interval(c).half for c, of in printed_by.items() if of.frame.height}
     main = printed_by[next(iter(halves))]
     rate = rate_of(main, known)
-    lengths = tuple(main.frame["sequence_length"].drop_nulls().unique().sort())
-    found: dict[str, Any] = {"rounding": halves, "lengths": lengths if len(lengths) > 1 else ()}
+    each = tuple(main.frame["sequence_length"].drop_nulls().unique().sort())
+    found: dict[str, Any] = {"rounding": halves, "lengths": each if len(each) > 1 else ()}
     if rate is not None:
         found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
     return found
@@ -273,6 +374,9 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     """Which printed columns could not be compared, and what they lack."""
     compared = {identity.column for identity in found}
     printed = [c for c in FIGURES if frame[c].null_count() < frame.height and c not in compared]
+    if len(known.averaged) == 1:
+        by_flops = [c for c in printed if c in BY_FLOPS]
+        return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}" if by_flops else ""
     reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
     by_flops = [c for c in printed if c in BY_FLOPS and c not in era.not_compared]
     if by_flops:
@@ -282,13 +386,18 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     return "; ".join(reasons)
 
 
+MEAN_AND_LAST: Final = "of two rates one is a mean over several steps, the other the last one's"
+OWN_LENGTHS: Final = "the length of each line (samples are not packed)"
+
+
 def _lacking(columns: Sequence[str], frame: pl.DataFrame, era: Era, known: Known) -> list[str]:
     """Names of the facts that figures of FLOPs lack."""
+    length = OWN_LENGTHS if known.longest else "seq_len"
     lacks = [
         name
         for name, value in (
             ("model", known.shape),
-            ("seq_len", known.T if columns != ["logged_total_flops"] else 0),
+            (length, known.T if columns != ["logged_total_flops"] else 0),
             ("recompute", known.recompute if era.counts_recompute else ""),
             ("accelerator", peak_of(era, known) if set(columns) <= set(MFUS) else 0.0),
         )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metrics.eras import deepspeed
+from metrics.eras.xtuner import halved as xtuner
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import ModelShape, ShapeError
 from metrics.seen import Seen
@@ -84,12 +85,6 @@ def _verl_core(seen: Seen) -> int:
 
 
 # --- one kind of layer ----------------------------------------------------------------------
-
-
-def xtuner(seen: Seen) -> float:
-    """r L (8dd + 6df + 4dT/2) + 6dV [FLOP per token]."""
-    d, f = seen.d, seen.f
-    return seen.r * seen.L * (8 * d * d + 6 * d * f + 2 * d * seen.T) + 6 * d * seen.V
 
 
 def internevo(seen: Seen) -> float:

@@ -230,6 +230,7 @@ METRICS: Final = pl.Schema(
         "logged_flops_high": FLOAT,
         "logged_hypothesis": TEXT,
         "logged_not_compared": TEXT,
+        "logged_lengths": pl.List(INT),
         "proven": TEXTS,
         "missing": TEXTS,
         "warnings": TEXTS,
@@ -309,6 +310,7 @@ def _audited(audit: Audit) -> dict[str, Any]:
         "logged_flops_high": audit.high,
         "logged_hypothesis": audit.hypothesis,
         "logged_not_compared": audit.why or None,
+        "logged_lengths": list(audit.solved),
         "proven": list(audit.proven),
     }
 

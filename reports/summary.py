@@ -236,6 +236,7 @@ def _audit(row: Mapping[str, Any], audit: Audit) -> str:
         told = audit.why or "not compared: what it prints follows from nothing else that it prints"
     elif audit.reproduced:
         told = f"reproduced: all {lines:,} lines, to the last printed digit"
+        told += f", at lengths that follow from each: {_lengths(audit)}" if audit.solved else ""
         told += f"; proves {', '.join(audit.proven)}" if audit.proven else ""
     else:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
@@ -243,7 +244,14 @@ def _audit(row: Mapping[str, Any], audit: Audit) -> str:
     implied = ""
     if row["logged_flops_low"] is not None and audit.low is not None and audit.high is not None:
         implied = f"\n  the print implies {audit.low:,.0f} to {audit.high:,.0f} FLOPs/token"
+        if audit.low > audit.high:
+            implied = "\n  the lines imply no one count of FLOPs/token"
     return printable(head) + f"\n  {printable(told)}" + implied
+
+
+def _lengths(audit: Audit) -> str:
+    """The shortest and the longest, in tokens, of lines that have lengths of their own."""
+    return f"{min(audit.solved):,} to {max(audit.solved):,} tokens"
 
 
 FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {

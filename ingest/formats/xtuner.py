@@ -160,17 +160,27 @@ def _derived(config: dict[str, Any]) -> dict[str, str]:
         facts["precision"] = {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype), str(dtype))
     elif str(_get(config, "optim_wrapper.type")).endswith(".OptimWrapper"):
         facts["precision"] = "fp32"
-    if not _averages_time(_get(config, "log_processor.mean_pattern")):
-        facts["average_window"] = "1"
+    facts.update(_averaged(_get(config, "log_processor")))
     return facts
 
 
-def _averages_time(mean_pattern: Any) -> bool:  # noqa: ANN401 - as dumped
-    """Whether `time` is a mean over the window; keys that the pattern passes over are the last."""
-    if isinstance(mean_pattern, str):
-        with suppress(re.error, RecursionError, OverflowError):
-            return re.search(mean_pattern, "time") is not None
-    return True
+RATES: Final = {"tflops": "logged_tflops", "tokens_per_sec": "logged_tgs"}
+
+
+def _averaged(log_processor: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
+    """What is a mean over the window; keys that the pattern passes over are the last iteration's.
+
+    Without a pattern of its own it averages the times, and no rate.
+    """
+    mean_pattern = _get(log_processor, "mean_pattern")
+    if not isinstance(mean_pattern, str):
+        return {}
+    with suppress(re.error, RecursionError, OverflowError):
+        several = _get(log_processor, "window_size") != 1
+        means = [RATES[key] for key in RATES if several and re.search(mean_pattern, key)]
+        facts = {"averaged_rates": ",".join(means)} if means else {}
+        return facts | ({} if re.search(mean_pattern, "time") else {"average_window": "1"})
+    return {}
 
 
 def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
