@@ -56,6 +56,7 @@ CLAIMS: Final = (
         event=None,
         keys={
             "[LM]-TFLOPs": ("logged_lm_tflops", 1.0),
+            "[LM]TFLOPs": ("logged_lm_tflops", 1.0),
             "HFU": ("logged_hfu", PERCENT),
             "device_samples_per_second": ("logged_device_samples_per_second", 1.0),
         },
@@ -131,13 +132,13 @@ def _with_keys(lines: pl.DataFrame, keys: Mapping[str, tuple[str, float]]) -> pl
     if not there:
         return lines
     fields = pl.col("extra").str.json_decode(pl.Struct(dict.fromkeys(there, pl.String)))
+    found: dict[str, list[pl.Expr]] = {}
+    for key in there:
+        column, factor = keys[key]
+        number = fields.struct.field(key).str.strip_chars(" %").cast(pl.Float64, strict=False)
+        found.setdefault(column, []).append(number * factor)
     return lines.with_columns(
-        fields.struct.field(key)
-        .str.strip_chars(" %")
-        .cast(pl.Float64, strict=False)
-        .mul(keys[key][1])
-        .alias(keys[key][0])
-        for key in there
+        pl.coalesce(spellings).alias(column) for column, spellings in found.items()
     )
 
 

@@ -104,10 +104,10 @@ def test_megatron_lm_in_argonnes_fork() -> None:
     whole = 12 * L * d * d * (1 + 0.25 + 0.5 + 3.75 + 1024 / 384)
     for policy in ("none", "full"):
         assert closed("argonne-2025", seen(policy)) == pytest.approx(whole, rel=1e-12)
-        figure = closed("argonne-2024", seen(policy), "logged_lm_tflops")
+        figure = closed("argonne-2024-06", seen(policy), "logged_lm_tflops")
         assert figure == pytest.approx(whole, rel=1e-12)
     microsoft = closed("megatron-deepspeed-2022-12", seen("full"))
-    assert closed("argonne-2024", seen("full")) == microsoft
+    assert closed("argonne-2024-06", seen("full")) == microsoft
 
 
 def test_bigscience_has_32_for_24_where_gated() -> None:
@@ -378,6 +378,31 @@ def bigscience(iteration: int, ms: float, samples: float, tflops: float) -> str:
     )
 
 
+def argonne(iteration: int, ms: float, lm: float, ds: float) -> str:
+    return (
+        f"[2024-11-20 10:00:01.000000][INFO][training_log:1] -  iteration={iteration:8d}/    1000 "
+        f"| consumed_samples={64 * iteration:12d} | elapsed_time_per_iteration_ms={ms:.1f} | "
+        "learning_rate=0.0001 | global_batch_size=   64 | lm loss=5.1 | actual_seqlen= 2048 |"
+        f" samples_per_second={64_000 / ms:.3f} | tokens_per_gpu_per_second_tgs="
+        f"{64_000 * 2048 / ms / 8:.3f} | [LM]TFLOPs={lm:.2f} | [DS]TFLOPs={ds:.2f} |"
+    )
+
+
+@pytest.mark.parametrize("era", ["argonne-2024-06", "argonne-2024-matmuls"])
+def test_argonnes_second_spelling(era: str, tmp_path: Path) -> None:
+    """Without the hyphen, of both of Microsoft's formulas; the model is plain, recomputing."""
+    forward = 24 * (24 * 1024**2 + 4 * 1024 * 2048) + 2 * 1024 * 50_304
+    microsoft = 4 * forward if era.endswith("matmuls") else paper_by_hand(2048)
+    lines = [
+        argonne(n, ms, *(f * 64 * 2048 / (ms / 1000 * 8 * 1e12) for f in (3 * forward, microsoft)))
+        for n, ms in ((1, 2503.7), (2, 3901.2))
+    ]
+    audit = composed(tmp_path, "2024-11-20", lines)
+    assert audit.reproduced
+    assert audit.by_column["logged_lm_tflops"] == audit.by_column["logged_tflops"] == (2, 2)
+    assert audit.era is BY_NAME[era]
+
+
 @pytest.mark.parametrize(
     ("day", "times", "month"), [("2021-12-20", 1000, "2021-12"), ("2022-01-10", 1, "2022-01")]
 )
@@ -521,12 +546,12 @@ EVERY = [
     (
         "alcf__deprecated.md",
         ARGONNE,
-        [("argonne-2024", 1), *[("megatron-deepspeed-2022-12", 2)] * 2],
+        [("argonne-2024-06", 1), *[("megatron-deepspeed-2022-12", 2)] * 2],
     ),
     (
         "alcf__README_samanta.md",
         ARGONNE,
-        [("argonne-2024", 1), *[("megatron-deepspeed-2022-12", n) for n in (2, 4)]],
+        [("argonne-2024-06", 1), *[("megatron-deepspeed-2022-12", n) for n in (2, 4)]],
     ),
     ("bigscience__meg_ds_zero_gpt2_perf_n16-1999616.out", (), [("bigscience-2021-05", 4)]),
     ("bigscience__meg_ds_zero_gpt2_perf_n16_nbs48_ms48.out", (), [("bigscience-2021-05", 3)]),

@@ -436,17 +436,17 @@ def _bigscience(month: str, since: str | None, until: str | None, **more: object
     return _era("megatron-deepspeed", f"bigscience-{month}", since, until, **known | more)
 
 
-def _argonne(month: str, **more: object) -> Era:
-    """Its commits are not dated here: only what it prints tells the fork."""
+def _argonne(month: str, since: str | None, **more: object) -> Era:
+    """A fork, of whose commits not all are dated here: what it prints tells it."""
     known: dict[str, object] = {
         "repo": "argonne-lcf/Megatron-DeepSpeed",
-        "path": "megatron/training_log.py",
-        "commit": "",
+        "path": "megatron/utils.py",
+        "commit": "b8413d98",
         "decimals": MILLISECONDS,
         "identities": BY_STEP_TIME,
         "fork": True,
     }
-    return _era("megatron-deepspeed", f"argonne-{month}", None, None, **known | more)
+    return _era("megatron-deepspeed", f"argonne-{month}", since, None, **known | more)
 
 
 def _neox(month: str, since: str | None, until: str | None, **more: object) -> Era:
@@ -577,14 +577,24 @@ ERAS: Final[tuple[Era, ...]] = (
         stages=_paper_path(glu=True),
     ),
     _argonne(
-        "2024",
+        "2024-06",
+        "2024-06-19",
         formula=f"[DS]: {EQUATION}; [LM]: {LM}",
         stages=_paper_path(any_recomputed_forwards),
         claims={"logged_lm_tflops": _MEGATRON_LM},
         needs=("logged_lm_tflops",),
         counts_recompute=True,
     ),
-    _argonne("2025", formula=LM, stages=_MEGATRON_LM),
+    _argonne(
+        "2024-matmuls",
+        "2024-06-19",
+        formula=f"[DS]: {MATMULS.replace('m d f', 'm d f k')}; [LM]: {LM}",
+        stages=_matmul_path(top_k=True),
+        claims={"logged_lm_tflops": _MEGATRON_LM},
+        needs=("logged_lm_tflops",),
+        counts_recompute=True,
+    ),
+    _argonne("2025", None, formula=LM, stages=_MEGATRON_LM),
     _neox(
         "2021",
         None,
