@@ -325,19 +325,23 @@ def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         low, high = row["logged_flops_low"], row["logged_flops_high"]
         if None in key[:3] or low is None or low > high:
             continue
-        other = before.get(key)
-        both = other is not None and row["logged_reproduced"] and other["logged_reproduced"]
-        if both and row["logged_formula"] == other["logged_formula"]:
-            continue  # one formula, and its facts tell why it counts differently
-        if other and (high < other["logged_flops_low"] or low > other["logged_flops_high"]):
+        other, before[key] = before.get(key), row
+        if other is None or _one_formula(row, other):
+            continue
+        if high < other["logged_flops_low"] or low > other["logged_flops_high"]:
             found[row["run_id"]] = (
                 f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
                 f"{other['name']}, the same model and length, "
                 f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
                 "the own formula changed between them, or one is not what it says"
             )
-        before[key] = row
     return found
+
+
+def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether one formula gives both prints, so that their facts tell why they differ."""
+    both = row["logged_reproduced"] and other["logged_reproduced"]
+    return bool(both) and row["logged_formula"] == other["logged_formula"]
 
 
 def out_of_time(audit: Audit, known: Known) -> list[str]:
