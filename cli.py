@@ -280,6 +280,8 @@ def report(store: Path, out: Path, title: str) -> None:
         sources=tables["sources"],
         unread=tables["unread"],
         others=analysis.others(),
+        audits=analysis.audits,
+        bridges={run_id: analysis.bridges(run_id) for run_id in analysis.metrics["run_id"]},
         version=version("fairmfu"),
     )
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -82,10 +82,16 @@ class Era:
     decimals: digits behind the point that a column of ingest.schema's steps is printed with
     identities: columns that follow from others of the same line: `logged_tgs` and
         `logged_samples_per_second` from the step's time
+    claims: paths to the closed forms of figures that have one of their own, by column
+    needs: columns that a line must print for its figures to be compared
+    scales: by how many times a figure of samples is off, by column
+    configured_length: it counts the configured T, whatever the length of the step
+    whole_interval: it divides by the time of the whole log interval, as if that were one step
+    not_compared: columns whose figure cannot be recomputed from what is printed, and why
     unit: what it multiplies its TFLOP/s by besides 1e-12, from the number of GPUs
     batch_lengths: its T is that of the batch at hand, not of the configuration
     fork: not of the framework's main line; only figures tell that a run used it
-    peaks: how it finds a peak for a device; None where it prints no MFU
+    peaks: how it finds a peak for a device; None where it prints no MFU, or is given the peak
     peak_values: every peak that this framework ever divided by [FLOP/s]
     """
 
@@ -101,6 +107,12 @@ class Era:
     versions: tuple[str, ...] = ()
     decimals: Mapping[str, int] = field(default_factory=dict)
     identities: tuple[str, ...] = ()
+    claims: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()
+    scales: Mapping[str, float] = field(default_factory=dict)
+    configured_length: bool = False
+    whole_interval: bool = False
+    not_compared: Mapping[str, str] = field(default_factory=dict)
     unit: Callable[[int], float] = lambda _: 1.0
     batch_lengths: bool = False
     counts_recompute: bool = False
@@ -108,9 +120,14 @@ class Era:
     peaks: Callable[[str, date | None], float] | None = None
     peak_values: tuple[float, ...] = ()
 
-    def flops(self, seen: Seen) -> float:
+    def stages_of(self, column: str) -> tuple[Stage, ...]:
+        """The path to the closed form of one figure; empty where it is none of this era's."""
+        usual = self.stages if column in ("logged_tflops", "logged_mfu") else ()
+        return self.claims.get(column, usual)
+
+    def flops(self, seen: Seen, column: str = "logged_tflops") -> float:
         """F: FLOPs per token by its closed form; ShapeError where the model lacks what it reads."""
-        return self.stages[-1].flops(seen)
+        return self.stages_of(column)[-1].flops(seen)
 
     def unit_of(self, gpus: int | None) -> float:
         """`unit` of a run; of one whose GPUs are not known, as if of one."""

@@ -15,12 +15,16 @@ import numpy as np
 
 from metrics.era import Era
 from metrics.identities import (
+    BY_FLOPS,
+    MFUS,
+    TFLOPS,
     Identity,
     Interval,
     Known,
     Lines,
     flops_of,
     peak_of,
+    unit_of,
 )
 from metrics.model_shapes import known_models
 
@@ -38,9 +42,6 @@ UNITS: Final = {
     4 / 3: "recomputation counted (x 4/3)",
     3 / 4: "recomputation not counted (x 3/4)",
 }
-
-BY_FLOPS: Final = ("logged_tflops", "logged_mfu")
-"""Columns that a formula of FLOPs predicts."""
 
 PROOF: Final = 0.01
 """A print that leaves more than this open proves nothing."""
@@ -144,7 +145,8 @@ def alternatives(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[Case]:
         text = f"a peak of {flops / 1e12:,g} TFLOP/s"
         yield Case("logged_peak_flops", text, era, replace(known, peak=flops, device=None))
     for length in LENGTHS:
-        yield Case("seq_len", f"seq_len={length:,}", era, replace(known, T=length))
+        changed = replace(known, T=length, length=None)
+        yield Case("seq_len", f"seq_len={length:,}", era, changed)
     if known.era is None:
         yield from others
     yield from _counted_otherwise(era, known)
@@ -197,13 +199,13 @@ def _factors(
     for identity in found:
         factor = _counts(one[1], other[1], identity.depends)
         if identity.column in BY_FLOPS:
-            mine, theirs = (flops_of(era, known.seen()) for era, known in (one, other))
+            mine, theirs = (flops_of(e, k.seen(), identity.column) for e, k in (one, other))
             if not mine or theirs is None:
                 return None
             factor *= theirs / mine
-        if identity.column == "logged_tflops":
-            factor *= other[0].unit_of(other[1].gpus) / one[0].unit_of(one[1].gpus)
-        if identity.column == "logged_mfu":
+        if identity.column in TFLOPS:
+            factor *= unit_of(*other) / unit_of(*one)
+        if identity.column in MFUS:
             divisor, mine = peak_of(*other), peak_of(*one)
             if divisor is None or mine is None:
                 return None

@@ -9,8 +9,8 @@ computed from. Letters as in metrics/flops.py; the formulas are data, in metrics
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import lru_cache
 from math import prod
@@ -20,6 +20,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from metrics import flops_profiler
+from metrics.claims import DECIMALS, FIGURES
 from metrics.digits import Array, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
@@ -32,8 +34,10 @@ ERAS: Final[tuple[Era, ...]] = (*torchtitan.ERAS, *xtuner.ERAS, *deepspeed.ERAS)
 
 BY_NAME: Final = {era.name: era for era in ERAS}
 
-FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs", "logged_samples_per_second")
-"""Columns of ingest.schema's steps that are claims."""
+TFLOPS: Final = ("logged_tflops", "logged_lm_tflops")
+MFUS: Final = ("logged_mfu", "logged_hfu")
+BY_FLOPS: Final = (*TFLOPS, *MFUS, "logged_total_flops")
+"""Columns of metrics.claims that a formula of FLOPs predicts."""
 
 FULL_PRECISION: Final = 1.2e-7
 """A value of seven digits and more may have been a float32."""
@@ -55,6 +59,9 @@ class Known:
     own_time: a printed time is of the line's own step, no mean over several
     averaged: printed rates that are means over several steps; the others are of the last alone
     longest: T, where it only bounds the length of each line
+    tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
+    log_interval: steps between two lines; lora_rank: of adapters
+    length: the T that every line prints, whatever the facts say
     """
 
     log_format: str
@@ -77,10 +84,15 @@ class Known:
     own_time: bool = True
     averaged: frozenset[str] = frozenset()
     longest: int | None = None
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    log_interval: int = 1
+    length: int | None = None
+    lora_rank: int | None = None
 
     def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
-        length = T or self.T
+        length = T or self.length or self.T
         if self.shape is None or length is None:
             return None
         return Seen(
@@ -89,6 +101,9 @@ class Known:
             recompute=self.recompute,
             intermediate_size=self.intermediate_size,
             padded_vocab=self.padded_vocab,
+            tensor_parallel=self.tensor_parallel,
+            pipeline_parallel=self.pipeline_parallel,
+            lora_rank=self.lora_rank,
         )
 
 
@@ -109,7 +124,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         T=None if unpacked else length,
         recompute=POLICIES.get(text_of(facts, "recompute") or ""),
         intermediate_size=_intermediate_size(facts),
-        padded_vocab=integer_of(facts, "padded_vocab_size"),
+        padded_vocab=integer_of(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
         gpus=integer_of(facts, "gpus"),
         batch=integer_of(facts, "global_batch_size"),
         peak=None if peak is None else float(peak),
@@ -123,6 +138,10 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         own_time=not averages,
         averaged=frozenset(rates.split(",") if rates else ()),
         longest=length if unpacked else None,
+        tensor_parallel=integer_of(facts, "tensor_parallel") or 1,
+        pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
+        log_interval=integer_of(facts, "log_interval") or 1,
+        lora_rank=integer_of(facts, "lora_rank"),
     )
 
 
@@ -132,6 +151,17 @@ SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 def _batch_lengths(log_format: str) -> bool:
     """Whether own formulas of a format read the length of each batch."""
     return any(log_format in era.log_formats and era.batch_lengths for era in ERAS)
+
+
+def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None) -> int | None:
+    """Megatron's: the next multiple of make_vocab_size_divisible_by times the ranks of a layer."""
+    said = json.loads(text_of(facts, "megatron_arguments") or "{}")
+    multiple = str(said.get("make_vocab_size_divisible_by", ""))
+    ranks = integer_of(facts, "tensor_parallel")
+    if shape is None or ranks is None or not multiple.isdigit() or int(multiple) < 1:
+        return None
+    step = int(multiple) * ranks
+    return -(-shape.vocab_size // step) * step
 
 
 POLICIES: Final[dict[str, Literal["none", "full", "selective"]]] = {
@@ -226,7 +256,7 @@ class Lines:
     def interval(self, column: str) -> Interval:
         """What each line's print of a column stands for."""
         values = self.frame[column].cast(pl.Float64).to_numpy()
-        half = _half_units(values, self.decimals.get(column))
+        half = _half_units(values, self.decimals.get(column, DECIMALS.get(column)))
         return Interval(values - half, values + half)
 
     def values(self, column: str) -> Array:
@@ -296,6 +326,8 @@ def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | Non
     """Tokens per second of one device of each line: as printed, else from the step's time."""
     if lines.frame["logged_tgs"].null_count() == 0:
         return lines.interval("logged_tgs"), frozenset()
+    if lines.frame["logged_device_samples_per_second"].null_count() == 0:
+        return _by_samples(lines, known)
     return _by_elapsed(lines, known)
 
 
@@ -307,81 +339,139 @@ def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, froz
     return rate_of(lines, known)
 
 
+def _by_samples(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
+    """The same from one device's samples per second."""
+    samples = lines.interval("logged_device_samples_per_second")
+    if lines.frame["sequence_length"].null_count() == 0:
+        return samples.times(lines.values("sequence_length")), frozenset()
+    return None if known.T is None else (samples.times(known.T), frozenset({"seq_len"}))
+
+
 def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
     """What of a run's figures can be compared by one era's formulas."""
+    if era.configured_length:
+        own = lines.frame.with_columns(sequence_length=pl.lit(None, pl.Int64))
+        lines, known = Lines(own, lines.decimals), replace(known, length=None)
     found = []
-    for column, predicted in (
-        ("logged_tflops", _tflops),
-        ("logged_mfu", _mfu),
-        ("logged_tgs", _tgs),
-        ("logged_samples_per_second", _samples),
-    ):
-        of = lines.of(column).with_tokens()
-        if not of.frame.height:
-            continue
-        said = predicted(of, era, known)
+    for column in FIGURES:
+        of = lines.of(column, *era.needs).with_tokens()
+        said = PREDICTED[column](of, era, known, column) if of.frame.height else None
         if said is not None:
             found.append(Identity(column, of.interval(column) / said[0], said[1]))
     return found
 
 
-def _tflops(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    rate, flops = rate_behind("logged_tflops", lines, known), _flops_of_lines(lines, era, known)
+Predicted = tuple[Interval, frozenset[str]] | None
+
+
+def _tflops(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    rate = rate_behind(column, lines, known)
+    flops = _flops_of_lines(lines, era, known, column)
     if rate is None or flops is None:
         return None
-    return rate[0].times(flops * era.unit_of(known.gpus) / 1e12), rate[1] | {"model"}
+    return rate[0].times(flops * unit_of(era, known) / 1e12), rate[1] | {"model"}
 
 
-def _mfu(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    rate, flops = rate_of(lines, known), _flops_of_lines(lines, era, known)
+def _mfu(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    rate = rate_behind(column, lines, known)
+    flops = _flops_of_lines(lines, era, known, column)
     peak = peak_of(era, known)
     if rate is None or flops is None or peak is None:
         return None
-    return rate[0].times(flops) / _bounds(peak, known), rate[1] | {"model", "peak"}
+    return rate[0].times(flops) / _bounds(peak, era, known), rate[1] | {"model", "peak"}
 
 
-def _tgs(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    follows = "logged_tgs" in era.identities and "logged_tgs" not in known.averaged
+def _total(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    """FLOPs since the start, from the tokens since then."""
+    flops = flops_of(era, known.seen(known.T or 1), column)
+    if flops is None or lines.frame["consumed_tokens"].null_count():
+        return None
+    total = flops * lines.values("consumed_tokens")
+    return Interval(total, total), frozenset({"model"})
+
+
+def _tgs(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    follows = column in era.identities and column not in known.averaged
     return _by_elapsed(lines, known) if follows else None
 
 
-def _samples(lines: Lines, era: Era, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    if "logged_samples_per_second" not in era.identities:
+def unit_of(era: Era, known: Known) -> float:
+    """What an era multiplies its TFLOP/s by in one run."""
+    return era.unit_of(known.gpus) / (known.log_interval if era.whole_interval else 1)
+
+
+def _samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    if column not in era.identities or lines.frame["elapsed_s"].null_count():
         return None
-    if lines.frame["elapsed_s"].null_count():
-        return None
+    scale = era.scales.get(column, 1.0) / (known.log_interval if era.whole_interval else 1)
     elapsed = lines.interval("elapsed_s")
     if lines.frame["samples"].null_count() == 0:
-        return _over(lines.values("samples"), elapsed), frozenset()
+        return _over(lines.values("samples"), elapsed).times(scale), frozenset()
     if known.batch is None:
         return None
     batch = np.full(lines.frame.height, float(known.batch))
-    return _over(batch, elapsed), frozenset({"global_batch_size"})
+    return _over(batch, elapsed).times(scale), frozenset({"global_batch_size"})
 
 
-def _flops_of_lines(lines: Lines, era: Era, known: Known) -> Array | None:
+def _device_samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
+    """Samples per second of one device, from its micro-step."""
+    if column not in era.identities or lines.frame["elapsed_s"].null_count():
+        return None
+    elapsed = lines.interval("elapsed_s")
+    if lines.frame["device_samples"].null_count() == 0:
+        return _over(lines.values("device_samples"), elapsed), frozenset()
+    if known.micro_batch is None:
+        return None
+    batch = np.full(lines.frame.height, float(known.micro_batch))
+    return _over(batch, elapsed), frozenset({"micro_batch_size"})
+
+
+def _profiler_flops(lines: Lines, _era: Era, _known: Known, _column: str) -> Predicted:
+    return Interval(lines.values("profiler_low"), lines.values("profiler_high")), frozenset()
+
+
+def _profiler_samples(lines: Lines, _era: Era, known: Known, _column: str) -> Predicted:
+    if known.micro_batch is None or known.gpus is None:
+        return None
+    one = Interval(lines.values("profiler_low"), lines.values("profiler_high"))
+    return one.times(known.micro_batch * known.gpus), frozenset({"micro_batch_size"})
+
+
+PREDICTED: Final[Mapping[str, Callable[[Lines, Era, Known, str], Predicted]]] = {
+    **dict.fromkeys(TFLOPS, _tflops),
+    **dict.fromkeys(MFUS, _mfu),
+    "logged_tgs": _tgs,
+    "logged_samples_per_second": _samples,
+    "logged_total_flops": _total,
+    "logged_device_samples_per_second": _device_samples,
+    flops_profiler.FLOPS: _profiler_flops,
+    flops_profiler.SAMPLES: _profiler_samples,
+}
+
+
+def _flops_of_lines(lines: Lines, era: Era, known: Known, column: str) -> Array | None:
     """F of each line: its own length where it prints one."""
     lengths = lines.frame["sequence_length"]
     if lengths.null_count():
-        whole = flops_of(era, known.seen())
+        whole = flops_of(era, known.seen(), column)
         return None if whole is None else np.full(lines.frame.height, whole)
-    each = {T: flops_of(era, known.seen(T)) for T in lengths.unique().to_list()}
+    each = {T: flops_of(era, known.seen(T), column) for T in lengths.unique().to_list()}
     if any(flops is None for flops in each.values()):
         return None
     return np.array([each[T] for T in lengths], dtype=float)
 
 
-def flops_of(era: Era, seen: Seen | None) -> float | None:
+def flops_of(era: Era, seen: Seen | None, column: str = "logged_tflops") -> float | None:
     """F by an era's closed form; None where the era counts none, or lacks what it reads."""
-    if seen is None or not era.stages:
+    if seen is None or not era.stages_of(column):
         return None
-    return _flops(era.name, seen)
+    return _flops(era.name, seen, column)
 
 
 @lru_cache(maxsize=65_536)
-def _flops(era: str, seen: Seen) -> float | None:
+def _flops(era: str, seen: Seen, column: str) -> float | None:
     try:
-        return float(BY_NAME[era].flops(seen))
+        return float(BY_NAME[era].flops(seen, column))
     except ShapeError:
         return None
 
@@ -389,7 +479,7 @@ def _flops(era: str, seen: Seen) -> float | None:
 def peak_of(era: Era, known: Known) -> float | None:
     """The peak that the framework divided by: what it says, exact by its table where they agree."""
     if era.peaks is None:
-        return None
+        return known.peak
     table = None if known.device is None else era.peaks(known.device, known.day or _last_day(era))
     if known.peak is None:
         return table
@@ -402,9 +492,9 @@ def _last_day(era: Era) -> date | None:
     return None if era.until is None else era.until - timedelta(days=1)
 
 
-def _bounds(peak: float, known: Known) -> Interval:
+def _bounds(peak: float, era: Era, known: Known) -> Interval:
     """The peak, as exactly as it is known."""
-    exact = known.peak is None or peak != known.peak
+    exact = era.peaks is None or known.peak is None or peak != known.peak
     half = 0.0 if exact else _half_of_four_digits(peak)
     return Interval(np.array([peak - half]), np.array([peak + half]))
 
@@ -422,7 +512,7 @@ def fingerprint(
     first exceeds the second where no single number of FLOPs explains every line.
     """
     peak = peak_of(era, known)
-    for column, factor in (("logged_tflops", 1e12 / era.unit_of(known.gpus)), ("logged_mfu", peak)):
+    for column, factor in (("logged_tflops", 1e12 / unit_of(era, known)), ("logged_mfu", peak)):
         lines = Lines(frame, era.decimals).of(column)
         rate = rate_behind(column, lines, known) if lines.frame.height else None
         if rate is not None and factor is not None:

@@ -18,7 +18,7 @@ import polars as pl
 
 from metrics.digits import Array
 from metrics.era import Era
-from metrics.identities import Interval, Known, Lines, flops_of, rate_behind
+from metrics.identities import Interval, Known, Lines, flops_of, rate_behind, unit_of
 
 __all__ = ["solved"]
 
@@ -47,7 +47,7 @@ def solved(frame: pl.DataFrame, era: Era, known: Known) -> pl.DataFrame | None:
     rate = rate_behind("logged_tflops", lines, known)
     if rate is None:
         return None
-    unit = 1e12 / era.unit_of(known.gpus)
+    unit = 1e12 / unit_of(era, known)
     flops = lines.interval("logged_tflops").times(unit) / rate[0]
     tokens = Interval((flops.low - line[0]) / line[1], (flops.high - line[0]) / line[1])
     whole = np.rint((tokens.low + tokens.high) / 2)

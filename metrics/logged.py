@@ -15,9 +15,10 @@ from typing import Any, Final
 import polars as pl
 
 from metrics import lengths
+from metrics.claims import FIGURES, by_run, claims, prints
+from metrics.digits import digits_of
 from metrics.era import Era
 from metrics.hypotheses import (
-    BY_FLOPS,
     alternatives,
     hypotheses,
     hypothesis_of,
@@ -27,8 +28,9 @@ from metrics.hypotheses import (
     sees_length_otherwise,
 )
 from metrics.identities import (
+    BY_FLOPS,
     ERAS,
-    FIGURES,
+    MFUS,
     Identity,
     Known,
     Lines,
@@ -37,6 +39,7 @@ from metrics.identities import (
     identities,
     peak_of,
     rate_of,
+    unit_of,
 )
 
 
@@ -90,27 +93,44 @@ class Audit:
         return self.lines - max((n - ok for n, ok in self.by_column.values()), default=0)
 
 
-def eras_of(known: Known) -> list[Era]:
+def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
     """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
 
-    By the release that it names, then by the date of its first stamp. Neither is certain: a
-    checkout of the main line names the last release, and an old one prints a new date. Forks,
-    which nothing but figures tells, come last.
+    By the figures that only they print, the release that it names, how finely its lines are
+    printed, then by the date of its first stamp. None is certain: a checkout of the main line
+    names the last release, and an old one prints a new date. Forks, which nothing but figures
+    tells, come last.
+
+    frame: one of `printed`; without it, what its lines print decides nothing
     """
     mine = [era for era in ERAS if known.log_format in era.log_formats]
     if known.era is not None:
-        return [era for era in mine if known.era == era.name]
-    return sorted(mine, key=lambda era: _unlikely(era, known))
+        mine = [era for era in mine if known.era == era.name]
+    if frame is not None:
+        mine = [era for era in mine if prints(frame, era.needs)]
+    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known, frame)))
 
 
-def _whatever_is_given(known: Known) -> list[Era]:
+def _whatever_is_given(known: Known, frame: pl.DataFrame) -> list[Era]:
     """The eras as if none were given, the likeliest first."""
-    return eras_of(replace(known, era=None))
+    return eras_of(replace(known, era=None), frame)
 
 
-def _unlikely(era: Era, known: Known) -> tuple[bool, bool, bool, int]:
+def _unlikely(
+    era: Era, known: Known, frame: pl.DataFrame | None
+) -> tuple[bool, bool, int, bool, int]:
     released, dated = known.version in era.versions, _dated(era, known)
-    return era.fork, not released, not dated, _days_off(era, known.day)
+    misfit = 0 if frame is None else _misfit(era, frame)
+    return era.fork, not released, misfit, not dated, _days_off(era, known.day)
+
+
+def _misfit(era: Era, frame: pl.DataFrame) -> int:
+    """By how many decimals a run's columns are printed otherwise than an era prints them."""
+    off = 0
+    for column, decimals in era.decimals.items():
+        values = frame[column].drop_nulls().cast(pl.Float64).to_numpy()
+        off += abs(int(digits_of(values).decimals) - decimals) if len(values) else 0
+    return off
 
 
 def _speaks_for(era: Era, known: Known) -> bool:
@@ -128,14 +148,18 @@ def _days_off(era: Era, day: date | None) -> int:
     return min(ends, default=0)
 
 
-def printed(steps: pl.DataFrame) -> dict[str, pl.DataFrame]:
+def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, pl.DataFrame]:
     """run_id to its lines that print a figure of the framework's own, of all ranks.
 
-    steps: as in ingest.schema
+    steps, events: as in ingest.schema
     """
-    claims = steps.filter(pl.any_horizontal(pl.col(FIGURES).is_not_null()))
-    by_run = claims.partition_by("run_id", as_dict=True, maintain_order=True)
-    return {str(run_id): frame for (run_id,), frame in by_run.items()}
+    return by_run(claims(steps, events))
+
+
+def with_length(known: Known, frame: pl.DataFrame | None) -> Known:
+    """What is known, with the length of a sequence where all lines print one and the same."""
+    lengths = [] if frame is None else frame["sequence_length"].drop_nulls().unique().to_list()
+    return replace(known, length=lengths[0]) if len(lengths) == 1 else known
 
 
 def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
@@ -145,11 +169,11 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
     """
     if frame is None:
         return Audit()
-    eras = eras_of(known)
+    eras = eras_of(known, frame)
     if not eras:
         return Audit(why=f"no own formula is known of {known.era or known.log_format}")
     tried = [_tried(frame, era, known) for era in eras]
-    best = next((t for t in tried if t.found and _all(t.found)), tried[0])
+    best = _best(tried)
     if either := _either_lengths(best, tried):
         return Audit(era=best.era, why=either)
     length = _rather_a_length(best, tried[0], known)
@@ -159,6 +183,15 @@ def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
         return _settled(frame, tried[0], known)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
+
+
+def _best(tried: Sequence[_Tried]) -> _Tried:
+    """The first that reproduces every line, of most columns; else the first that compares any."""
+    compared = [t for t in tried if t.found]
+    whole = [t for t in compared if _all(t.found)]
+    if whole:
+        return max(whole, key=lambda t: len(t.found))
+    return next(iter(compared), tried[0])
 
 
 def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
@@ -172,7 +205,7 @@ def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
         low=low,
         high=high,
         peak_flops=peak_of(era, known),
-        unit=era.unit_of(known.gpus),
+        unit=unit_of(era, known),
         why=_why(frame, era, known, found),
     )
     if not found:
@@ -189,9 +222,11 @@ def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
     )
     if best.solved:
         return replace(out, proven=_proven_by_lengths(frame, era, known) if _all(found) else ())
-    others = list(hypotheses(era, known, found, _whatever_is_given(known)))
+    others = list(hypotheses(era, known, found, _whatever_is_given(known, frame)))
     if _all(found):
-        return replace(out, proven=proven(others, found))
+        facts = proven(others, found)
+        said = known.length in (None, known.T)  # else the lines prove theirs, not the fact's
+        return replace(out, proven=tuple(fact for fact in facts if said or fact != "seq_len"))
     text, fact = nearest(others, found, mean_of_rates(Lines(frame, era.decimals), known))
     return replace(out, hypothesis=text, suspect=fact)
 
@@ -252,7 +287,7 @@ SHOWN: Final = 3
 
 def _proven_by_lengths(frame: pl.DataFrame, era: Era, known: Known) -> tuple[str, ...]:
     """Facts of which no other value leaves whole lengths."""
-    every = alternatives(era, known, _whatever_is_given(known))
+    every = alternatives(era, known, _whatever_is_given(known, frame))
     cases = [c for c in every if c.fact in BY_LENGTHS]
     mine = flops_of(era, known.seen(1))
     others = [c for c in cases if flops_of(c.era, c.known.seen(1)) != mine or c.era is not era]
@@ -296,16 +331,34 @@ def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         low, high = row["logged_flops_low"], row["logged_flops_high"]
         if None in key[:3] or low is None or low > high:
             continue
-        other = before.get(key)
-        if other and (high < other["logged_flops_low"] or low > other["logged_flops_high"]):
+        other, before[key] = before.get(key), row
+        if other is None or _one_formula(row, other):
+            continue
+        if high < other["logged_flops_low"] or low > other["logged_flops_high"]:
             found[row["run_id"]] = (
                 f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
                 f"{other['name']}, the same model and length, "
                 f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
                 "the own formula changed between them, or one is not what it says"
             )
-        before[key] = row
     return found
+
+
+def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether one formula gives both prints, so that their facts tell why they differ."""
+    both = row["logged_reproduced"] and other["logged_reproduced"]
+    return bool(both) and row["logged_formula"] == other["logged_formula"]
+
+
+def out_of_time(audit: Audit, known: Known) -> list[str]:
+    """A warning where a run prints by the formula of an era that its log is not of."""
+    era, day = audit.era, known.day
+    if not audit.reproduced or era is None or day is None or known.era is not None:
+        return []
+    if replace(era, fork=False).spans(day) or known.version in era.versions:
+        return []
+    span = " to ".join("?" if end is None else str(end) for end in (era.since, era.until))
+    return [f"prints by the formula of {era.name} ({span}), its log is of {day}"]
 
 
 def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
@@ -334,26 +387,41 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     """Which printed columns could not be compared, and what they lack."""
     compared = {identity.column for identity in found}
     printed = [c for c in FIGURES if frame[c].null_count() < frame.height and c not in compared]
-    by_flops = [c for c in printed if c in ("logged_tflops", "logged_mfu")]
-    if not by_flops:
-        return ""
     if len(known.averaged) == 1:
-        return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}"
-    lacks = [
-        name
-        for name, value in (
-            ("model", known.shape),
-            (OWN_LENGTHS if known.longest else "seq_len", known.T),
-            ("recompute", known.recompute if era.counts_recompute else ""),
-            ("accelerator", peak_of(era, known) if by_flops == ["logged_mfu"] else 0.0),
-        )
-        if value is None
-    ]
-    if rate_of(Lines(frame, era.decimals).of(by_flops[0]), known) is None:
-        lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
-    said = known.why_no_shape or f"{era.name} does not know {'this model' if known.shape else 'it'}"
-    return f"{' and '.join(by_flops)} not compared: " + (", ".join(lacks) or said)
+        by_flops = [c for c in printed if c in BY_FLOPS]
+        return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}" if by_flops else ""
+    reasons = [f"{c} not compared: {era.not_compared[c]}" for c in printed if c in era.not_compared]
+    by_flops = [c for c in printed if c in BY_FLOPS and c not in era.not_compared]
+    if by_flops:
+        said = known.why_no_shape or f"{era.name} does not know this model"
+        lacks = ", ".join(_lacking(by_flops, frame, era, known)) or said
+        reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
+    return "; ".join(reasons)
 
 
 MEAN_AND_LAST: Final = "of two rates one is a mean over several steps, the other the last one's"
 OWN_LENGTHS: Final = "the length of each line (samples are not packed)"
+
+
+def _lacking(columns: Sequence[str], frame: pl.DataFrame, era: Era, known: Known) -> list[str]:
+    """Names of the facts that figures of FLOPs lack."""
+    length = OWN_LENGTHS if known.longest else "seq_len"
+    lacks = [
+        name
+        for name, value in (
+            ("model", known.shape),
+            (length, known.T if columns != ["logged_total_flops"] else 0),
+            ("recompute", known.recompute if era.counts_recompute else ""),
+            ("accelerator", peak_of(era, known) if set(columns) <= set(MFUS) else 0.0),
+        )
+        if value is None
+    ]
+    of = Lines(frame, era.decimals).of(columns[0])
+    if columns == ["logged_total_flops"]:
+        return [
+            *lacks,
+            *(["tokens since the start"] if of.frame["consumed_tokens"].null_count() else []),
+        ]
+    if rate_of(of, known) is None:
+        lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
+    return lacks

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from metrics.eras import deepspeed
 from metrics.eras.xtuner import halved as xtuner
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import ModelShape, ShapeError
@@ -93,24 +94,6 @@ def internevo(seen: Seen) -> float:
     return seen.r * seen.L * ((8 + 4 * m) * d * d + 4 * d * seen.T) + 6 * d * seen.V
 
 
-def megatron_deepspeed(seen: Seen) -> float:
-    """2r (L ((1 + 2 // (H // G) + 1) dd + 2dT + 3dfk) + dV), 2 where not gated [FLOP per token].
-
-    f is the experts' where there are any.
-    """
-    d, moe = seen.d, seen.moe
-    f, k = (moe.expert.width, moe.experts_per_token) if moe else (seen.f, 1)
-    projections = (1 + 2 // (seen.H // seen.G) + 1) * d * d
-    layer = projections + 2 * seen.q * seen.H * seen.T + seen.matrices * d * f * k
-    return 2 * seen.r * (seen.L * layer + d * seen.V)
-
-
-def colossal_megatron(seen: Seen) -> float:
-    """24r Ldd (1 + T/6d + V/16Ld) [FLOP per token]: the equation of arXiv:2104.04473, for r = 4."""
-    d, layers = seen.d, seen.L
-    return 24 * seen.r * layers * d * d * (1 + seen.T / (6 * d) + seen.V / (16 * layers * d))
-
-
 def llama_factory(seen: Seen) -> float:
     """3 (L (6df + 4dd + 4ddG/H + 4dT) + 2dV), dV where tied [FLOP per token]."""
     d = seen.d
@@ -157,14 +140,6 @@ def accelerate(seen: Seen) -> float:
 def colossal_parameters(seen: Seen) -> float:
     """2r N, N with embeddings and all experts; no attention [FLOP per token]."""
     return 2 * seen.r * seen.shape.params_total
-
-
-def hugging_face(seen: Seen) -> float:
-    """6 (N - every nn.Embedding), all experts; no attention [FLOP per token].
-
-    A tied lm_head is an nn.Embedding's weight, and so goes with it.
-    """
-    return 6 * (seen.shape.params_total - seen.shape.params_embedding)
 
 
 def nanogpt(seen: Seen) -> float:
@@ -270,7 +245,7 @@ OTHERS: tuple[OtherFormula, ...] = (
         commit="4efb479d5317ce9b86096b9d8e3e8030b0b5263b",
         why="recomputation is work, lm_head too; full attention; 2 // (H // G) drops key and value"
         " where more than two heads share them; experts in every layer, no shared ones, no router",
-        flops=megatron_deepspeed,
+        flops=deepspeed.by_matmuls,
         counts_recompute=True,
     ),
     OtherFormula(
@@ -280,7 +255,7 @@ OTHERS: tuple[OtherFormula, ...] = (
         commit="01ee32a75ebd4d5ad93665090dffc9a0d9fc8cf0",
         why="recomputation is work; full attention; every FFN is plain and 4d wide; three quarters"
         " of the lm_head without recomputation",
-        flops=colossal_megatron,
+        flops=deepspeed.paper,
         counts_recompute=True,
     ),
     OtherFormula(
@@ -298,7 +273,7 @@ OTHERS: tuple[OtherFormula, ...] = (
         path="src/transformers/modeling_utils.py",
         commit="v5.23.0",
         why="no attention; all experts; a tied lm_head is left out with the embedding",
-        flops=hugging_face,
+        flops=deepspeed.trainer_parameters,
     ),
     OtherFormula(
         name="nanoGPT/picotron 6N+12LHQT",

@@ -60,7 +60,7 @@ def proposals(frame: pl.DataFrame | None, known: Known) -> list[Proposal]:
     if frame is None:
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
-    for era in eras_of(known):
+    for era in eras_of(known, frame):
         for peak, low, high in _fingerprints(frame, era, known):
             for proposal in _of_era(era, known, low, high):
                 key = (proposal.model, proposal.seq_len, proposal.recompute, peak)
@@ -97,8 +97,9 @@ def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposa
 
 def _lengths(era: Era, known: Known, low: float, high: float, *, odd: bool) -> list[int]:
     """Lengths that may give these FLOPs: usual ones, or an odd one that the print tells exactly."""
-    if known.T is not None:
-        return [known.T]
+    length = known.length or known.T
+    if length is not None:
+        return [length]
     short, long = LENGTHS[0], LENGTHS[-1]
     at = [flops_of(era, known.seen(length)) for length in (short, long)]
     if at[0] is None or at[1] is None or not at[0] <= high or not low <= at[1]:

@@ -93,15 +93,17 @@ def _all(
         return
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
-        counted = _counts(run, known, audit.era)
-        theirs = prod(1 / f.factor for f in counted) * ours
-        if row["logged_mfu"] and row["mfu"]:
+        if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
+            counted = _counts(run, known, audit.era, "logged_mfu")
+            theirs = prod(1 / f.factor for f in counted) * ours
             divisor = audit.peak_flops or row["peak_flops"]
             peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
             factors = (*counted, *peak, *rate.factors)
             predicted = theirs * rate.logged / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
-        if row["logged_tflops"]:
+        if row["logged_tflops"] and _compared("logged_tflops", audit):
+            counted = _counts(run, known, audit.era, "logged_tflops")
+            theirs = prod(1 / f.factor for f in counted) * ours
             unit = _factor("unit", 1 / audit.unit)
             predicted = theirs * rate.logged * audit.unit / 1e12
             factors = (*unit, *counted, *rate.factors)
@@ -109,6 +111,11 @@ def _all(
             yield _bridge("logged_tflops", now, factors, predicted, row, audit)
     if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
         yield _bridge("logged_tgs", row["tgs"], rate.factors, row["logged_tgs"], row, audit)
+
+
+def _compared(figure: str, audit: Audit) -> bool:
+    """Whether an own formula speaks of the figure, or none is known at all."""
+    return audit.era is None or figure in audit.by_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ class _Rate:
 
 
 def _rates(row: Mapping[str, Any], audit: Audit) -> _Rate | None:
-    logged = row["logged_tgs"] or audit.rate
+    logged = row["logged_tgs"] or row["elapsed_rate"] or audit.rate
     if logged is None:
         return None
     slots = row["tgs_slots"] or row["tgs"]
@@ -178,22 +185,24 @@ def _peaks(divisor: float, row: Mapping[str, Any]) -> str:
 # --- FLOPs per token ------------------------------------------------------------------------
 
 
-def _counts(run: Inputs, known: Known, era: Era | None) -> tuple[Factor, ...]:
+def _counts(
+    run: Inputs, known: Known, era: Era | None, column: str = "logged_tflops"
+) -> tuple[Factor, ...]:
     """Factors from the framework's count of FLOPs per token to ours; none of an unknown era."""
     seen = known.seen()
-    if era is None or seen is None or flops_of(era, seen) is None:
+    if era is None or seen is None or flops_of(era, seen, column) is None:
         return ()
     whole = flops_per_token(operators(run.shape, run.seq_len, attended=run.attended))
-    one_sequence = flops_per_token(operators(run.shape, known.T or run.seq_len))
+    one_sequence = flops_per_token(operators(run.shape, known.length or known.T or run.seq_len))
     path = [
         ("", flops_per_token(run.operators())),
         ("trained", whole),
         ("attention", one_sequence),
     ]
     try:
-        path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages]
+        path += [(stage.cause, float(stage.flops(seen))) for stage in era.stages_of(column)]
     except ShapeError:  # a cause between cannot be told apart for this model
-        path.append(("experts", float(era.flops(seen))))
+        path.append(("experts", float(era.flops(seen, column))))
     factors: dict[str, float] = {}
     for (_, before), (cause, after) in pairwise(path):
         factors[cause] = factors.get(cause, 1.0) * before / after

@@ -25,6 +25,9 @@ class Seen:
     intermediate_size: the key of the model's config.json; the shape tells it where a layer is
         dense, but a wholly sparse model's config may name a width that no layer has
     padded_vocab: rows of a lm_head that is padded for tensor parallelism
+    tensor_parallel: ranks that each hold a copy of the norms, and count it
+    pipeline_parallel: stages, the last of which holds the final norm
+    lora_rank: of adapters
 
     Its properties raise ShapeError where the model has no such thing, or it is not known.
     """
@@ -34,6 +37,9 @@ class Seen:
     recompute: Literal["none", "full", "selective"] | None
     intermediate_size: int | None
     padded_vocab: int | None = None
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    lora_rank: int | None = None
 
     @property
     def r(self) -> int:

@@ -126,7 +126,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
-    printed = logged.printed(tables["steps"])
+    printed = logged.printed(tables["steps"], tables["events"])
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
     rows = []
@@ -140,10 +140,12 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        known[run_id] = known_of(run, known_facts)
+        known[run_id] = logged.with_length(known_of(run, known_facts), printed.get(run_id))
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
+        row |= _outside_of_steps(row, printed.get(run_id))
         row["warnings"] += logged.doubt(audited)
+        row["warnings"] += logged.out_of_time(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     other_flops = logged.changed(rows)
     for row in rows:
@@ -219,6 +221,7 @@ METRICS: Final = pl.Schema(
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
+        "elapsed_rate": FLOAT,
         "logged_formula": TEXT,
         "logged_reproduced": BOOL,
         "logged_lines": INT,
@@ -294,6 +297,17 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+
+
+def _outside_of_steps(row: Mapping[str, Any], frame: pl.DataFrame | None) -> dict[str, Any]:
+    """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat).
+
+    The rate behind them is that of the same lines, which the audit has.
+    """
+    wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
+    medians = {} if frame is None else {name: frame[name].median() for name in wanted}
+    told = {name: value for name, value in medians.items() if value is not None}
+    return told | {"elapsed_rate": None} if told else {}
 
 
 def _audited(audit: Audit) -> dict[str, Any]:

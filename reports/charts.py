@@ -7,13 +7,17 @@ Every title and tooltip names unit and convention.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import Any, Final, Literal, cast
 
 import altair as alt
 import polars as pl
 import polars.selectors as cs
 
+from metrics.reconcile import Bridge
 from metrics.throughput import SPOILERS, clean
+from reports import bridge as bridge_steps
 from reports import theme
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
@@ -264,6 +268,162 @@ def others(rows: pl.DataFrame) -> Layers:
     )
 
 
+def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Layers:
+    """From the log's figure to ours, a bar for each factor; what is unexplained stands last.
+
+    formula: name of the framework's own, None where none is known. The axis begins at 0, so that a
+    step is as long as its share of the figure; it is logarithmic only where the figure moves by
+    more than `FAR`.
+    """
+    unit, reach = bridge_steps.UNITS[bridge.figure], _Reach.of(bridge)
+    data = _drawable(_placed(bridge, reach))
+    base = alt.Chart(data)
+    of = {kind: base.transform_filter(alt.datum.kind == kind) for kind in data["kind"].unique()}
+    links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
+    links = links.encode(
+        alt.X("after:Q", title=unit.text, scale=reach.scale, axis=reach.axis(unit)), alt.Y2("below")
+    )
+    colour = theme.FRAMEWORK_COLOURS.get(framework, theme.ACCENT)
+    layers = [
+        links,
+        *_unexplained(of[bridge_steps.UNEXPLAINED]),
+        *(_named(of[bridge_steps.NAMED]) if bridge.factors else []),
+        *_end(of[bridge_steps.LOGGED], "diamond", colour, reach),
+        *_end(of[bridge_steps.OURS], "circle", colour, reach),
+        *(
+            base.mark_text(align="right").encode(alt.Text(f"{column}:N"), x=alt.value(x))
+            for column, x in (("times", WATERFALL + 75), ("text", WATERFALL + 160))
+        ),
+    ]
+    axis = alt.Axis(labelLimit=420)
+    y = alt.Y(field="what", type="nominal", sort=data["what"].to_list(), title=None, axis=axis)
+    shared = {"y": y, "tooltip": _WATERFALL_TIPS}
+    return alt.layer(*layers, encoding=shared).properties(
+        width=WATERFALL,
+        height=alt.Step(ROW),
+        title=_title(
+            f"From the log's {unit.name} to ours",
+            _by_which(bridge, formula),
+            f"Each step multiplies the figure{' (log scale)' if reach.far else ''}. Dashed: what "
+            f"stays unexplained; grey: what the print's rounding allows for it "
+            f"({bridge_steps.bounds(bridge)}).",
+        ),
+        description=f"From the log's {unit.text} to ours in {len(bridge.factors) + 1} factors.",
+    )
+
+
+def _named(step: alt.Chart) -> list[alt.Chart]:
+    """Bars of the named factors, with an edge, which a bar thinner than a pixel needs."""
+    return [
+        step.mark_bar(height=BAR, color=theme.ACCENT).encode(alt.X("before:Q"), alt.X2("after")),
+        step.mark_tick(thickness=2, size=18, color=theme.ACCENT).encode(alt.X("after:Q")),
+    ]
+
+
+def _unexplained(step: alt.Chart) -> list[alt.Chart]:
+    """A dashed outline, a square where a bar would be too thin for one, on what is allowed.
+
+    The page's style sheet knows their names.
+    """
+    dashed: dict[str, Any] = {"filled": False, "strokeDash": [3, 2], "strokeWidth": 1.5}
+    dashed["color"] = theme.MUTED
+    allowed = step.mark_bar(height=18, opacity=0.25, color=theme.MUTED, clip=True)
+    outline = step.mark_bar(height=BAR, **dashed).transform_filter("!datum.thin")
+    square = step.mark_point(shape="square", size=BAR**2, **dashed).transform_filter("datum.thin")
+    return [
+        allowed.encode(alt.X("low:Q"), alt.X2("high")).properties(name="allowed"),
+        outline.encode(alt.X("before:Q"), alt.X2("after")).properties(name="unexplained"),
+        square.encode(alt.X("after:Q")).properties(name="unexplained_thin"),
+    ]
+
+
+def _end(
+    step: alt.Chart, shape: Literal["diamond", "circle"], colour: str, reach: _Reach
+) -> list[alt.Chart]:
+    """The log's figure as an open diamond, ours as a dot; a stem where the axis begins at 0."""
+    stem = step.mark_bar(height=3, opacity=0.45, color=colour)
+    stem = stem.encode(alt.X("after:Q"), alt.X2Datum(0))
+    mark = step.mark_point(shape=shape, size=100, filled=shape == "circle", opacity=1, color=colour)
+    return [*([] if reach.far else [stem]), mark.encode(alt.X("after:Q"))]
+
+
+WATERFALL: Final = 420
+"""Width of the axis; names stand to its left, factors and values to its right."""
+BAR: Final = 12
+FAR: Final = 10.0
+"""A figure that moves by more, say by a wrong unit, would leave a plain axis all to one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """From where to where the axis of a waterfall goes, in the unit of its figure."""
+
+    low: float
+    high: float
+    far: bool
+
+    @classmethod
+    def of(cls, bridge: Bridge) -> _Reach:
+        values = bridge_steps.steps(bridge)["after"].to_list()
+        low, high = min(values), max(values)
+        far = high > FAR * low
+        return cls(low / 1.3, high * 1.3, far) if far else cls(0.0, high * 1.08, far)
+
+    @property
+    def scale(self) -> alt.Scale:
+        """Of the horizontal axis."""
+        kind: Literal["log", "linear"] = "log" if self.far else "linear"
+        return alt.Scale(type=kind, domain=[self.low, self.high], nice=False)
+
+    def axis(self, unit: bridge_steps.Unit) -> alt.Axis:
+        """The horizontal axis; of a log scale only the decades are named."""
+        if self.far:
+            return alt.Axis(format=unit.axis, values=self._decades())
+        return alt.Axis(format=unit.axis, tickCount=6)
+
+    def _decades(self) -> list[float]:
+        powers = range(floor(log10(self.low)), ceil(log10(self.high)) + 1)
+        marks = [10.0**power for power in powers]
+        return [mark for mark in marks if self.low <= mark <= self.high]
+
+    def thin(self, before: float, after: float) -> bool:
+        """Whether a step is too short to see how its bar is drawn."""
+        if self.far:
+            return abs(log10(after / before)) < THIN * log10(self.high / self.low)
+        return abs(after - before) < THIN * self.high
+
+
+THIN: Final = 0.03
+"""Share of the axis."""
+
+
+def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
+    """Steps with the texts beside them, and the name of the row below."""
+    frame = bridge_steps.steps(bridge).drop("bounds")
+    values = frame.select("before", "after").iter_rows()
+    thin = [before is not None and reach.thin(before, after) for before, after in values]
+    factors = [f"x {bridge_steps.times(f)}" if f is not None else "" for f in frame["factor"]]
+    texts = [bridge_steps.value_text(bridge.figure, v, finely=True) for v in frame["after"]]
+    unexplained = pl.col("kind") == bridge_steps.UNEXPLAINED
+    nth = pl.int_range(1, pl.len() + 1).over("what")  # two of one name would share a row
+    named = pl.when(nth > 1).then(pl.format("{} ({})", "what", nth)).otherwise("what")
+    return frame.with_columns(what=named).with_columns(
+        high=pl.when(unexplained).then(pl.col("high").fill_null(reach.high)),
+        below=pl.col("what").shift(-1),
+        thin=pl.Series(thin, dtype=pl.Boolean),
+        times=pl.Series(factors, dtype=pl.String),
+        text=pl.Series(texts, dtype=pl.String),
+    )
+
+
+def _by_which(bridge: Bridge, formula: str | None) -> str:
+    """By whose formula each end is, and under which convention."""
+    if bridge.figure == "logged_tgs":
+        return "Both count tokens, no FLOPs."
+    theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"
+    return f"The log's is by its {theirs}; ours by the one formula (exact attention)."
+
+
 # --- what is drawn ------------------------------------------------------------------------
 
 _CARD_FIELDS: Final = (
@@ -301,6 +461,11 @@ _STEP_TIPS: Final = [
     alt.Tooltip("low:Q", title="slowest window", format=",.1f"),
     alt.Tooltip("high:Q", title="fastest window", format=",.1f"),
     alt.Tooltip("loss:Q", title="loss", format=".4f"),
+]
+_WATERFALL_TIPS: Final = [
+    alt.Tooltip("what:N", title="step"),
+    alt.Tooltip("times:N", title="factor"),
+    alt.Tooltip("text:N", title="then"),
 ]
 _SHAPES: Final = ["cross", "triangle-up", "square", "diamond", "circle"]
 

@@ -30,8 +30,10 @@ from metrics.fairness import (
     written,
 )
 from metrics.flops import FORMULA
+from metrics.logged import Audit
+from metrics.reconcile import Bridge
 from metrics.utilization import METRICS
-from reports import charts
+from reports import bridge, charts
 from reports.charts import Chart
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
 from reports.verdict import SAME, how_it_went
@@ -61,6 +63,8 @@ def render(  # noqa: PLR0913 - the frames of one store
     sources: pl.DataFrame,
     unread: pl.DataFrame,
     others: Mapping[str, pl.DataFrame],
+    audits: Mapping[str, Audit],
+    bridges: Mapping[str, Sequence[Bridge]],
     version: str,
 ) -> str:
     """The page as HTML text.
@@ -68,12 +72,17 @@ def render(  # noqa: PLR0913 - the frames of one store
     metrics: metrics.utilization.run_metrics; comparison: metrics.fairness.compare of it; windows:
     metrics.throughput.windows; facts_held: metrics.inputs.holding; operators: by run_id,
     metrics.utilization.operator_table; sources, unread: as in ingest.schema; others: by model and
-    length, metrics.utilization.Analysis.others.
+    length, metrics.utilization.Analysis.others; audits, bridges: by run_id, as Analysis has them.
     """
     about = {row["run_id"]: row for row in metrics.iter_rows(named=True)}
     names = charts.names(metrics)
     rows = [about[row["run_id"]] | row for row in comparison.iter_rows(named=True)]
-    rows = [row | {"label": names[row["run_id"]]} for row in rows]
+    rows = [
+        row
+        | {"label": names[row["run_id"]]}
+        | {"audit": audits[row["run_id"]], "bridges": bridges[row["run_id"]]}
+        for row in rows
+    ]
     body = [
         _header(title, metrics, sources, version),
         _first_screen(rows),
@@ -389,7 +398,9 @@ def _against_best(row: Row) -> str:
 
 
 def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
-    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU."""
+    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU, or TGS."""
+    if row["logged_tflops"] is None and row["logged_mfu"] is None and row["logged_tgs"] is not None:
+        return row["logged_tgs"], row["tgs"], _number, "TGS"
     if row["logged_tflops"] is None and row["logged_mfu"] is not None:
         return row["logged_mfu"], row["mfu"], _percent, "MFU"
     return row["logged_tflops"], row["tflops"], _significant, "TFLOP/s"
@@ -401,7 +412,14 @@ def _logged(row: Row) -> str:
         return '<span class="muted">nothing</span>'
     both = unit != "MFU" and row["logged_mfu"] is not None
     more = f'<span class="small">MFU {_percent(row["logged_mfu"])}</span>' if both else ""
-    return f"{text(logged)} {unit}{more}"
+    return f"{text(logged)} {unit}{more}{_checked(row)}"
+
+
+def _checked(row: Row) -> str:
+    """Whether the framework's own formula gives what its log printed; why stands behind it."""
+    word, why = bridge.verdict(row["audit"])
+    kind = "small warning" if row["logged_reproduced"] is False else "small"
+    return f'<span class="{kind}"><abbr title="{esc(why)}">{esc(word)}</abbr></span>'
 
 
 def _ours(row: Row) -> str:
@@ -542,6 +560,7 @@ def _run(
         f'<p class="note">{esc(how_it_went(row))}</p>',
         _figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
         _card(row),
+        _why_not_ours(row),
         _operators(operators) if operators is not None and operators.height else "",
         table("Facts, each with its origin", FACT_COLUMNS, facts.iter_rows(named=True)),
         f'<p class="note">Read from {esc(_listed(row["sources"]))} as {esc(row["log_format"])}; '
@@ -628,13 +647,64 @@ def _utilisations(row: Row) -> list[tuple[str, str, str]]:
 
 def _printed(row: Row) -> list[tuple[str, str, str]]:
     claim = "claimed by the log, by the framework's own formula"
-    reproduced = {None: "", True: "yes", False: "no"}[row["logged_reproduced"]]
+    printed = any(row[name] is not None for name in bridge.UNITS)
+    reproduced, why = bridge.verdict(row["audit"]) if printed else ("", "")
     return [
         ("Logged TGS", _number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
         ("Logged TFLOP/s", _significant(row["logged_tflops"]), f"per GPU, {claim}"),
         ("Logged MFU", _percent(row["logged_mfu"]), claim),
-        ("Claim reproduced", reproduced, "by the framework's own formula"),
+        ("Claim, by its own formula", reproduced, why),
     ]
+
+
+# --- from the log's figure to ours ----------------------------------------------------------
+
+
+def _why_not_ours(row: Row) -> str:
+    """What the log prints, whether its own formula gives it, and how it becomes ours."""
+    audit, found = row["audit"], row["bridges"]
+    drawn = ""
+    if found:  # all figures of a log take the same steps, but for unit and peak
+        drawn = _figure(charts.waterfall(found[0], row["framework"], row["logged_formula"]))
+        drawn += _in_figures(found)
+    proof = "".join(f'<p class="note">{esc(words)}</p>' for words in bridge.proof(audit))
+    told = esc(bridge.sentence(row, audit, found)).replace("(x ", "(x&nbsp;")  # one word
+    heading = "Why the log's figure is not ours" if found else "The log's own figure"
+    return f"<h3>{heading}</h3><p>{told}</p>{drawn}{proof}"
+
+
+def _in_figures(found: Sequence[Bridge]) -> str:
+    """The steps of every figure that the log prints, folded."""
+    tables = [
+        table(
+            f"{bridge.UNITS[one.figure].name} from the log's to ours",
+            STEP_COLUMNS,
+            [step | {"figure": one.figure} for step in bridge.steps(one).iter_rows(named=True)],
+        )
+        for one in found
+    ]
+    names = _listed([bridge.UNITS[one.figure].name for one in found])
+    return f"<details><summary>Step by step: {names}</summary>{''.join(tables)}</details>"
+
+
+def _factor(step: Row) -> str:
+    if step["factor"] is None:
+        return ""
+    within = f'<span class="small">print: {esc(step["bounds"])}</span>' if step["bounds"] else ""
+    return f"x {bridge.times(step['factor'])}{within}"
+
+
+def _after(step: Row) -> str:
+    text = bridge.value_text(step["figure"], step["after"], finely=True)
+    unit = bridge.UNITS[step["figure"]].text
+    return text if step["figure"] == "logged_mfu" else f"{text} {unit}"
+
+
+STEP_COLUMNS: Final = (
+    Column("Step", lambda step: esc(step["what"])),
+    Column("Factor", _factor, "number"),
+    Column("Then", _after, "number"),
+)
 
 
 def _flops(value: float | None) -> str:

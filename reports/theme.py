@@ -152,6 +152,8 @@ ul { margin: .3rem 0; padding-left: 1.2rem; }
 }
 .chart .role-axis-grid line, .chart .role-axis-tick line { stroke: var(--line); }
 .chart .mark-rule.role-mark line { stroke: var(--ink); }
+.chart [class*="unexplained"] path { stroke: var(--ink); }
+.chart [class*="allowed"] path { fill: var(--muted); }
 #vg-tooltip-element { font-family: inherit; }
 @media print {
   body { max-width: none; padding: 0; font-size: 10.5pt; }

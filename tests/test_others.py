@@ -19,6 +19,7 @@ from typing import Literal
 import pytest
 
 from metrics import others
+from metrics.eras import deepspeed
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import (
     Attention,
@@ -189,14 +190,14 @@ def test_plain_feed_forwards_have_two_matrices_where_the_tool_asks() -> None:
     d, L, T, V = 768, 12, 1024, 50257  # noqa: N806
     case = seen("gpt2", T)
     assert others.internevo(case) == 3 * L * (24 * d * d + 4 * d * T) + 6 * d * V
-    assert others.megatron_deepspeed(case) == 6 * (L * (12 * d * d + 2 * d * T) + d * V)
+    assert deepspeed.by_matmuls(case) == 6 * (L * (12 * d * d + 2 * d * T) + d * V)
     assert others.xtuner(case) == 3 * L * (32 * d * d + 2 * d * T) + 6 * d * V
 
 
 def test_positions_are_embeddings_to_some_and_parameters_to_others() -> None:
     case = seen("gpt2", 1024)
     assert others.litgpt(case) - others.nanogpt(case) == 6 * 1024 * 768
-    assert others.hugging_face(case) == 6 * (124_439_808 - (50257 + 1024) * 768)
+    assert deepspeed.trainer_parameters(case) == 6 * (124_439_808 - (50257 + 1024) * 768)
 
 
 # --- the list -------------------------------------------------------------------------------

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
-from math import sin
+from math import prod, sin
 
 import polars as pl
 import pytest
+import vl_convert
 
 from ingest.schema import frame_schema
+from metrics.era import CAUSES
 from metrics.fairness import compare, ratio_interval
+from metrics.identities import BY_NAME, flops_of
+from metrics.reconcile import Bridge, Factor
 from metrics.utilization import analyse
 from reports import charts, page, theme
+from reports.bridge import steps
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
@@ -112,6 +118,8 @@ def parts(tables):
         "sources": tables["sources"],
         "unread": tables["unread"],
         "others": analysis.others(),
+        "audits": analysis.audits,
+        "bridges": {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]},
     }
 
 
@@ -425,3 +433,210 @@ def test_the_appendix_shows_what_other_formulas_make_of_each_model():
     assert label.split(",", maxsplit=1)[0] in text
     spec = charts.others(rows).to_dict()
     assert "log" in json.dumps(spec)
+
+
+# --- from the log's figure to ours --------------------------------------------------------
+
+CAUSED = {
+    "recompute": 0.75,
+    "experts": 1.31,
+    "kv_heads": 0.81,
+    "ffn": 0.87,
+    "norms": 0.999_99,
+    "attention": 0.93,
+    "tokens": 0.77,
+    "window": 0.995,
+}
+
+
+def a_bridge(figure="logged_tflops", logged=181.3, caused=CAUSED, unexplained=1.0, rounding=1e-4):
+    factors = tuple(Factor(cause, CAUSES[cause], factor) for cause, factor in caused.items())
+    return Bridge(
+        figure=figure,
+        logged=logged,
+        ours=logged * prod(caused.values()) / unexplained,
+        factors=factors,
+        unexplained=unexplained,
+        low=unexplained * (1 - rounding),
+        high=unexplained * (1 + rounding),
+    )
+
+
+BRIDGES = {
+    "many causes": a_bridge(),
+    "no cause": a_bridge("logged_tgs", 6_457.5, {}, rounding=0.0),
+    "unexplained": a_bridge(unexplained=1.46),
+    "thousand times": a_bridge(logged=0.3, caused={"unit": 1000.0, "attention": 0.9}),
+    "one digit": a_bridge("logged_mfu", 0.000_1, {"attention": 0.94}, 0.9, rounding=1.2),
+}
+
+
+@pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
+def test_the_steps_of_a_bridge_multiply_to_the_whole(bridge):
+    rows = steps(bridge)
+    kinds = ["logged", *["named"] * len(bridge.factors), "unexplained", "ours"]
+    assert rows["kind"].to_list() == kinds
+    whole = prod(rows["factor"].drop_nulls())
+    assert bridge.logged * whole == pytest.approx(bridge.ours, rel=1e-12)
+    assert rows["before"][1:-1].to_list() == pytest.approx(rows["after"][:-2].to_list(), rel=1e-12)
+    assert rows["after"][0] == bridge.logged
+    assert rows["after"][-1] == bridge.ours
+    left = rows.row(-2, named=True)
+    assert left["after"] == pytest.approx(bridge.ours, rel=1e-12)
+    assert (left["low"] <= left["before"]) == (bridge.high >= 1)
+    assert (left["high"] is None) == (bridge.low <= 0)
+
+
+@pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
+def test_a_waterfall_draws_its_steps(bridge):
+    spec = charts.waterfall(bridge, "torchtitan", "torchtitan-2024-05").to_dict()
+    (data,) = spec["datasets"].values()
+    factors = [row["factor"] for row in data if row["factor"] is not None]
+    assert len(factors) == len(bridge.factors) + 1  # those of the print's precision, too
+    assert bridge.logged * prod(factors) == pytest.approx(bridge.ours, rel=1e-4)
+    assert [row["text"] for row in data][-2] == data[-1]["text"]
+    pairs = list(encoded(with_columns(spec, spec["datasets"])))
+    assert [field for field, columns in pairs if field not in columns] == []
+    assert len(json.dumps(spec["layer"]) + json.dumps(data)) < 8_000
+    assert spec["title"]["text"].startswith("From the log's ")
+    if bridge.figure != "logged_tgs":
+        assert "torchtitan-2024-05; ours by the one formula (exact attention)" in str(spec["title"])
+
+
+@pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
+def test_a_waterfall_compiles_without_a_warning(bridge, capfd):
+    spec = charts.waterfall(bridge, "xtuner", None).to_dict()
+    svg = vl_convert.vegalite_to_svg(spec, show_warnings=True)
+    assert "NaN" not in svg
+    assert "undefined" not in svg
+    assert "WARN" not in "".join(capfd.readouterr())
+
+
+def test_two_factors_of_one_name_are_two_rows():
+    bridge = a_bridge(caused={"window": 0.9})
+    spec = charts.waterfall(replace(bridge, factors=2 * bridge.factors), "xtuner", None).to_dict()
+    rows = [row["what"] for row in next(iter(spec["datasets"].values()))]
+    assert len(rows) == len(set(rows)) == 5
+    assert spec["encoding"]["y"]["sort"] == rows
+
+
+def test_only_a_figure_that_moves_far_has_a_log_scale():
+    def scale(bridge):
+        spec = charts.waterfall(bridge, "xtuner", None).to_dict()
+        return spec["layer"][0]["encoding"]["x"]["scale"]
+
+    assert scale(BRIDGES["thousand times"])["type"] == "log"
+    plain = scale(BRIDGES["many causes"])
+    assert (plain["type"], plain["domain"][0]) == ("linear", 0)
+
+
+def test_what_is_unexplained_is_said_with_what_the_print_allows():
+    bridge = BRIDGES["unexplained"]
+    spec = json.dumps(charts.waterfall(bridge, "xtuner", None).to_dict())
+    assert "(x 0.6849 to 0.6850)" in spec
+    assert '"what": "unexplained"' in spec
+    assert "unexplained: the print's rounding" not in spec
+    assert "(x 0.5051 or more)" in json.dumps(
+        charts.waterfall(BRIDGES["one digit"], "xtuner", None).to_dict()
+    )
+
+
+def claiming(*, own_length=8192, times=1, name="torchtitan-8b", facts=FACTS):
+    """A run whose log prints what Torchtitan's own formula gives for a length, or times that."""
+    run = a_run("torchtitan", 5_800.0, name=name, facts=facts)
+    era = BY_NAME["torchtitan-2024-05"]
+    known = analyse(a_store(a_run("torchtitan", 5_800.0))).known["id-torchtitan"]
+    flops = flops_of(era, known.seen(own_length))
+    for step in run["steps"]:
+        step["logged_tgs"] = round(16_384 / step["elapsed_s"])
+        step["logged_tflops"] = round(times * flops * step["logged_tgs"] / 1e12, 2)
+    about = {"run_id": "id-torchtitan", "name": "logged_formula", "value": era.name}
+    run["facts"].append(about | {"origin": "flag", "sequence": len(facts)})
+    return run
+
+
+def told(*runs):
+    """The page's text of its runs, and of its first screen."""
+    text = rendered(parts(a_store(*runs)))
+    return re.sub(r"\s+", " ", Page(text).text), text
+
+
+def test_the_sentence_names_the_formula_and_the_causes():
+    says, text = told(claiming())
+    found = re.search(
+        r"The log prints (\d+) TFLOP/s per GPU by torchtitan-2024-05 \(its own "
+        r"formula, reproduced in 40 of 40 lines\); by the one formula it is (\d+), "
+        r"because of attended pairs: [^;]*\(x (0\.\d{4})\)",
+        says,
+    )
+    logged, ours, factor = map(float, found.groups())
+    assert ours / logged == pytest.approx(factor, rel=0.01)
+    assert "Proven by the print: seq_len, model." in says
+    assert "Why the log's figure is not ours" in says
+    assert says.count("From the log's TFLOP/s to ours") == 0  # in the chart, which is data
+    assert "From the log's TFLOP/s to ours" in "".join(Page(text).data)
+    assert 'gives this, digit by digit, in 40 of 40 lines.">reproduced</abbr>' in text
+
+
+def test_a_run_that_is_not_reproduced_says_what_would():
+    says, _ = told(claiming(own_length=4096))
+    assert "torchtitan-2024-05, its likeliest own formula, gives that in 0 of 40 lines" in says
+    assert re.search(r"what stays unexplained \(x 1\.\d{4}\)", says)
+    hypothesis = "Nearest hypothesis, by which every line comes out:"
+    assert f"Not reproduced. {hypothesis} seq_len=4,096." in says
+    assert "Proven" not in says
+    _, text = told(claiming(times=2))
+    assert f'0 of 40 lines. {hypothesis} the print is twice as much.">not reproduced</abbr>' in text
+    says, _ = told(claiming(times=1.9))
+    assert re.search(r"Not reproduced. Nearest hypothesis: .{1,60}, nearly: within \d", says)
+
+
+def test_a_run_that_is_not_compared_says_why():
+    unknown = {k: v for k, v in FACTS.items() if k != "model"}
+    says, text = told(claiming(facts=unknown))
+    assert "TFLOP/s per GPU, which could not be compared with a formula of its own; what it" in says
+    assert "is not known: missing model" in says
+    assert "Not compared: TFLOP/s, for want of model." in says
+    assert "Why the log's figure" not in says
+    assert "From the log's" not in text
+    run = a_run("deepspeed", 5_800.0)
+    run["runs"][0]["log_format"] = "our-fork"
+    says, text = told(run)
+    assert "; nothing leads from it to ours: the rate behind it is not known." in says
+    assert "Not compared: no own formula is known of our-fork." in says
+    assert 'no own formula is known of our-fork.">not compared</abbr>' in text
+
+
+def test_a_silent_log_is_not_audited():
+    run = a_run("torchtitan", 5_800.0)
+    for step in run["steps"]:
+        del step["logged_tflops"]
+    says, text = told(run)
+    assert "The log prints no MFU, TFLOP/s or TGS of its own in a steady window." in says
+    assert "Not compared" not in says
+    assert "</abbr>" not in text
+
+
+def test_a_hostile_name_does_not_leave_the_audit():
+    given = parts(a_store(claiming(name=EVIL)))
+    ((run_id, audit),) = given["audits"].items()
+    (found,) = given["bridges"][run_id]
+    hostile = Factor("peak", f"its peak {EVIL}", 0.5)
+    given["bridges"] = {run_id: [replace(found, factors=(*found.factors, hostile))]}
+    era = replace(audit.era, name=EVIL)
+    given["audits"] = {run_id: replace(audit, era=era, reproduced=False, hypothesis=EVIL, why=EVIL)}
+    given["metrics"] = given["metrics"].with_columns(logged_formula=pl.lit(EVIL))
+    text = rendered(given)
+    assert EVIL not in text
+    read = Page(text)
+    assert len(read.run) == 2
+    assert f"Nearest hypothesis: {EVIL}." in read.text
+    assert f"The log's is by its own formula, {EVIL}" in "".join(
+        str(json.loads(block)) for block in read.data
+    )
+
+
+def test_a_run_adds_little_to_the_page_for_its_waterfall():
+    found = re.findall(r"<figure aria-label=.From the log.*?</figure>", told(claiming())[1])
+    assert len(found) == 1
+    assert len(found[0]) < 6_000

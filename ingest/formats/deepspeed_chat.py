@@ -30,19 +30,21 @@ OPTIONS: Final = {
     "per_device_train_batch_size": "micro_batch_size",
     "gradient_accumulation_steps": "gradient_accumulation",
     "zero_stage": "zero_stage",
+    "lora_dim": "lora_rank",
 }
 
 
 def _options(groups: Mapping[str, str]) -> dict[str, str]:
-    """What the command line of steps 1 and 2 says."""
+    """What the command line of steps 1 and 2 says; without its flag, nothing is recomputed."""
     found = {
         fact: re.search(rf"--{option}[ =](\d+)", groups["command"])
         for option, fact in OPTIONS.items()
     }
     facts = {fact: match[1] for fact, match in found.items() if match}
-    if re.search(r"--gradient_checkpointing\b", groups["command"]):
-        facts["recompute"] = "full"
-    return facts
+    if facts.get("lora_rank") == "0":  # no adapters
+        facts.pop("lora_rank")
+    checkpointing = re.search(r"--gradient_checkpointing\b", groups["command"])
+    return facts | {"recompute": "full" if checkpointing else "none"}
 
 
 _known: Final = partial(known, composed=True)

@@ -82,6 +82,8 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
         facts["packed"] = "false"
     if _on(said, "reset_attention_mask"):
         facts["document_mask"] = "true"
+    if re.fullmatch(r"\d+(?:\.\d+)?", said.get("peak_theoretical_tflops", "")):
+        facts["logged_peak_flops"] = repr(float(said["peak_theoretical_tflops"]) * 1e12)
     shape = _megatron(said)
     return facts | ({"megatron_arguments": json.dumps(shape)} if shape else {})
 

@@ -7,9 +7,9 @@ the print; in a ramp-up the differences of `consumed samples` hold the sizes bef
 not above 0, so NaN too, is not printed.
 
 Claims stay as printed. bigscience's `samples per second` is a thousandth of the rate from 2021-12-06
-to 2022-01-27, its `TFLOPs` a thousand times too many until 2022-01-05. ALCF printed two figures in
-2024: `[DS]-TFLOPs` by Microsoft's formula, which is the column, and `[LM]-TFLOPs` by its own, in
-`extra`.
+to 2022-01-27, its `TFLOPs` a thousand times too many until 2022-01-05. ALCF prints two figures since
+2024-06: `[DS]-TFLOPs` (later `[DS]TFLOPs`) by Microsoft's formula, which is the column, and
+`[LM]-TFLOPs` by its own, in `extra`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ ALCF_COLUMNS: Final[dict[str, Target]] = {
     "tokens_per_gpu_per_second_tgs": "logged_tgs",
     "TFLOPs": "logged_tflops",
     "[DS]-TFLOPs": "logged_tflops",
+    "[DS]TFLOPs": "logged_tflops",
 }
 
 # Argument -> fact, where the value stands as it is.
@@ -288,7 +289,8 @@ EVENTS: Final = (
 FACTS: Final = (
     FactLine(
         anchor="padded vocab",
-        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)",
+        regex=r"padded vocab \(size: (?P<vocab_size>\d+)\)"
+        r"(?: with \d+ dummy tokens \(new size: (?P<padded_vocab_size>\d+)\))?",
         example=" > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)",
         printed_by="deepspeedai/Megatron-DeepSpeed/megatron/tokenizer/tokenizer.py@4efb479",
         composed=True,
