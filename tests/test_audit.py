@@ -23,7 +23,8 @@ from metrics.logged import Audit
 from metrics.utilization import analyse
 
 ROOT = Path(__file__).resolve().parent.parent
-LLAMA = ROOT / "sample_logs" / "synthetic" / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
+SYNTHETIC = ROOT / "sample_logs" / "synthetic"
+LLAMA = SYNTHETIC / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
 
 absent = pytest.mark.skipif(
     not (CORPUS.is_dir() and GENERATED.is_dir()),
@@ -94,7 +95,12 @@ def test_what_is_reproduced_leaves_nothing_unexplained(rows: list[Row]) -> None:
         assert low <= 1 <= high, (row.path, row.launch)
 
 
-COUNTS = {"torchtitan": (146, 0, 14)}
+COUNTS = {
+    "deepspeed": (49, 0, 16),
+    "torchtitan": (146, 0, 14),
+    "transformers": (0, 0, 4),
+    "xtuner": (19, 0, 26),
+}
 """Framework: runs of which every line is reproduced, not every line, and none is compared."""
 
 
@@ -208,6 +214,27 @@ def test_a_wrong_fact_fails_the_audit_and_is_named_first(
     assert wrong.reproduced is False
     assert wrong.suspect == suspect
     assert text in (wrong.hypothesis or "")
+
+
+@pytest.mark.parametrize(
+    ("framework", "fact", "suspect", "text"),
+    [
+        ("xtuner", "recompute=none", "recompute", "recompute=full"),
+        ("xtuner", "seq_len=4096", "seq_len", "seq_len=8,192"),
+        ("xtuner", "model=llama-3-70b", "model", "model=llama-3-8b"),
+        ("megatron-deepspeed", "recompute=none", "recompute", "recompute=full"),
+        ("megatron-deepspeed", "gpus=16", "gpus", "gpus=8"),
+        ("megatron-deepspeed", "gpus=4", "gpus", "gpus=8"),
+    ],
+)
+def test_a_wrong_fact_of_the_other_frameworks_is_named_first(
+    framework: str, fact: str, suspect: str, text: str
+) -> None:
+    log = SYNTHETIC / framework / f"llama3-8b-8xh100-{framework}.log"
+    assert audited(log, 1, ()).reproduced
+    wrong = audited(log, 1, [fact])
+    assert wrong.reproduced is False
+    assert (wrong.suspect, wrong.hypothesis) == (suspect, text)
 
 
 PUBLIC = [
