@@ -6,7 +6,7 @@ that a figure is audited wherever it is printed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,8 +146,3 @@ def by_run(lines: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """run_id to its lines."""
     parts = lines.partition_by("run_id", as_dict=True, maintain_order=True)
     return {str(run_id): frame for (run_id,), frame in parts.items()}
-
-
-def prints(frame: pl.DataFrame, columns: Sequence[str]) -> bool:
-    """Whether any line has all of these."""
-    return frame.filter(*(pl.col(c).is_not_null() for c in columns)).height > 0

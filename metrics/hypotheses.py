@@ -248,10 +248,10 @@ def mean_of_rates(lines: Lines, known: Known) -> str | None:
     model. Without the mean's own steps nothing more can be said of them.
     """
     both = lines.of("logged_tflops", "logged_tgs", "elapsed_s")
-    if known.own_time or both.frame.height < SOME_LINES:
+    if known.own_time or both.height < SOME_LINES:
         return None
     tflops = both.interval("logged_tflops")
-    by_mean = _spread(tflops.times(both.values("elapsed_s")))
+    by_mean = _spread(tflops.times(both.columns["elapsed_s"]))
     by_last = _spread(tflops / both.interval("logged_tgs"))
     if by_mean > MEANS or by_last < OFTEN * by_mean:
         return None

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from metrics import flops_profiler
 from metrics.claims import DECIMALS, FIGURES
-from metrics.digits import Array, digits_of
+from metrics.digits import Array, Digits, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
 from metrics.formula_inputs import integer_of, shape_of, text_of
@@ -237,57 +237,99 @@ class Identity:
 # --- what is printed ------------------------------------------------------------------------
 
 
+COLUMNS: Final = (
+    *FIGURES,
+    *("elapsed_s", "samples", "sequence_length", "consumed_tokens", "rank_tokens"),
+    *("device_samples", "profiler_low", "profiler_high"),
+)
+"""What figures are, and what they are computed from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The figures of a run's lines and how finely each is printed."""
+    """The figures of a run's lines and how finely each is printed.
 
-    frame: pl.DataFrame
+    columns: name to the values, NaN where a line does not print it; digits: of the columns that
+    any line prints, over all lines; decimals: as an era prints them
+    """
+
+    columns: Mapping[str, Array]
+    digits: Mapping[str, Digits]
     decimals: Mapping[str, int]
+
+    @property
+    def height(self) -> int:
+        """Number of lines."""
+        return len(self.columns["logged_tgs"])
+
+    def by(self, era: Era) -> Lines:
+        """The same, printed as by an era."""
+        return replace(self, decimals=era.decimals)
+
+    def where(self, chosen: NDArray[np.bool_]) -> Lines:
+        """Some of the lines."""
+        if chosen.all():
+            return self
+        return replace(self, columns={c: values[chosen] for c, values in self.columns.items()})
 
     def of(self, *columns: str) -> Lines:
         """The lines that print all of these."""
-        known = [pl.col(c).is_not_null() & pl.col(c).is_finite() for c in columns]
-        return Lines(self.frame.filter(*known), self.decimals)
+        printed = np.ones(self.height, dtype=bool)
+        for column in columns:
+            printed &= np.isfinite(self.columns[column])
+        return self.where(printed)
+
+    def have(self, column: str) -> bool:
+        """Whether every line prints it, and there is one."""
+        return self.height > 0 and bool(np.isfinite(self.columns[column]).all())
+
+    def some(self, column: str) -> Array:
+        """The values of the lines that print it."""
+        values = self.columns[column]
+        found: Array = values[np.isfinite(values)]
+        return found
 
     def with_tokens(self) -> Lines:
         """The lines but those of a rank that was given padding alone: 0 tokens tell nothing."""
-        return Lines(self.frame.filter(pl.col("rank_tokens").fill_null(1.0) > 0), self.decimals)
+        return self.where(self.columns["rank_tokens"] != 0)
 
     def interval(self, column: str) -> Interval:
-        """What each line's print of a column stands for."""
-        values = self.frame[column].cast(pl.Float64).to_numpy()
-        half = _half_units(values, self.decimals.get(column, DECIMALS.get(column)))
+        """What each line's print of a column stands for: half of its last place to either side.
+
+        Of a float in full, a float32's rounding.
+        """
+        values, digits = self.columns[column], self.digits[column]
+        declared = self.decimals.get(column, DECIMALS.get(column))
+        if declared is not None and digits.decimals <= declared:
+            half: Array = np.full(len(values), 0.5 * 10.0**-declared)
+        else:
+            half = 0.5 * digits.units(values)
+            if int(digits.significant) >= MANY_DIGITS:
+                half = np.fmax(half, FULL_PRECISION * np.abs(values))
         return Interval(values - half, values + half)
 
-    def values(self, column: str) -> Array:
-        """A column that is a count, so exact."""
-        found: Array = self.frame[column].cast(pl.Float64).to_numpy()
-        return found
 
-
-def _half_units(values: Array, declared: int | None) -> Array:
-    """Half of the last place that is printed; of a float in full, a float32's rounding."""
-    digits = digits_of(values)
-    if declared is not None and digits.decimals <= declared:
-        half: Array = np.full(len(values), 0.5 * 10.0**-declared)
-        return half
-    half = 0.5 * digits.units(values)
-    if int(digits.significant) >= MANY_DIGITS:
-        half = np.fmax(half, FULL_PRECISION * np.abs(values))
-    return half
+def read(frame: pl.DataFrame) -> Lines:
+    """Lines of a run as arrays; columns of metrics.claims, those that it lacks without a value."""
+    nothing = np.full(frame.height, np.nan)
+    columns = {
+        c: frame[c].cast(pl.Float64).to_numpy() if c in frame.columns else nothing for c in COLUMNS
+    }
+    printed = {c: values for c, values in columns.items() if np.isfinite(values).any()}
+    return Lines(columns, {c: digits_of(values) for c, values in printed.items()}, {})
 
 
 def _tokens(lines: Lines, known: Known) -> tuple[Array, frozenset[str]] | None:
     """Tokens of a step on one device, and the facts that say so where the lines do not."""
     sequences, depends = _sequences(lines, known)
     length: Array | float | None = known.T
-    if lines.frame["sequence_length"].null_count() == 0:
-        length = lines.values("sequence_length")
+    if lines.have("sequence_length"):
+        length = lines.columns["sequence_length"]
     elif length is not None:
         depends |= {"seq_len"}
     if sequences is None or length is None:
         return None
-    return np.broadcast_to(sequences * length, lines.frame.height).astype(float), depends
+    return np.broadcast_to(sequences * length, lines.height).astype(float), depends
 
 
 def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozenset[str]]:
@@ -297,8 +339,8 @@ def _sequences(lines: Lines, known: Known) -> tuple[Array | float | None, frozen
         return known.micro_batch / known.sharing, facts
     if known.gpus is None:
         return None, frozenset()
-    if lines.frame["samples"].null_count() == 0:
-        return lines.values("samples") / known.gpus, frozenset({"gpus"})
+    if lines.have("samples"):
+        return lines.columns["samples"] / known.gpus, frozenset({"gpus"})
     if known.batch is None:
         return None, frozenset()
     return known.batch / known.gpus, frozenset({"gpus", "global_batch_size"})
@@ -309,11 +351,11 @@ def _by_elapsed(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] |
 
     None where the printed time is a mean over other steps, too.
     """
-    if lines.frame["elapsed_s"].null_count() or not known.own_time:
+    if not lines.have("elapsed_s") or not known.own_time:
         return None
     elapsed = lines.interval("elapsed_s")
-    if lines.frame["rank_tokens"].null_count() == 0:
-        return _over(lines.values("rank_tokens"), elapsed), frozenset()
+    if lines.have("rank_tokens"):
+        return _over(lines.columns["rank_tokens"], elapsed), frozenset()
     tokens = _tokens(lines, known)
     return None if tokens is None else (_over(tokens[0], elapsed), tokens[1])
 
@@ -324,16 +366,16 @@ def _over(count: Array, seconds: Interval) -> Interval:
 
 def rate_of(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
     """Tokens per second of one device of each line: as printed, else from the step's time."""
-    if lines.frame["logged_tgs"].null_count() == 0:
+    if lines.have("logged_tgs"):
         return lines.interval("logged_tgs"), frozenset()
-    if lines.frame["logged_device_samples_per_second"].null_count() == 0:
+    if lines.have("logged_device_samples_per_second"):
         return _by_samples(lines, known)
     return _by_elapsed(lines, known)
 
 
 def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
     """`rate_of` that a printed rate of FLOPs stands beside; None where one alone is a mean."""
-    beside = "logged_tgs" if lines.frame["logged_tgs"].null_count() == 0 else ""
+    beside = "logged_tgs" if lines.have("logged_tgs") else ""
     if (column in known.averaged) != (beside in known.averaged):
         return None
     return rate_of(lines, known)
@@ -342,20 +384,22 @@ def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, froz
 def _by_samples(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
     """The same from one device's samples per second."""
     samples = lines.interval("logged_device_samples_per_second")
-    if lines.frame["sequence_length"].null_count() == 0:
-        return samples.times(lines.values("sequence_length")), frozenset()
+    if lines.have("sequence_length"):
+        return samples.times(lines.columns["sequence_length"]), frozenset()
     return None if known.T is None else (samples.times(known.T), frozenset({"seq_len"}))
 
 
 def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
     """What of a run's figures can be compared by one era's formulas."""
+    lines = lines.by(era)
     if era.configured_length:
-        own = lines.frame.with_columns(sequence_length=pl.lit(None, pl.Int64))
-        lines, known = Lines(own, lines.decimals), replace(known, length=None)
+        unsaid = {"sequence_length": np.full(lines.height, np.nan)}
+        lines = replace(lines, columns={**lines.columns, **unsaid})
+        known = replace(known, length=None)
     found = []
     for column in FIGURES:
         of = lines.of(column, *era.needs).with_tokens()
-        said = PREDICTED[column](of, era, known, column) if of.frame.height else None
+        said = PREDICTED[column](of, era, known, column) if of.height else None
         if said is not None:
             found.append(Identity(column, of.interval(column) / said[0], said[1]))
     return found
@@ -384,9 +428,9 @@ def _mfu(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
 def _total(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
     """FLOPs since the start, from the tokens since then."""
     flops = flops_of(era, known.seen(known.T or 1), column)
-    if flops is None or lines.frame["consumed_tokens"].null_count():
+    if flops is None or not lines.have("consumed_tokens"):
         return None
-    total = flops * lines.values("consumed_tokens")
+    total = flops * lines.columns["consumed_tokens"]
     return Interval(total, total), frozenset({"model"})
 
 
@@ -401,39 +445,39 @@ def unit_of(era: Era, known: Known) -> float:
 
 
 def _samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    if column not in era.identities or lines.frame["elapsed_s"].null_count():
+    if column not in era.identities or not lines.have("elapsed_s"):
         return None
     scale = era.scales.get(column, 1.0) / (known.log_interval if era.whole_interval else 1)
     elapsed = lines.interval("elapsed_s")
-    if lines.frame["samples"].null_count() == 0:
-        return _over(lines.values("samples"), elapsed).times(scale), frozenset()
+    if lines.have("samples"):
+        return _over(lines.columns["samples"], elapsed).times(scale), frozenset()
     if known.batch is None:
         return None
-    batch = np.full(lines.frame.height, float(known.batch))
+    batch = np.full(lines.height, float(known.batch))
     return _over(batch, elapsed).times(scale), frozenset({"global_batch_size"})
 
 
 def _device_samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
     """Samples per second of one device, from its micro-step."""
-    if column not in era.identities or lines.frame["elapsed_s"].null_count():
+    if column not in era.identities or not lines.have("elapsed_s"):
         return None
     elapsed = lines.interval("elapsed_s")
-    if lines.frame["device_samples"].null_count() == 0:
-        return _over(lines.values("device_samples"), elapsed), frozenset()
+    if lines.have("device_samples"):
+        return _over(lines.columns["device_samples"], elapsed), frozenset()
     if known.micro_batch is None:
         return None
-    batch = np.full(lines.frame.height, float(known.micro_batch))
+    batch = np.full(lines.height, float(known.micro_batch))
     return _over(batch, elapsed), frozenset({"micro_batch_size"})
 
 
 def _profiler_flops(lines: Lines, _era: Era, _known: Known, _column: str) -> Predicted:
-    return Interval(lines.values("profiler_low"), lines.values("profiler_high")), frozenset()
+    return Interval(lines.columns["profiler_low"], lines.columns["profiler_high"]), frozenset()
 
 
 def _profiler_samples(lines: Lines, _era: Era, known: Known, _column: str) -> Predicted:
     if known.micro_batch is None or known.gpus is None:
         return None
-    one = Interval(lines.values("profiler_low"), lines.values("profiler_high"))
+    one = Interval(lines.columns["profiler_low"], lines.columns["profiler_high"])
     return one.times(known.micro_batch * known.gpus), frozenset({"micro_batch_size"})
 
 
@@ -451,11 +495,11 @@ PREDICTED: Final[Mapping[str, Callable[[Lines, Era, Known, str], Predicted]]] = 
 
 def _flops_of_lines(lines: Lines, era: Era, known: Known, column: str) -> Array | None:
     """F of each line: its own length where it prints one."""
-    lengths = lines.frame["sequence_length"]
-    if lengths.null_count():
+    if not lines.have("sequence_length"):
         whole = flops_of(era, known.seen(), column)
-        return None if whole is None else np.full(lines.frame.height, whole)
-    each = {T: flops_of(era, known.seen(T), column) for T in lengths.unique().to_list()}
+        return None if whole is None else np.full(lines.height, whole)
+    lengths = lines.columns["sequence_length"]
+    each = {T: flops_of(era, known.seen(int(T)), column) for T in np.unique(lengths)}
     if any(flops is None for flops in each.values()):
         return None
     return np.array([each[T] for T in lengths], dtype=float)
@@ -503,9 +547,7 @@ def _half_of_four_digits(value: float) -> float:
     return float(0.5 * 10.0 ** (np.floor(np.log10(value)) - 3))
 
 
-def fingerprint(
-    frame: pl.DataFrame, era: Era, known: Known
-) -> tuple[float, float] | tuple[None, None]:
+def fingerprint(told: Lines, era: Era, known: Known) -> tuple[float, float] | tuple[None, None]:
     """FLOPs per token that the printed figures imply, without the model: the lowest and highest.
 
     Of all lines together; from TFLOP/s over tokens/s, or from MFU where the peak is known. The
@@ -513,8 +555,8 @@ def fingerprint(
     """
     peak = peak_of(era, known)
     for column, factor in (("logged_tflops", 1e12 / unit_of(era, known)), ("logged_mfu", peak)):
-        lines = Lines(frame, era.decimals).of(column)
-        rate = rate_behind(column, lines, known) if lines.frame.height else None
+        lines = told.by(era).of(column)
+        rate = rate_behind(column, lines, known) if lines.height else None
         if rate is not None and factor is not None:
             return (lines.interval(column).times(factor) / rate[0]).common
     return None, None

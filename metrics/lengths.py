@@ -10,11 +10,11 @@ out by accident must be unlikely, for another formula or model leaves any number
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 import numpy as np
-import polars as pl
 
 from metrics.digits import Array
 from metrics.era import Era
@@ -33,31 +33,28 @@ SAME: Final = 1e-9
 """Lengths at which a formula is looked at, and how near to a line its values must lie."""
 
 
-def solved(frame: pl.DataFrame, era: Era, known: Known) -> pl.DataFrame | None:
+def solved(told: Lines, era: Era, known: Known) -> Lines | None:
     """The lines with the length that each one's TFLOP/s and tokens/s imply as `sequence_length`.
 
     None where the length is known, where not every line tells its own, or where all that they tell
     may be an accident.
     """
-    if known.T is not None or frame["sequence_length"].count():
+    if known.T is not None or len(told.some("sequence_length")):
         return None
-    line, lines = _affine(era, known), Lines(frame, era.decimals).of("logged_tflops", "logged_tgs")
-    if line is None or not 0 < frame["logged_tflops"].count() == lines.frame.height:
+    line, lines = _affine(era, known), told.by(era).of("logged_tflops", "logged_tgs")
+    if line is None or not 0 < len(told.some("logged_tflops")) == lines.height:
         return None
     rate = rate_behind("logged_tflops", lines, known)
     if rate is None:
         return None
-    unit = 1e12 / unit_of(era, known)
-    flops = lines.interval("logged_tflops").times(unit) / rate[0]
+    flops = lines.interval("logged_tflops").times(1e12 / unit_of(era, known)) / rate[0]
     tokens = Interval((flops.low - line[0]) / line[1], (flops.high - line[0]) / line[1])
     whole = np.rint((tokens.low + tokens.high) / 2)
     if not _certain(tokens, whole, known.longest):
         return None
-    lengths = pl.Series("sequence_length", whole).cast(pl.Int64)
-    told = lines.frame.select("line", "rank", lengths)
-    return frame.drop("sequence_length").join(
-        told, on=["line", "rank"], how="left", nulls_equal=True, maintain_order="left"
-    )
+    lengths = np.full(told.height, np.nan)
+    lengths[np.isfinite(told.columns["logged_tflops"])] = whole
+    return replace(told, columns={**told.columns, "sequence_length": lengths})
 
 
 def _affine(era: Era, known: Known) -> tuple[float, float] | None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from metrics import lengths
-from metrics.claims import FIGURES, by_run, claims, prints
-from metrics.digits import digits_of
+from metrics.claims import FIGURES, by_run, claims
 from metrics.era import Era
 from metrics.hypotheses import (
     alternatives,
@@ -39,6 +39,7 @@ from metrics.identities import (
     identities,
     peak_of,
     rate_of,
+    read,
     unit_of,
 )
 
@@ -93,7 +94,7 @@ class Audit:
         return self.lines - max((n - ok for n, ok in self.by_column.values()), default=0)
 
 
-def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
+def eras_of(known: Known, lines: Lines | None = None) -> list[Era]:
     """Eras that a run may have printed by, the likeliest first; the one that is given, if one is.
 
     By the figures that only they print, the release that it names, how finely its lines are
@@ -101,36 +102,31 @@ def eras_of(known: Known, frame: pl.DataFrame | None = None) -> list[Era]:
     names the last release, and an old one prints a new date. Forks, which nothing but figures
     tells, come last.
 
-    frame: one of `printed`; without it, what its lines print decides nothing
+    lines: one of `printed`; without them, what they print decides nothing
     """
     mine = [era for era in ERAS if known.log_format in era.log_formats]
     if known.era is not None:
         mine = [era for era in mine if known.era == era.name]
-    if frame is not None:
-        mine = [era for era in mine if prints(frame, era.needs)]
-    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known, frame)))
+    if lines is not None:
+        mine = [era for era in mine if lines.of(*era.needs).height]
+    return sorted(mine, key=lambda era: (-len(era.needs), *_unlikely(era, known, lines)))
 
 
-def _whatever_is_given(known: Known, frame: pl.DataFrame) -> list[Era]:
+def _whatever_is_given(known: Known, lines: Lines) -> list[Era]:
     """The eras as if none were given, the likeliest first."""
-    return eras_of(replace(known, era=None), frame)
+    return eras_of(replace(known, era=None), lines)
 
 
-def _unlikely(
-    era: Era, known: Known, frame: pl.DataFrame | None
-) -> tuple[bool, bool, int, bool, int]:
+def _unlikely(era: Era, known: Known, lines: Lines | None) -> tuple[bool, bool, int, bool, int]:
     released, dated = known.version in era.versions, _dated(era, known)
-    misfit = 0 if frame is None else _misfit(era, frame)
+    misfit = 0 if lines is None else _misfit(era, lines)
     return era.fork, not released, misfit, not dated, _days_off(era, known.day)
 
 
-def _misfit(era: Era, frame: pl.DataFrame) -> int:
+def _misfit(era: Era, lines: Lines) -> int:
     """By how many decimals a run's columns are printed otherwise than an era prints them."""
-    off = 0
-    for column, decimals in era.decimals.items():
-        values = frame[column].drop_nulls().cast(pl.Float64).to_numpy()
-        off += abs(int(digits_of(values).decimals) - decimals) if len(values) else 0
-    return off
+    there = {c: n for c, n in era.decimals.items() if c in lines.digits}
+    return sum(abs(int(lines.digits[column].decimals) - n) for column, n in there.items())
 
 
 def _speaks_for(era: Era, known: Known) -> bool:
@@ -148,39 +144,41 @@ def _days_off(era: Era, day: date | None) -> int:
     return min(ends, default=0)
 
 
-def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, pl.DataFrame]:
+def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, Lines]:
     """run_id to its lines that print a figure of the framework's own, of all ranks.
 
     steps, events: as in ingest.schema
     """
-    return by_run(claims(steps, events))
+    return {run_id: read(frame) for run_id, frame in by_run(claims(steps, events)).items()}
 
 
-def with_length(known: Known, frame: pl.DataFrame | None) -> Known:
+def with_length(known: Known, lines: Lines | None) -> Known:
     """What is known, with the length of a sequence where all lines print one and the same."""
-    lengths = [] if frame is None else frame["sequence_length"].drop_nulls().unique().to_list()
-    return replace(known, length=lengths[0]) if len(lengths) == 1 else known
+    if lines is None:
+        return known
+    lengths = np.unique(lines.some("sequence_length"))
+    return replace(known, length=int(lengths[0])) if len(lengths) == 1 else known
 
 
-def audit(frame: pl.DataFrame | None, known: Known) -> Audit:
+def audit(lines: Lines | None, known: Known) -> Audit:
     """A run's printed figures against its framework's own formulas.
 
-    frame: one of `printed`; None for a run that prints none
+    lines: one of `printed`; None for a run that prints none
     """
-    if frame is None:
+    if lines is None:
         return Audit()
-    eras = eras_of(known, frame)
+    eras = eras_of(known, lines)
     if not eras:
         return Audit(why=f"no own formula is known of {known.era or known.log_format}")
-    tried = [_tried(frame, era, known) for era in eras]
+    tried = [_tried(lines, era, known) for era in eras]
     best = _best(tried)
     if either := _either_lengths(best, tried):
         return Audit(era=best.era, why=either)
     length = _rather_a_length(best, tried[0], known)
     if length is None:
-        return _settled(frame, best, known)
+        return _settled(lines, best, known)
     if _speaks_for(tried[0].era, known):
-        return _settled(frame, tried[0], known)
+        return _settled(lines, tried[0], known)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
 
@@ -194,10 +192,10 @@ def _best(tried: Sequence[_Tried]) -> _Tried:
     return next(iter(compared), tried[0])
 
 
-def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
+def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
     """What came of it by the era that is taken to have printed it."""
     era, found = best.era, best.found
-    low, high = fingerprint(frame, era, known)
+    low, high = fingerprint(lines, era, known)
     out = Audit(
         era=era,
         by_column={i.column: (i.lines, i.reproduced) for i in found},
@@ -206,46 +204,46 @@ def _settled(frame: pl.DataFrame, best: _Tried, known: Known) -> Audit:
         high=high,
         peak_flops=peak_of(era, known),
         unit=unit_of(era, known),
-        why=_why(frame, era, known, found),
+        why=_why(lines, era, known, found),
     )
     if not found:
         return out
-    out = replace(out, **rounding_of(Lines(best.frame, era.decimals), known))
+    out = replace(out, **rounding_of(best.lines.by(era), known))
     main = found[0].ratio
     out = replace(
         out,
-        reproduced=_all(found) if main_figure(frame) == found[0].column else None,
+        reproduced=_all(found) if main_figure(lines) == found[0].column else None,
         unexplained=main.middle,
         unexplained_low=main.common[0],
         unexplained_high=main.common[1],
         solved=best.solved,
     )
     if best.solved:
-        return replace(out, proven=_proven_by_lengths(frame, era, known) if _all(found) else ())
-    others = list(hypotheses(era, known, found, _whatever_is_given(known, frame)))
+        return replace(out, proven=_proven_by_lengths(lines, era, known) if _all(found) else ())
+    others = list(hypotheses(era, known, found, _whatever_is_given(known, lines)))
     if _all(found):
         facts = proven(others, found)
         said = known.length in (None, known.T)  # else the lines prove theirs, not the fact's
         return replace(out, proven=tuple(fact for fact in facts if said or fact != "seq_len"))
-    text, fact = nearest(others, found, mean_of_rates(Lines(frame, era.decimals), known))
+    text, fact = nearest(others, found, mean_of_rates(lines.by(era), known))
     return replace(out, hypothesis=text, suspect=fact)
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What one era makes of a run; frame: its lines, with their lengths where those are solved."""
+    """What one era makes of a run; lines: with their lengths where those are solved."""
 
     era: Era
-    frame: pl.DataFrame
+    lines: Lines
     found: list[Identity]
     solved: tuple[int, ...] = ()
 
 
-def _tried(frame: pl.DataFrame, era: Era, known: Known) -> _Tried:
-    told = lengths.solved(frame, era, known)
-    lines = frame if told is None else told
-    each = () if told is None else tuple(told["sequence_length"].drop_nulls())
-    return _Tried(era, lines, identities(Lines(lines, era.decimals), era, known), each)
+def _tried(lines: Lines, era: Era, known: Known) -> _Tried:
+    told = lengths.solved(lines, era, known)
+    each = () if told is None else tuple(int(n) for n in told.some("sequence_length"))
+    taken = told or lines
+    return _Tried(era, taken, identities(taken, era, known), each)
 
 
 def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
@@ -285,13 +283,13 @@ def _some(numbers: Sequence[int]) -> str:
 SHOWN: Final = 3
 
 
-def _proven_by_lengths(frame: pl.DataFrame, era: Era, known: Known) -> tuple[str, ...]:
+def _proven_by_lengths(lines: Lines, era: Era, known: Known) -> tuple[str, ...]:
     """Facts of which no other value leaves whole lengths."""
-    every = alternatives(era, known, _whatever_is_given(known, frame))
+    every = alternatives(era, known, _whatever_is_given(known, lines))
     cases = [c for c in every if c.fact in BY_LENGTHS]
     mine = flops_of(era, known.seen(1))
     others = [c for c in cases if flops_of(c.era, c.known.seen(1)) != mine or c.era is not era]
-    still = {c.fact for c in others if lengths.solved(frame, c.era, c.known) is not None}
+    still = {c.fact for c in others if lengths.solved(lines, c.era, c.known) is not None}
     return tuple(fact for fact in dict.fromkeys(c.fact for c in others) if fact not in still)
 
 
@@ -364,29 +362,29 @@ def out_of_time(audit: Audit, known: Known) -> list[str]:
 def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
     """`rate`, `rate_rounding`, `rounding` and `lengths` of an Audit."""
     printed_by = {c: lines.of(c) for c in FIGURES}
-    halves = {c: of.interval(c).half for c, of in printed_by.items() if of.frame.height}
+    halves = {c: of.interval(c).half for c, of in printed_by.items() if of.height}
     main = printed_by[next(iter(halves))]
     rate = rate_of(main, known)
-    each = tuple(main.frame["sequence_length"].drop_nulls().unique().sort())
+    each = tuple(int(n) for n in np.unique(main.some("sequence_length")))
     found: dict[str, Any] = {"rounding": halves, "lengths": each if len(each) > 1 else ()}
     if rate is not None:
         found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
     return found
 
 
-def main_figure(frame: pl.DataFrame) -> str | None:
+def main_figure(lines: Lines) -> str | None:
     """The column that a run's audit stands and falls with: the first of FIGURES that it prints."""
-    return next((c for c in FIGURES if frame[c].null_count() < frame.height), None)
+    return next((c for c in FIGURES if c in lines.digits), None)
 
 
 def _all(found: Sequence[Identity]) -> bool:
     return all(identity.reproduced == identity.lines for identity in found)
 
 
-def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity]) -> str:
+def _why(lines: Lines, era: Era, known: Known, found: Sequence[Identity]) -> str:
     """Which printed columns could not be compared, and what they lack."""
     compared = {identity.column for identity in found}
-    printed = [c for c in FIGURES if frame[c].null_count() < frame.height and c not in compared]
+    printed = [c for c in FIGURES if c in lines.digits and c not in compared]
     if len(known.averaged) == 1:
         by_flops = [c for c in printed if c in BY_FLOPS]
         return f"{' and '.join(by_flops)} not compared: {MEAN_AND_LAST}" if by_flops else ""
@@ -394,7 +392,7 @@ def _why(frame: pl.DataFrame, era: Era, known: Known, found: Sequence[Identity])
     by_flops = [c for c in printed if c in BY_FLOPS and c not in era.not_compared]
     if by_flops:
         said = known.why_no_shape or f"{era.name} does not know this model"
-        lacks = ", ".join(_lacking(by_flops, frame, era, known)) or said
+        lacks = ", ".join(_lacking(by_flops, lines, era, known)) or said
         reasons.insert(0, f"{' and '.join(by_flops)} not compared: {lacks}")
     return "; ".join(reasons)
 
@@ -403,25 +401,23 @@ MEAN_AND_LAST: Final = "of two rates one is a mean over several steps, the other
 OWN_LENGTHS: Final = "the length of each line (samples are not packed)"
 
 
-def _lacking(columns: Sequence[str], frame: pl.DataFrame, era: Era, known: Known) -> list[str]:
+def _lacking(columns: Sequence[str], lines: Lines, era: Era, known: Known) -> list[str]:
     """Names of the facts that figures of FLOPs lack."""
     length = OWN_LENGTHS if known.longest else "seq_len"
+    unneeded = columns == ["logged_total_flops"] or lines.of(columns[0]).have("sequence_length")
     lacks = [
         name
         for name, value in (
             ("model", known.shape),
-            (length, known.T if columns != ["logged_total_flops"] else 0),
+            (length, 0 if unneeded else known.T),
             ("recompute", known.recompute if era.counts_recompute else ""),
             ("accelerator", peak_of(era, known) if set(columns) <= set(MFUS) else 0.0),
         )
         if value is None
     ]
-    of = Lines(frame, era.decimals).of(columns[0])
+    of = lines.by(era).of(columns[0])
     if columns == ["logged_total_flops"]:
-        return [
-            *lacks,
-            *(["tokens since the start"] if of.frame["consumed_tokens"].null_count() else []),
-        ]
+        return lacks if of.have("consumed_tokens") else [*lacks, "tokens since the start"]
     if rate_of(of, known) is None:
         lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
     return lacks

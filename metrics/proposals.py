@@ -13,11 +13,9 @@ from itertools import product
 from math import ceil, floor
 from typing import Final, Literal
 
-import polars as pl
-
 from metrics.era import Era
 from metrics.hypotheses import LENGTHS
-from metrics.identities import Known, fingerprint, flops_of
+from metrics.identities import Known, Lines, fingerprint, flops_of
 from metrics.logged import eras_of
 from metrics.model_shapes import known_models
 
@@ -51,17 +49,17 @@ class Proposal:
         return f'model="{self.model}" seq_len={self.seq_len}{recompute}'
 
 
-def proposals(frame: pl.DataFrame | None, known: Known) -> list[Proposal]:
+def proposals(lines: Lines | None, known: Known) -> list[Proposal]:
     """Facts that would reproduce every line, those that the run already has left as they are.
 
-    frame: of metrics.logged.printed. The likeliest era first; of eras that count the same for a
+    lines: of metrics.logged.printed. The likeliest era first; of eras that count the same for a
     model only the likeliest.
     """
-    if frame is None:
+    if lines is None:
         return []
     found: dict[tuple[str, int, str | None, float | None], Proposal] = {}
-    for era in eras_of(known, frame):
-        for peak, low, high in _fingerprints(frame, era, known):
+    for era in eras_of(known, lines):
+        for peak, low, high in _fingerprints(lines, era, known):
             for proposal in _of_era(era, known, low, high):
                 key = (proposal.model, proposal.seq_len, proposal.recompute, peak)
                 found.setdefault(key, replace(proposal, peak_flops=peak))
@@ -69,15 +67,15 @@ def proposals(frame: pl.DataFrame | None, known: Known) -> list[Proposal]:
 
 
 def _fingerprints(
-    frame: pl.DataFrame, era: Era, known: Known
+    lines: Lines, era: Era, known: Known
 ) -> Iterator[tuple[float | None, float, float]]:
     """(peak that was tried, lowest, highest FLOPs per token)."""
-    low, high = fingerprint(frame, era, known)
+    low, high = fingerprint(lines, era, known)
     if low is not None and high is not None:
         yield None, low, high
         return
     for peak in sorted(set(era.peak_values)):
-        low, high = fingerprint(frame, era, replace(known, peak=peak))
+        low, high = fingerprint(lines, era, replace(known, peak=peak))
         if low is not None and high is not None:
             yield peak, low, high
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast
 
+import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
@@ -31,7 +32,7 @@ from metrics.formula_inputs import (
     text_of,
     work_key,
 )
-from metrics.identities import Known, known_of
+from metrics.identities import Known, Lines, known_of
 from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
@@ -60,7 +61,7 @@ class Analysis:
     held: pl.DataFrame
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
-    printed: Mapping[str, pl.DataFrame]
+    printed: Mapping[str, Lines]
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -299,14 +300,14 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     )
 
 
-def _outside_of_steps(row: Mapping[str, Any], frame: pl.DataFrame | None) -> dict[str, Any]:
+def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, Any]:
     """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat).
 
     The rate behind them is that of the same lines, which the audit has.
     """
     wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
-    medians = {} if frame is None else {name: frame[name].median() for name in wanted}
-    told = {name: value for name, value in medians.items() if value is not None}
+    there = [name for name in wanted if lines is not None and name in lines.digits]
+    told = {name: float(np.median(lines.some(name))) for name in there if lines is not None}
     return told | {"elapsed_rate": None} if told else {}
 
 
