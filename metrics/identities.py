@@ -239,7 +239,7 @@ class Identity:
 
 COLUMNS: Final = (
     *FIGURES,
-    *("elapsed_s", "samples", "sequence_length", "consumed_tokens", "rank_tokens"),
+    *("step", "elapsed_s", "samples", "sequence_length", "consumed_tokens", "rank_tokens"),
     *("device_samples", "profiler_low", "profiler_high"),
 )
 """What figures are, and what they are computed from."""

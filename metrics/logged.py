@@ -17,6 +17,7 @@ import polars as pl
 
 from metrics import lengths
 from metrics.claims import FIGURES, by_run, claims
+from metrics.digits import Array
 from metrics.era import Era
 from metrics.hypotheses import (
     alternatives,
@@ -213,7 +214,7 @@ def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
     out = replace(
         out,
         reproduced=_all(found) if main_figure(lines) == found[0].column else None,
-        unexplained=main.middle,
+        unexplained=_within(main.middle, main.common),
         unexplained_low=main.common[0],
         unexplained_high=main.common[1],
         solved=best.solved,
@@ -348,6 +349,12 @@ def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(both) and row["logged_formula"] == other["logged_formula"]
 
 
+def _within(middle: float, bounds: tuple[float, float]) -> float:
+    """The median, inside of what all lines together allow, if they allow anything."""
+    low, high = bounds
+    return min(max(middle, low), high) if low <= high else middle
+
+
 def out_of_time(audit: Audit, known: Known) -> list[str]:
     """A warning where a run prints by the formula of an era that its log is not of."""
     era, day = audit.era, known.day
@@ -370,6 +377,17 @@ def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
     if rate is not None:
         found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
     return found
+
+
+def rate_over(lines: Lines, known: Known, audit: Audit, steps: Array) -> float | None:
+    """tokens/s of one device, the median over those lines of these steps that print TFLOP/s.
+
+    Where no step line prints any, over all lines that do.
+    """
+    told = lines.of("logged_tflops")
+    told = told.where(np.isin(told.columns["step"], steps))
+    rate = rate_of(told, known) if told.height else None
+    return audit.rate if rate is None else rate[0].middle
 
 
 def main_figure(lines: Lines) -> str | None:

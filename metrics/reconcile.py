@@ -70,15 +70,17 @@ def bridges(
     facts: Mapping[str, Mapping[str, Any]],
     known: Known,
     audit: Audit,
+    rate: float | None,
 ) -> list[Bridge]:
     """Bridges of one run, for each figure of FLOPs that its log prints, else for its TGS.
 
-    row: of metrics.utilization.METRICS; facts: the held ones, by name. None where ours is not
-    known, or the lines speak of several lengths, so that no one count of FLOPs is theirs.
+    row: of metrics.utilization.METRICS; facts: the held ones, by name; rate: tokens/s of one
+    device behind the medians of its figures, of the same lines. None where ours is not known, or
+    the lines speak of several lengths, so that no one count of FLOPs is theirs.
     """
-    if row["tgs"] is None or audit.lengths:
+    if row["tgs"] is None or rate is None or audit.lengths:
         return []
-    return [bridge for bridge in _all(row, facts, known, audit) if bridge is not None]
+    return list(_all(row, facts, known, audit, _rates(row, rate)))
 
 
 def _all(
@@ -86,11 +88,9 @@ def _all(
     facts: Mapping[str, Mapping[str, Any]],
     known: Known,
     audit: Audit,
-) -> Iterator[Bridge | None]:
+    rate: _Rate,
+) -> Iterator[Bridge]:
     run = formula_inputs(facts, row, Score())
-    rate = _rates(row, audit)
-    if rate is None:
-        return
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
         if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
@@ -126,10 +126,7 @@ class _Rate:
     factors: tuple[Factor, ...]
 
 
-def _rates(row: Mapping[str, Any], audit: Audit) -> _Rate | None:
-    logged = row["logged_tgs"] or row["elapsed_rate"] or audit.rate
-    if logged is None:
-        return None
+def _rates(row: Mapping[str, Any], logged: float) -> _Rate:
     slots = row["tgs_slots"] or row["tgs"]
     timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
     single = row["step_unit"] == "micro_step"

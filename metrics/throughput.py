@@ -61,7 +61,6 @@ SUMMARY: Final = pl.Schema(
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
-        "elapsed_rate": FLOAT,
         "attention_ratio": FLOAT,
         "sequence_length": FLOAT,
         "throughput_missing": TEXTS,
@@ -446,10 +445,8 @@ def _total(values: pl.Series) -> float:
 
 
 def _claims(steady: pl.DataFrame) -> dict[str, Any]:
-    """The framework's own figures, and the rate by its own step times: medians over the windows."""
-    own = steady.select(pl.col("slots_per_gpu") / pl.col("elapsed_s")).to_series()
-    claims = {name: steady[name].median() for name in ("logged_tgs", "logged_tflops", "logged_mfu")}
-    return claims | {"elapsed_rate": own.median()}
+    """The framework's own figures: medians over the steady windows."""
+    return {name: steady[name].median() for name in ("logged_tgs", "logged_tflops", "logged_mfu")}
 
 
 def _token_basis(frame: pl.DataFrame, facts: dict[str, Any]) -> str:

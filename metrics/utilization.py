@@ -76,7 +76,16 @@ class Analysis:
     def bridges(self, run_id: str) -> list[Bridge]:
         """From each figure that the log of a run prints to ours; metrics.reconcile.bridges."""
         row = self.metrics.row(by_predicate=pl.col("run_id") == run_id, named=True)
-        return bridges(row, self.facts(run_id), self.known[run_id], self.audits[run_id])
+        known, audit = self.known[run_id], self.audits[run_id]
+        return bridges(row, self.facts(run_id), known, audit, self._rate(row, known, audit))
+
+    def _rate(self, row: Mapping[str, Any], known: Known, audit: Audit) -> float | None:
+        """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
+        if row["logged_tgs"] is not None or row["time_basis"] is None:
+            return None if row["logged_tgs"] is None else float(row["logged_tgs"])
+        mine = self.windows.filter(pl.col("run_id") == row["run_id"])
+        steady = throughput.clean(mine, row["time_basis"])["step"].to_numpy()
+        return logged.rate_over(self.printed[row["run_id"]], known, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
         """Facts that would reproduce what the log of a run prints; metrics.proposals.proposals."""
@@ -222,7 +231,6 @@ METRICS: Final = pl.Schema(
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
-        "elapsed_rate": FLOAT,
         "logged_formula": TEXT,
         "logged_reproduced": BOOL,
         "logged_lines": INT,
@@ -300,15 +308,11 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     )
 
 
-def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, Any]:
-    """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat).
-
-    The rate behind them is that of the same lines, which the audit has.
-    """
+def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, float]:
+    """Medians of figures that no step line prints, over all lines that do (DeepSpeed-Chat)."""
     wanted = [name for name in ("logged_tflops", "logged_mfu") if row[name] is None]
     there = [name for name in wanted if lines is not None and name in lines.digits]
-    told = {name: float(np.median(lines.some(name))) for name in there if lines is not None}
-    return told | {"elapsed_rate": None} if told else {}
+    return {name: float(np.median(lines.some(name))) for name in there if lines is not None}
 
 
 def _audited(audit: Audit) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from metrics.hypotheses import LENGTHS
 from metrics.identities import Known, flops_of, known_of
 from metrics.logged import Audit
 from metrics.model_shapes import known_models
+from metrics.reconcile import Bridge
 from metrics.utilization import analyse
 
 GOLDEN: Final = Path(__file__).resolve().parent / "golden"
@@ -82,6 +83,7 @@ class Row:
         known models and lengths, or only this peak; `ambiguous`: they leave others, too
     figures: column to (lines compared, reproduced)
     day: of its first stamp; release: the framework's, as the log names it
+    bridges: from the log's figures to ours
     """
 
     path: str
@@ -92,6 +94,7 @@ class Row:
     figures: Mapping[str, tuple[int, int]]
     day: date | None
     release: str | None
+    bridges: Sequence[Bridge] = ()
     refusal: str = ""
 
     @property
@@ -219,6 +222,7 @@ def _rows(
             figures=audit.by_column,
             day=known.day,
             release=known.version,
+            bridges=analysis.bridges(run["run_id"]),
             refusal="; ".join(f.source for f in mine if f.refuses),
         )
 

@@ -237,7 +237,7 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
 
 def test_no_figure_no_bridge() -> None:
     row = dict.fromkeys(("tgs", "logged_tgs", "logged_tflops", "logged_mfu"))
-    assert bridges(row, {}, NOTHING_KNOWN, Audit()) == []
+    assert bridges(row, {}, NOTHING_KNOWN, Audit(), 1.0) == []
 
 
 def test_the_eras_are_a_table() -> None:
@@ -245,3 +245,8 @@ def test_the_eras_are_a_table() -> None:
     rows = json.loads(result.stdout)
     assert [row["own formula"] for row in rows] == [own.name for own in ERAS]
     assert all(row["FLOPs per token"] and row["source"] for row in rows)
+
+
+def test_the_docs_list_every_era() -> None:
+    result = CliRunner().invoke(main, ["formats", "--eras", "--format", "markdown"])
+    assert result.stdout.strip() in (ROOT / "docs" / "own-formulas.md").read_text(encoding="utf-8")
