@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metrics.eras import deepspeed
+from metrics.eras.torchtitan import own_heads as torchtitan
 from metrics.eras.xtuner import halved as xtuner
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import ModelShape, ShapeError
@@ -51,16 +52,6 @@ def _megatron_norms(seen: Seen) -> int:
     groups = [*seen.attention, (mtp, seen.attention[-1][1])]
     ranks = sum(count * ((a.q_lora_rank or 0) + (a.kv_lora_rank or 0)) for count, a in groups)
     return ranks + mtp * 3 * seen.d
-
-
-def torchtitan(seen: Seen) -> float:
-    """6 (N_active - embedding) + 6 sum H(q+v) T [FLOP per token].
-
-    N_active has norms and biases, k/E of the experts, and a tied table, for that is the lm_head.
-    """
-    table = 0 if seen.shape.tied_embeddings else seen.token_table
-    core = sum(op.training for op in seen.full() if op.name.endswith("core attention"))
-    return 6 * (seen.shape.params_active - table) + core
 
 
 def verl(seen: Seen) -> float:
