@@ -81,11 +81,14 @@ class Analysis:
 
     def _rate(self, row: Mapping[str, Any], known: Known, audit: Audit) -> float | None:
         """The rate behind the medians of a run's figures: printed, or by the same lines' times."""
-        if row["logged_tgs"] is not None or row["time_basis"] is None:
-            return None if row["logged_tgs"] is None else float(row["logged_tgs"])
+        if row["logged_tgs"] is not None:
+            return float(row["logged_tgs"])
+        lines = self.printed.get(row["run_id"])
+        if lines is None or row["time_basis"] is None:
+            return None
         mine = self.windows.filter(pl.col("run_id") == row["run_id"])
         steady = throughput.clean(mine, row["time_basis"])["step"].to_numpy()
-        return logged.rate_over(self.printed[row["run_id"]], known, audit, steady)
+        return logged.rate_over(lines, known, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
         """Facts that would reproduce what the log of a run prints; metrics.proposals.proposals."""
