@@ -148,9 +148,24 @@ def _days_off(era: Era, day: date | None) -> int:
 def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, Lines]:
     """run_id to its lines that print a figure of the framework's own, of all ranks.
 
-    steps, events: as in ingest.schema
+    steps, events: as in ingest.schema, of single sources: a time of one source is no time of
+    another's figure, though both tell of one launch
     """
     return {run_id: read(frame) for run_id, frame in by_run(claims(steps, events)).items()}
+
+
+def finest(printed_by: Sequence[tuple[str, Lines]]) -> tuple[str, Lines] | None:
+    """Of several sources of one launch the one whose main figure is printed most finely.
+
+    printed_by: (log format, lines) of each; of equals the one that comes first, so the lead
+    """
+    return max(printed_by, key=lambda told: _fineness(told[1]), default=None)
+
+
+def _fineness(lines: Lines) -> tuple[int, int]:
+    """Figures of FLOPs before others, then their digits."""
+    main = next(c for c in FIGURES if c in lines.digits)
+    return -FIGURES.index(main), int(lines.digits[main].significant)
 
 
 def with_length(known: Known, lines: Lines | None) -> Known:
@@ -374,7 +389,7 @@ def rounding_of(lines: Lines, known: Known) -> dict[str, Any]:
     rate = rate_of(main, known)
     each = tuple(int(n) for n in np.unique(main.some("sequence_length")))
     found: dict[str, Any] = {"rounding": halves, "lengths": each if len(each) > 1 else ()}
-    if rate is not None:
+    if rate is not None and rate[0].middle > 0:
         found |= {"rate": rate[0].middle, "rate_rounding": rate[0].half / rate[0].middle}
     return found
 

@@ -49,6 +49,7 @@ class Bridge:
     logged: the median over the steady windows; ours: by the one formula, exact attention
     unexplained: the log's figure over what its own formula gives; low, high: what the rounding of
         the print allows; 1 lies between them where the own formula is the right one
+    explained: nothing is left but that rounding, and no line of the run failed
     """
 
     figure: str
@@ -58,11 +59,7 @@ class Bridge:
     unexplained: float
     low: float
     high: float
-
-    @property
-    def explained(self) -> bool:
-        """Whether nothing is left but the rounding of the print."""
-        return self.low <= 1.0 <= self.high
+    explained: bool
 
 
 def bridges(
@@ -80,7 +77,7 @@ def bridges(
     """
     if row["tgs"] is None or rate is None or audit.lengths:
         return []
-    return list(_all(row, facts, known, audit, _rates(row, rate)))
+    return list(_all(row, facts, known, audit, rate))
 
 
 def _all(
@@ -88,9 +85,11 @@ def _all(
     facts: Mapping[str, Mapping[str, Any]],
     known: Known,
     audit: Audit,
-    rate: _Rate,
+    rate: float,
 ) -> Iterator[Bridge]:
     run = formula_inputs(facts, row, Score())
+    of_rate, left = _rates(row, rate)
+    rate *= left
     if run is not None and row["flops_per_token"] is not None:
         ours = row["flops_per_token"]
         if row["logged_mfu"] and row["mfu"] and _compared("logged_mfu", audit):
@@ -98,19 +97,19 @@ def _all(
             theirs = prod(1 / f.factor for f in counted) * ours
             divisor = audit.peak_flops or row["peak_flops"]
             peak = _factor("peak", divisor / row["peak_flops"], _peaks(divisor, row))
-            factors = (*counted, *peak, *rate.factors)
-            predicted = theirs * rate.logged / divisor
+            factors = (*counted, *peak, *of_rate)
+            predicted = theirs * rate / divisor
             yield _bridge("logged_mfu", row["mfu"], factors, predicted, row, audit)
         if row["logged_tflops"] and _compared("logged_tflops", audit):
             counted = _counts(run, known, audit.era, "logged_tflops")
             theirs = prod(1 / f.factor for f in counted) * ours
             unit = _factor("unit", 1 / audit.unit)
-            predicted = theirs * rate.logged * audit.unit / 1e12
-            factors = (*unit, *counted, *rate.factors)
+            predicted = theirs * rate * audit.unit / 1e12
+            factors = (*unit, *counted, *of_rate)
             now = row["tgs"] * ours / 1e12
             yield _bridge("logged_tflops", now, factors, predicted, row, audit)
     if row["logged_tgs"] and not (row["logged_tflops"] or row["logged_mfu"]):
-        yield _bridge("logged_tgs", row["tgs"], rate.factors, row["logged_tgs"], row, audit)
+        yield _bridge("logged_tgs", row["tgs"], of_rate, rate, row, audit)
 
 
 def _compared(figure: str, audit: Audit) -> bool:
@@ -118,27 +117,35 @@ def _compared(figure: str, audit: Audit) -> bool:
     return audit.era is None or figure in audit.by_column
 
 
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    """The rate behind the log's figures [tokens/s/GPU], and what leads from it to ours."""
-
-    logged: float
-    factors: tuple[Factor, ...]
-
-
-def _rates(row: Mapping[str, Any], logged: float) -> _Rate:
+def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
+    """Factors from the median of the printed rates to ours, and what no cause explains of it."""
     slots = row["tgs_slots"] or row["tgs"]
     timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
-    single = row["step_unit"] == "micro_step"
-    return _Rate(
-        logged,
-        (
-            *_factor("tokens", row["tgs"] / slots),
-            *_factor("data", timed),
-            *_factor("window", slots / logged / timed, MICRO_STEPS if single else ""),
-        ),
+    left = counted_otherwise(row)
+    text = MICRO_STEPS if row["step_unit"] == "micro_step" else ""
+    factors = (
+        *_factor("tokens", row["tgs"] / slots),
+        *_factor("data", timed),
+        *_factor("window", slots / median / timed / left, text),
     )
+    return factors, left
 
+
+def counted_otherwise(row: Mapping[str, Any]) -> float:
+    """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
+
+    row: of metrics.utilization.METRICS. The printed rates may be a sample of the steps behind
+    ours. A sample may be off by some, never by a half: then one of the two counts other tokens.
+    """
+    if not row["logged_tgs_total"] or not row["tgs"]:
+        return 1.0
+    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    ratio = float((row["tgs_slots"] or row["tgs"]) / row["logged_tgs_total"] / timed)
+    return 1.0 if 1 / SAMPLED < ratio < SAMPLED else ratio
+
+
+SAMPLED: Final = 1.5
+"""How far the rate of a sample of steps may be from that of all."""
 
 MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
 
@@ -157,14 +164,16 @@ def _bridge(  # noqa: PLR0913, PLR0917 - its parts
     if figure != "logged_tgs":
         rounding += audit.rate_rounding
     order = list(CAUSES)
+    low, high = unexplained * (1 - rounding), unexplained * (1 + rounding)
     return Bridge(
         figure=figure,
         logged=logged,
         ours=ours,
         factors=tuple(sorted(factors, key=lambda f: order.index(f.cause))),
         unexplained=unexplained,
-        low=unexplained * (1 - rounding),
-        high=unexplained * (1 + rounding),
+        low=low,
+        high=high,
+        explained=low <= 1.0 <= high and audit.reproduced is not False,
     )
 
 

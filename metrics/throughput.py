@@ -61,6 +61,7 @@ SUMMARY: Final = pl.Schema(
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
+        "logged_tgs_total": FLOAT,
         "attention_ratio": FLOAT,
         "sequence_length": FLOAT,
         "throughput_missing": TEXTS,
@@ -445,8 +446,16 @@ def _total(values: pl.Series) -> float:
 
 
 def _claims(steady: pl.DataFrame) -> dict[str, Any]:
-    """The framework's own figures: medians over the steady windows."""
-    return {name: steady[name].median() for name in ("logged_tgs", "logged_tflops", "logged_mfu")}
+    """The framework's own figures: medians over the steady windows.
+
+    `logged_tgs_total` is a ratio of sums, as ours: tokens over time by the printed rates.
+    """
+    names = ("logged_tgs", "logged_tflops", "logged_mfu")
+    finite = steady.with_columns(pl.when(pl.col(names).is_finite()).then(pl.col(names)))
+    rated = finite.filter(pl.col("logged_tgs") > 0)
+    seconds = _total(rated["tokens"] / rated["logged_tgs"])
+    total = _total(rated["tokens"]) / seconds if seconds else None
+    return {name: finite[name].median() for name in names} | {"logged_tgs_total": total}
 
 
 def _token_basis(frame: pl.DataFrame, facts: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from metrics.logged import Audit
 from metrics.others import against_others
 from metrics.precision import DtypeOf
 from metrics.proposals import Proposal, proposals
-from metrics.reconcile import Bridge, bridges
+from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
 
 IMPOSSIBLE: Final = 1.0
@@ -126,7 +126,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     overlay: a user's accelerators, which go before the table's. Rates are tokens per second (per
     GPU for tgs), utilisations fractions, FLOPs per token. Runs are sorted by name.
     """
-    united = launches.unite(tables)
+    single, united = tables, launches.unite(tables)
     tables = united.tables
     held = inputs.holding(tables["facts"])
     facts = inputs.typed(held)
@@ -139,7 +139,9 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
     ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
-    printed = logged.printed(tables["steps"], tables["events"])
+    each_printed = logged.printed(single["steps"], single["events"])
+    formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
+    printed: dict[str, Lines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
     rows = []
@@ -153,11 +155,23 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        known[run_id] = logged.with_length(known_of(run, known_facts), printed.get(run_id))
+        told = logged.finest(
+            [
+                (formats[member["run_id"]], each_printed[member["run_id"]])
+                for member in united.members[run_id]
+                if member["run_id"] in each_printed
+            ]
+        )
+        if told is not None:
+            run_as_told = run | {"log_format": told[0]}
+            printed[run_id] = told[1]
+        known[run_id] = logged.with_length(
+            known_of(run if told is None else run_as_told, known_facts), printed.get(run_id)
+        )
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
         row |= _outside_of_steps(row, printed.get(run_id))
-        row["warnings"] += logged.doubt(audited)
+        row["warnings"] += logged.doubt(audited) + _other_tokens(row)
         row["warnings"] += logged.out_of_time(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     other_flops = logged.changed(rows)
@@ -230,10 +244,12 @@ METRICS: Final = pl.Schema(
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
         "attention_ratio": FLOAT,
+        "sequence_length": FLOAT,
         "formula": TEXT,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
+        "logged_tgs_total": FLOAT,
         "logged_formula": TEXT,
         "logged_reproduced": BOOL,
         "logged_lines": INT,
@@ -309,6 +325,18 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+
+
+def _other_tokens(row: Mapping[str, Any]) -> list[str]:
+    """That our rate and the printed ones cannot count the same tokens."""
+    times = counted_otherwise(row)
+    if times == 1:
+        return []
+    return [
+        f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
+        "per step are counted otherwise (micro_batch_size, seq_len, gpus, context_parallel?): "
+        "not ranked"
+    ]
 
 
 def _outside_of_steps(row: Mapping[str, Any], lines: Lines | None) -> dict[str, float]:
