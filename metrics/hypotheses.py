@@ -26,7 +26,7 @@ from metrics.identities import (
     peak_of,
     unit_of,
 )
-from metrics.model_shapes import known_models
+from metrics.model_shapes import ModelShape, known_models
 
 LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
 """Lengths that people train with [tokens]."""
@@ -232,13 +232,62 @@ def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
 def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str, ...]:
     """Facts of which nothing else that was tried reproduces every line.
 
-    None where the print is too coarse: what lies within a percent is then open too.
+    Only where the print is fine enough, and where no figure knows a count but as a product with
+    others that nothing else proves: then two of them may be wrong together.
     """
-    if not any(high - low <= PROOF for low, high in (i.ratio.common for i in found)):
-        return ()
     kinds = dict.fromkeys(h.fact for h in others if h.fact != "unit")
     still_open = {h.fact for h in others if h.reproduces(found)}
-    return tuple(kind for kind in kinds if kind not in still_open)
+    fine = {kind for kind in kinds if any(_fine(i) for i in found if _speaks_of(i, kind))}
+    fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
+    told = [kind for kind in kinds if kind not in still_open and kind in fine]
+    return tuple(kind for kind in told if kind not in COUNTS or kind in _single(told, found))
+
+
+COUNTS: Final = ("seq_len", "global_batch_size", "gpus", "micro_batch_size", "context_parallel")
+"""Facts of which the tokens of a step on one device are a product."""
+
+
+def _fine(identity: Identity) -> bool:
+    low, high = identity.ratio.common
+    return high - low <= PROOF
+
+
+def _speaks_of(identity: Identity, fact: str) -> bool:
+    """Whether a figure depends on a fact: by its FLOPs, or by the tokens of a step."""
+    by_flops = identity.column in BY_FLOPS
+    return fact in identity.depends or (by_flops and (fact not in COUNTS or fact == "seq_len"))
+
+
+def _single(told: Sequence[str], found: Sequence[Identity]) -> set[str]:
+    """Counts that some figure knows alone, or beside such as others know."""
+    single: set[str] = set()
+    for _ in COUNTS:
+        for identity in found:
+            mine = {fact for fact in COUNTS if fact in told and _speaks_of(identity, fact)}
+            unknown = {fact for fact in identity.depends if fact in COUNTS} - single
+            if _fine(identity) and len(unknown | mine - single) == 1:
+                single |= mine
+    return single
+
+
+def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[ModelShape, int]]:
+    """(shape without its name, length) of known models that give FLOPs per token within bounds.
+
+    The given one among them; of the parameters that the log counts, where it counts them.
+    """
+    found = set()
+    for shape in (*known_models(), *([known.shape] if known.shape else [])):
+        if known.params is not None and shape is not known.shape:
+            continue  # the log's own count was held against the given shape
+        like = replace(known, shape=shape, length=None)
+        first, last = (flops_of(era, replace(like, T=n).seen()) for n in (LENGTHS[0], LENGTHS[-1]))
+        if first is None or last is None or first > high or last < low:
+            continue
+        for length in (known.length,) if known.length else {*LENGTHS, known.T or LENGTHS[0]}:
+            flops = flops_of(era, replace(like, T=length).seen())
+            if flops is not None and low <= flops <= high:
+                found.add((replace(shape, name=""), length))
+    return found
 
 
 def mean_of_rates(lines: Lines, known: Known) -> str | None:
@@ -290,6 +339,11 @@ def nearest(
     if inexact is not None:
         return inexact, None
     best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
-    if best.distance(found) >= AS_IT_IS.distance(found):
+    off = float(np.expm1(best.distance(found)))
+    if off > NEARLY or best.distance(found) >= AS_IT_IS.distance(found):
         return None, None
-    return f"{best.text}, nearly: within {np.expm1(best.distance(found)):.1%}", None
+    return f"{best.text}, nearly: within {off:.2%}", None
+
+
+NEARLY: Final = 0.05
+"""What comes no nearer than this is no hypothesis."""

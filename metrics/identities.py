@@ -62,6 +62,7 @@ class Known:
     tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
     log_interval: steps between two lines; lora_rank: of adapters
     length: the T that every line prints, whatever the facts say
+    params: parameters that the log counts; said: facts that the log itself states
     """
 
     log_format: str
@@ -89,6 +90,8 @@ class Known:
     log_interval: int = 1
     length: int | None = None
     lora_rank: int | None = None
+    params: int | None = None
+    said: frozenset[str] = frozenset()
 
     def seen(self, T: int | None = None) -> Seen | None:  # noqa: N803
         """The model as own formulas read it; None without shape or length."""
@@ -142,6 +145,8 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
         log_interval=integer_of(facts, "log_interval") or 1,
         lora_rank=integer_of(facts, "lora_rank"),
+        params=integer_of(facts, "params_total"),
+        said=frozenset(n for n, fact in facts.items() if str(fact["origin"]).startswith("log")),
     )
 
 
@@ -411,7 +416,7 @@ Predicted = tuple[Interval, frozenset[str]] | None
 def _tflops(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
     rate = rate_behind(column, lines, known)
     flops = _flops_of_lines(lines, era, known, column)
-    if rate is None or flops is None:
+    if rate is None or flops is None or lacks_gpus(era, known):
         return None
     return rate[0].times(flops * unit_of(era, known) / 1e12), rate[1] | {"model"}
 
@@ -437,6 +442,11 @@ def _total(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
 def _tgs(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
     follows = column in era.identities and column not in known.averaged
     return _by_elapsed(lines, known) if follows else None
+
+
+def lacks_gpus(era: Era, known: Known) -> bool:
+    """Whether an era's TFLOP/s are over the GPUs once more, and their number is not known."""
+    return known.gpus is None and era.unit(1) != era.unit(2)
 
 
 def unit_of(era: Era, known: Known) -> float:

@@ -25,6 +25,7 @@ from metrics.hypotheses import (
     hypothesis_of,
     mean_of_rates,
     nearest,
+    pairs_of,
     proven,
     sees_length_otherwise,
 )
@@ -32,12 +33,14 @@ from metrics.identities import (
     BY_FLOPS,
     ERAS,
     MFUS,
+    TFLOPS,
     Identity,
     Known,
     Lines,
     fingerprint,
     flops_of,
     identities,
+    lacks_gpus,
     peak_of,
     rate_of,
     read,
@@ -130,8 +133,8 @@ def _misfit(era: Era, lines: Lines) -> int:
     return sum(abs(int(lines.digits[column].decimals) - n) for column, n in there.items())
 
 
-def _speaks_for(era: Era, known: Known) -> bool:
-    return known.era == era.name or known.version in era.versions or _dated(era, known)
+def _released(era: Era, known: Known) -> bool:
+    return known.era == era.name or known.version in era.versions
 
 
 def _dated(era: Era, known: Known) -> bool:
@@ -185,18 +188,27 @@ def audit(lines: Lines | None, known: Known) -> Audit:
         return Audit()
     eras = eras_of(known, lines)
     if not eras:
-        return Audit(why=f"no own formula is known of {known.era or known.log_format}")
+        return Audit(why=_no_era(known))
     tried = [_tried(lines, era, known) for era in eras]
     best = _best(tried)
     if either := _either_lengths(best, tried):
         return Audit(era=best.era, why=either)
-    length = _rather_a_length(best, tried[0], known)
-    if length is None:
+    first, length = tried[0], _rather_a_length(best, tried[0], known)
+    released = _released(first.era, known)
+    stated = "seq_len" in known.said  # an old checkout prints a new date; its log knows its length
+    if length is None or (stated and not released):
         return _settled(lines, best, known)
-    if _speaks_for(tried[0].era, known):
-        return _settled(lines, tried[0], known)
+    if released or _dated(first.era, known):
+        return _settled(lines, first, known)
     why = f"either {length}, or the formula of {best.era.name}: the log tells no release, no date"
     return Audit(era=best.era, why=f"{' and '.join(_flops_columns(best))} not compared: {why}")
+
+
+def _no_era(known: Known) -> str:
+    names = [era.name for era in ERAS if known.log_format in era.log_formats]
+    if known.era is None or not names:
+        return f"no own formula is known of {known.log_format}"
+    return f"{known.era} is no formula of {known.log_format}, which has: {', '.join(names)}"
 
 
 def _best(tried: Sequence[_Tried]) -> _Tried:
@@ -238,11 +250,24 @@ def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
         return replace(out, proven=_proven_by_lengths(lines, era, known) if _all(found) else ())
     others = list(hypotheses(era, known, found, _whatever_is_given(known, lines)))
     if _all(found):
-        facts = proven(others, found)
-        said = known.length in (None, known.T)  # else the lines prove theirs, not the fact's
-        return replace(out, proven=tuple(fact for fact in facts if said or fact != "seq_len"))
+        return replace(out, proven=_proven(proven(others, found), era, known, (low, high)))
     text, fact = nearest(others, found, mean_of_rates(lines.by(era), known))
     return replace(out, hypothesis=text, suspect=fact)
+
+
+def _proven(
+    facts: Sequence[str], era: Era, known: Known, flops: tuple[float | None, float | None]
+) -> tuple[str, ...]:
+    """Those that hold too where model and length may be wrong together."""
+    doubted = set()
+    if known.length not in (None, known.T):  # the lines prove theirs, not the fact's
+        doubted.add("seq_len")
+    low, high = flops
+    if {"model", "seq_len"} & set(facts) and low is not None and high is not None:
+        pairs = pairs_of(era, known, low, high)
+        doubted |= {"model"} if len({shape for shape, _ in pairs}) > 1 else set()
+        doubted |= {"seq_len"} if len({length for _, length in pairs}) > 1 else set()
+    return tuple(fact for fact in facts if fact not in doubted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +342,12 @@ UNSOUND: Final = ("model", "seq_len", "gpus", "global_batch_size")
 """Facts that our figures stand on: where the print speaks against one, no rank."""
 
 
-def doubt(audit: Audit) -> list[str]:
-    """What a figure that is not reproduced means for the run, as a warning."""
+def doubt(audit: Audit, known: Known) -> list[str]:
+    """What a figure that is not reproduced means for the run, as a warning.
+
+    It costs the rank where another value of a fact that was given reproduces all. What the log
+    itself states stands: then a fork may print by another formula.
+    """
     if audit.reproduced is not False or audit.era is None:
         return []
     text = (
@@ -328,7 +357,8 @@ def doubt(audit: Audit) -> list[str]:
     if audit.suspect is None:
         return [f"{text}; nearest: {audit.hypothesis}" if audit.hypothesis else text]
     text = f"{text}, with {audit.hypothesis} all do"
-    return [f"{text}: not ranked" if audit.suspect in UNSOUND else text]
+    given = audit.suspect in UNSOUND and audit.suspect not in known.said
+    return [f"{text}: not ranked" if given else text]
 
 
 def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -451,6 +481,8 @@ def _lacking(columns: Sequence[str], lines: Lines, era: Era, known: Known) -> li
     of = lines.by(era).of(columns[0])
     if columns == ["logged_total_flops"]:
         return lacks if of.have("consumed_tokens") else [*lacks, "tokens since the start"]
+    if lacks_gpus(era, known) and set(columns) & set(TFLOPS):
+        lacks.append("gpus")
     if rate_of(of, known) is None:
         lacks += [n for n, v in (("gpus", known.gpus), ("global_batch_size", known.batch)) if not v]
     return lacks

@@ -171,7 +171,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
         row |= _audited(audited)
         row |= _outside_of_steps(row, printed.get(run_id))
-        row["warnings"] += logged.doubt(audited) + _other_tokens(row)
+        row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.out_of_time(audited, known[run_id])
         rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
     other_flops = logged.changed(rows)

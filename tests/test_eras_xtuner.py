@@ -269,7 +269,9 @@ def test_every_line_is_reproduced(log: str, facts: Sequence[str], lines: int) ->
     row, audit = audit_of(CORPUS / log, *facts)
     assert row["logged_formula"] == "xtuner-0.1.16"
     assert (audit.reproduced, dict(audit.by_column)) == (True, {"logged_tflops": (lines, lines)})
-    assert {"model", "recompute", "logged_formula"} <= set(audit.proven)
+    assert {"recompute", "logged_formula"} <= set(audit.proven)
+    # a Mixtral is a Mistral to the hook, which counts one block of intermediate_size
+    assert ("model" in audit.proven) == (log != MIXTRAL)
 
 
 @corpus
@@ -277,7 +279,9 @@ def test_a_rate_follows_from_the_time_where_that_is_its_own_steps() -> None:
     """tokens_per_sec = 32768 / 2 / time; the length is proven, too, by the count of tokens."""
     _, audit = audit_of(CORPUS / DEEPSEEK, *DEEPSEEK_FACTS, *DEEPSEEK_STEP)
     assert dict(audit.by_column) == {"logged_tflops": (10, 10), "logged_tgs": (10, 10)}
-    assert {"seq_len", "micro_batch_size", "context_parallel"} <= set(audit.proven)
+    assert "seq_len" in audit.proven
+    # of sequences per device only their quotient is in the print: two ranks of 2 print the same
+    assert not {"micro_batch_size", "context_parallel"} & set(audit.proven)
 
 
 @corpus

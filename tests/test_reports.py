@@ -459,6 +459,7 @@ def a_bridge(figure="logged_tflops", logged=181.3, caused=CAUSED, unexplained=1.
         unexplained=unexplained,
         low=unexplained * (1 - rounding),
         high=unexplained * (1 + rounding),
+        explained=abs(unexplained - 1) <= unexplained * rounding,
     )
 
 
