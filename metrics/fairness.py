@@ -219,19 +219,34 @@ def _differences(group: list[dict[str, Any]]) -> list[str]:
 
 
 def _own_formulas(group: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Frameworks whose runs print by formulas that count the same work differently."""
+    """Frameworks whose runs print the same work on the same device differently.
+
+    Of runs whose print is reproduced, so that their formula and peak are known.
+    """
     found = []
     for framework in sorted({str(row["framework"]) for row in group}):
-        mine = [row for row in group if row["framework"] == framework and row["logged_formula"]]
-        counted = [row for row in mine if row["logged_flops_per_token"]]
-        ratios = [row["logged_flops_per_token"] / row["flops_per_token"] for row in counted]
+        mine = [r for r in group if r["framework"] == framework and r["logged_reproduced"]]
+        counted = [r for r in mine if r["logged_flops_per_token"] and r["logged_tflops"]]
+        ratios = [_theirs(row) / row["flops_per_token"] for row in counted]
+        divided = sorted({row["logged_peak"] for row in mine if row["logged_mfu"]})
         if ratios and max(ratios) > min(ratios) * (1 + ONE_COUNT):
             eras = " / ".join(sorted({str(row["logged_formula"]) for row in counted}))
             found.append(
                 f"own formula of {framework}: {eras}, which count {max(ratios) / min(ratios):.3f}x "
                 "apart: their logged figures do not compare"
             )
+        if len(divided) > 1:
+            peaks = " / ".join(f"{peak / 1e12:,g}" for peak in divided)
+            found.append(
+                f"peak of {framework}: {peaks} TFLOP/s for one device: their logged MFU do not "
+                "compare"
+            )
     return found
+
+
+def _theirs(row: Mapping[str, Any]) -> float:
+    """FLOPs per token as printed, with whatever the print is multiplied by."""
+    return float(row["logged_flops_per_token"] * row["logged_unit"])
 
 
 ONE_COUNT: Final = 1e-4

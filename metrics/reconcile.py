@@ -75,7 +75,7 @@ def bridges(
     device behind the medians of its figures, of the same lines. None where ours is not known, or
     the lines speak of several lengths, so that no one count of FLOPs is theirs.
     """
-    if row["tgs"] is None or rate is None or audit.lengths:
+    if row["tgs"] is None or not rate or audit.lengths:
         return []
     return list(_all(row, facts, known, audit, rate))
 
