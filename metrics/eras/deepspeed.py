@@ -24,6 +24,7 @@ from metrics.seen import Seen
 
 # --- our count, part by part ----------------------------------------------------------------
 
+HEAD: Final = ("lm_head", "embedding projections")
 FEED_FORWARD: Final = ("ffn", "router", "routed experts", "shared experts", "shared gate")
 
 
@@ -39,7 +40,7 @@ def _sum(seen: Seen, **parts: float) -> float:
         elif op.name.endswith(FEED_FORWARD):
             part = "feed_forward"
         else:
-            part = "head" if op.name == "lm_head" else "projections"
+            part = "head" if op.name in HEAD else "projections"
         ours[part] += op.training
     return sum((ours | parts).values())
 
@@ -181,6 +182,7 @@ def _paper_path(
         Stage("experts", _one_expert),
         Stage("ffn", _plain),
         *(gate if glu else ()),
+        Stage("lm_head", lambda seen: _sum(seen, **parts(seen) | {"head": 6 * seen.d * seen.V})),
         Stage("vocabulary", with_head),
         Stage("recompute", lambda seen: counted(seen, forwards(seen))),
         *((Stage("trained", lambda seen: counted(seen, last(seen))),) if trained else ()),
@@ -282,7 +284,7 @@ _MEGATRON_LM: Final = (
 def parameters(seen: Seen) -> int:
     """P: what the ranks of one model hold together, each its own norms; the vocabulary padded."""
     tables = 1 if seen.shape.tied_embeddings else 2
-    rows = (padded(seen) - seen.V) * seen.d * tables
+    rows = (padded(seen) - seen.V) * (seen.shape.embedding_size or seen.d) * tables
     return seen.shape.params_total + rows + (seen.tensor_parallel - 1) * _copied(seen)
 
 
