@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -146,6 +146,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     from ingest.known_formats import known
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
+    _check_eras(given)
     tried = known().tried(log_formats)
     opened = _open(store)
     outcomes = read(paths, opened, extra=given, strict=strict, tried=tried, report=_echo_outcome)
@@ -326,6 +327,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
 
     names = tuple(a for a in arguments if "=" not in a)
     facts = from_flags([a for a in arguments if "=" in a], may_take_back=True)
+    _check_eras(facts)
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
@@ -548,6 +550,21 @@ def accelerators(output: str) -> None:
 
 
 # -- what several commands do ------------------------------------------------------------------
+
+
+def _check_eras(facts: Sequence[dict[str, Any]]) -> None:
+    """An own formula that is given has to be one that there is."""
+    named = [fact["value"] for fact in facts if fact["name"] == "logged_formula" and fact["value"]]
+    if not named:
+        return
+    from metrics.identities import BY_NAME
+
+    for name in named:
+        if name not in BY_NAME:
+            raise click.ClickException(
+                f"logged_formula={name!r} is no own formula. They are listed by: "
+                "fairmfu formats --eras"
+            )
 
 
 def _open(path: Path) -> Store:

@@ -192,17 +192,27 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
         shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
     ):
         return shape
-    fitted = with_params_total(shape, logged)
+    try:
+        fitted = with_params_total(shape, logged)
+    except ShapeError as other_model:
+        raise ShapeError(f"{other_model}{_as_many(logged)}") from other_model
     if fitted.vocab_size not in TOKENIZERS:
         raise ShapeError(
             f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}, and "
             "no tokenizer in use explains it: it is another model. --set model_config=PATH"
+            + _as_many(logged)
         )
     out.warnings.append(
         f"the log counts {logged:,} parameters, {shape.name} has {shape.params_total:,}: "
         f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
     )
     return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+
+
+def _as_many(params_total: int) -> str:
+    """Known models of as many parameters, as what may be meant."""
+    names = [shape.name for shape in known_models() if shape.params_total == params_total]
+    return f", or model={' or '.join(names)}, of as many parameters" if names else ""
 
 
 TOKENIZERS: Final = frozenset(

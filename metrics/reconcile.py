@@ -113,8 +113,8 @@ def _all(
 
 
 def _compared(figure: str, audit: Audit) -> bool:
-    """Whether an own formula speaks of the figure, or none is known at all."""
-    return audit.era is None or figure in audit.by_column
+    """Whether an own formula speaks of the figure; without one there is nothing to lead from."""
+    return figure in audit.by_column
 
 
 def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:

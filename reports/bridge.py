@@ -183,9 +183,15 @@ PROVEN: Final = {
 """Facts whose names say little outside of a command line."""
 
 COLUMNS: Final = {figure: unit.name for figure, unit in UNITS.items()} | {
-    "logged_samples_per_second": "samples/s"
+    "logged_samples_per_second": "samples/s",
+    "logged_lm_tflops": "TFLOP/s by Megatron-LM's formula",
+    "logged_hfu": "HFU",
+    "logged_total_flops": "FLOPs since the start",
+    "logged_device_samples_per_second": "samples/s of one device",
+    "logged_profiler_flops": "the flops profiler's FLOPS",
+    "logged_profiler_samples_per_second": "the flops profiler's samples/s",
 }
-"""Printed columns, for people."""
+"""Every column of metrics.claims' FIGURES, for people."""
 
 
 def _said(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
@@ -238,14 +244,16 @@ def _no_bridge(row: Row, audit: Audit) -> str:
         return "it has no steady window to be compared over"
     if row["missing"]:
         return f"what it is by the one formula is not known: missing {', '.join(row['missing'])}"
+    if audit.era is None:
+        return "nothing leads from it to ours: no formula of its own is known"
     return "nothing leads from it to ours: the rate behind it is not known"
 
 
 def _why(audit: Audit) -> str:
     """Why a run, or some column of it, was not compared."""
     why = audit.why or "what it prints follows from nothing else that it prints"
-    for column, name in COLUMNS.items():
-        why = why.replace(column, name)
+    for column in sorted(COLUMNS, key=len, reverse=True):
+        why = why.replace(column, COLUMNS[column])
     columns, found, reason = why.partition(" not compared: ")
     if not found:
         return why

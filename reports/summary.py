@@ -237,7 +237,7 @@ def _audit(row: Mapping[str, Any], audit: Audit) -> str:
     elif audit.reproduced:
         told = f"reproduced: all {lines:,} lines, to the last printed digit"
         told += f", at lengths that follow from each: {_lengths(audit)}" if audit.solved else ""
-        told += f"; proves {', '.join(audit.proven)}" if audit.proven else ""
+        told += f"; proves {', '.join(audit.proven) or 'no fact, others would print the same'}"
     else:
         told = f"not reproduced: {audit.reproduced_lines:,} of {lines:,} lines"
         told += f"; what would: {audit.hypothesis}" if audit.hypothesis else ""
@@ -266,8 +266,10 @@ def bridge_text(bridge: Bridge) -> str:
     name, form, convention = FIGURES[bridge.figure]
     rows = [("", f"logged {name}, median", form(bridge.logged))]
     rows += [(f"x {times(f.factor)}", f.text, "") for f in bridge.factors]
-    bounds = f"{times(bridge.low)} to {times(bridge.high)} by the print's last digit"
-    rows.append((f"/ {times(bridge.unexplained)}", f"unexplained ({bounds})", ""))
+    high = times(1 / bridge.low) if bridge.low > 0 else "any"
+    bounds = f"{times(1 / bridge.high)} to {high} by its last digit"
+    left = "the print's rounding" if bridge.explained else "unexplained"
+    rows.append((f"x {times(1 / bridge.unexplained)}", f"{left} ({bounds})", ""))
     rows.append(("", f"ours{convention}", form(bridge.ours)))
     wide = max(len(text) for _, text, _ in rows)
     lines = [f"  {factor:>10}  {text:<{wide}}  {value}".rstrip() for factor, text, value in rows]
@@ -285,7 +287,11 @@ MOST_PROPOSED: Final = 20
 
 
 def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
-    """Facts that would reproduce every line, as commands."""
+    """Facts that would reproduce every line, as a command where there is no choice."""
+    if row["logged_reproduced"]:
+        return "Proposals: none needed, the facts that it has reproduce every line."
+    if row["logged_flops_low"] is None and not found:
+        return "Proposals: none, the log prints no figure that tells of a model."
     if not found:
         return "Proposals: no known model and usual length gives what the log prints."
     heads: Columns = {
@@ -298,8 +304,11 @@ def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
     }
     table = render(pl.DataFrame([asdict(p) for p in found[:MOST_PROPOSED]]), "table", heads)
     more = f"\n... and {len(found) - MOST_PROPOSED:,} more" if len(found) > MOST_PROPOSED else ""
-    hint = f"\nTake one with: fairmfu set {row['run_id']} {found[0].settings}"
-    return f"Proposals: facts that reproduce every line\n{table}{more}{printable(hint)}"
+    hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
+    take = f"fairmfu set {row['run_id']} model=... seq_len=..."
+    if len(found) == 1 and row["model"] is None:
+        hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {found[0].settings}"
+    return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 
 def era_table(eras: Sequence[Era]) -> pl.DataFrame:

@@ -16,8 +16,10 @@ import audit as report
 import polars as pl
 import pytest
 from audit import Row
+from click.testing import CliRunner
 from corpus import CORPUS, GENERATED
 
+from cli import main
 from ingest.facts import from_flags
 from ingest.intake import read_source
 from metrics.logged import Audit
@@ -105,6 +107,17 @@ def test_every_bridge_of_a_reproduced_figure_is_whole(rows: list[Row]) -> None:
         product = prod(factor.factor for factor in bridge.factors)
         assert bridge.logged / bridge.unexplained * product == pytest.approx(bridge.ours)
         assert bridge.explained, (row.path, row.launch, bridge)
+
+
+@absent
+def test_every_log_can_be_explained_and_stand_in_one_report(tmp_path: Path) -> None:
+    files = [str(p) for folder in (CORPUS, GENERATED) for p in folder.rglob("*") if p.is_file()]
+    store = ["--store", str(tmp_path / "store")]
+    CliRunner().invoke(main, ["ingest", *files, *store])
+    page = tmp_path / "report.html"
+    result = CliRunner().invoke(main, ["report", "--out", str(page), *store])
+    assert result.exit_code == 0, result.output
+    assert page.stat().st_size > 1_000_000
 
 
 COUNTS = {

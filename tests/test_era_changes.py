@@ -195,10 +195,24 @@ def test_two_facts_that_are_wrong_together_are_not_proven(tmp_path: Path) -> Non
         assert not {"model", "seq_len"} & set(row["proven"])
 
 
-def test_a_formula_of_no_era_is_answered_with_those_there_are(tmp_path: Path) -> None:
-    row = one_run(tmp_path, SAMPLE.read_text(), "logged_formula=nonsense")
+def test_a_formula_of_no_era_is_refused(tmp_path: Path) -> None:
+    store = ["--store", str(tmp_path / "store")]
+    given = ["--set", "logged_formula=nonsense"]
+    result = CliRunner().invoke(main, ["ingest", str(SAMPLE), *given, *store])
+    assert result.exit_code == 1
+    assert "fairmfu formats --eras" in result.output
+
+
+def test_a_formula_of_another_framework_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    row = one_run(tmp_path, SAMPLE.read_text(), "logged_formula=xtuner-0.1.10")
     assert row["logged_reproduced"] is None
     assert "torchtitan-2024-05" in row["logged_not_compared"]
+    assert row["bridges"] == []
+
+
+def test_a_model_that_the_log_contradicts_is_answered_with_one_that_fits(tmp_path: Path) -> None:
+    row = one_run(tmp_path, SAMPLE.read_text(), "model=llama3-70b")
+    assert any("model=llama-3-8b" in warning for warning in row["warnings"])
 
 
 def test_peaks_that_changed_are_told_in_a_comparison(tmp_path: Path) -> None:
