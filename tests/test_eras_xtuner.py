@@ -695,11 +695,16 @@ BENCHMARK = (
 
 
 def test_the_official_table_is_reproduced_but_for_two_rows() -> None:
-    """Means of a run's lines, each of its own: 0.7 % and 0.1 % off, which no rounding explains."""
-    off = []
+    """Means of a run's lines, each of its own: 0.7 % and 0.1 % off, which no rounding explains.
+
+    13 of the 14 come out within 0.2 TFLOP/s.
+    """
+    off, near = [], 0
     for name, thousands, rate, tflops in BENCHMARK:
         flops = xtuner.halved(seen(known(name), 1024 * thousands, "full"))
+        near += abs(flops * rate / 1e12 - tflops) <= 0.2
         low, high = (flops * (rate + half) / 1e12 for half in (-0.05, 0.05))
         if not low - 0.05 <= tflops <= high + 0.05:
             off.append((name, thousands, round(flops * rate / 1e12, 1)))
+    assert near == 13
     assert off == [("llama2-7b", 32, 194.3), ("yi-34b", 8, 165.4)]
