@@ -240,7 +240,8 @@ def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str
     fine = {kind for kind in kinds if any(_fine(i) for i in found if _speaks_of(i, kind))}
     fine |= {"logged_peak_flops"}  # few peaks exist, and all of them were tried
     told = [kind for kind in kinds if kind not in still_open and kind in fine]
-    return tuple(kind for kind in told if kind not in COUNTS or kind in _single(told, found))
+    single = _single(told, found)
+    return tuple(kind for kind in told if kind not in COUNTS or kind in single)
 
 
 COUNTS: Final = ("seq_len", "global_batch_size", "gpus", "micro_batch_size", "context_parallel")

@@ -451,33 +451,39 @@ def lacks_gpus(era: Era, known: Known) -> bool:
 
 def unit_of(era: Era, known: Known) -> float:
     """What an era multiplies its TFLOP/s by in one run."""
-    return era.unit_of(known.gpus) / (known.log_interval if era.whole_interval else 1)
+    return era.unit_of(known.gpus) / _steps(era, known)
+
+
+def _steps(era: Era, known: Known) -> int:
+    """Steps whose time an era takes for that of one."""
+    return known.log_interval if era.whole_interval else 1
 
 
 def _samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
-    if column not in era.identities or not lines.have("elapsed_s"):
+    if column not in era.identities:
         return None
-    scale = era.scales.get(column, 1.0) / (known.log_interval if era.whole_interval else 1)
-    elapsed = lines.interval("elapsed_s")
-    if lines.have("samples"):
-        return _over(lines.columns["samples"], elapsed).times(scale), frozenset()
-    if known.batch is None:
-        return None
-    batch = np.full(lines.height, float(known.batch))
-    return _over(batch, elapsed).times(scale), frozenset({"global_batch_size"})
+    one = _per_second(lines, "samples", known.batch, "global_batch_size")
+    scale = era.scales.get(column, 1.0) / _steps(era, known)
+    return None if one is None else (one[0].times(scale), one[1])
 
 
 def _device_samples(lines: Lines, era: Era, known: Known, column: str) -> Predicted:
     """Samples per second of one device, from its micro-step."""
-    if column not in era.identities or not lines.have("elapsed_s"):
+    if column not in era.identities:
+        return None
+    return _per_second(lines, "device_samples", known.micro_batch, "micro_batch_size")
+
+
+def _per_second(lines: Lines, column: str, given: int | None, fact: str) -> Predicted:
+    """A count over the step's time: the lines' own, else that of a fact."""
+    if not lines.have("elapsed_s"):
         return None
     elapsed = lines.interval("elapsed_s")
-    if lines.have("device_samples"):
-        return _over(lines.columns["device_samples"], elapsed), frozenset()
-    if known.micro_batch is None:
+    if lines.have(column):
+        return _over(lines.columns[column], elapsed), frozenset()
+    if given is None:
         return None
-    batch = np.full(lines.height, float(known.micro_batch))
-    return _over(batch, elapsed), frozenset({"micro_batch_size"})
+    return _over(np.full(lines.height, float(given)), elapsed), frozenset({fact})
 
 
 def _profiler_flops(lines: Lines, _era: Era, _known: Known, _column: str) -> Predicted:

@@ -23,17 +23,12 @@ from metrics.eras.torchtitan import own_heads as torchtitan
 from metrics.eras.xtuner import halved as xtuner
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import ModelShape, ShapeError
-from metrics.seen import Seen
+from metrics.seen import Seen, full_attention
 
 __all__ = ["OTHERS", "Comparison", "OtherFormula", "against_others"]
 
 
 # --- per operator ---------------------------------------------------------------------------
-
-
-def full_attention(seen: Seen) -> float:
-    """Our operators with A = T: what most papers mean by MFU [FLOP per token]."""
-    return flops_per_token(seen.full())
 
 
 def megatron_lm(seen: Seen) -> float:

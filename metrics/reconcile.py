@@ -119,8 +119,7 @@ def _compared(figure: str, audit: Audit) -> bool:
 
 def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
     """Factors from the median of the printed rates to ours, and what no cause explains of it."""
-    slots = row["tgs_slots"] or row["tgs"]
-    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    slots, timed = _as_printed(row)
     left = counted_otherwise(row)
     text = MICRO_STEPS if row["step_unit"] == "micro_step" else ""
     factors = (
@@ -131,6 +130,12 @@ def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], f
     return factors, left
 
 
+def _as_printed(row: Mapping[str, Any]) -> tuple[float, float]:
+    """Our rate with padding, and the share of the steps' time that printed rates are over."""
+    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    return float(row["tgs_slots"] or row["tgs"]), timed
+
+
 def counted_otherwise(row: Mapping[str, Any]) -> float:
     """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
 
@@ -139,8 +144,8 @@ def counted_otherwise(row: Mapping[str, Any]) -> float:
     """
     if not row["logged_tgs_total"] or not row["tgs"]:
         return 1.0
-    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
-    ratio = float((row["tgs_slots"] or row["tgs"]) / row["logged_tgs_total"] / timed)
+    slots, timed = _as_printed(row)
+    ratio = slots / row["logged_tgs_total"] / timed
     return 1.0 if 1 / SAMPLED < ratio < SAMPLED else ratio
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from metrics.flops import Operator, operators
+from metrics.flops import Operator, flops_per_token, operators
 from metrics.model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeError
 
-__all__ = ["Seen"]
+__all__ = ["Seen", "full_attention"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +120,11 @@ class Seen:
     def full(self) -> tuple[Operator, ...]:
         """Our operators with A = T."""
         return operators(self.shape, self.T, attention="full")
+
+
+def full_attention(seen: Seen) -> float:
+    """Our operators with A = T: what most papers mean by MFU [FLOP per token]."""
+    return flops_per_token(seen.full())
 
 
 # intermediate_size of published configs whose layers are all sparse. Mixtral, OLMoE and gpt-oss use

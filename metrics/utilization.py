@@ -155,16 +155,10 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        told = logged.finest(
-            [
-                (formats[member["run_id"]], each_printed[member["run_id"]])
-                for member in united.members[run_id]
-                if member["run_id"] in each_printed
-            ]
-        )
+        each = (member["run_id"] for member in members)
+        told = logged.finest([(formats[m], each_printed[m]) for m in each if m in each_printed])
         if told is not None:
-            run_as_told = run | {"log_format": told[0]}
-            printed[run_id] = told[1]
+            run_as_told, printed[run_id] = run | {"log_format": told[0]}, told[1]
         known[run_id] = logged.with_length(
             known_of(run if told is None else run_as_told, known_facts), printed.get(run_id)
         )

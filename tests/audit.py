@@ -27,10 +27,10 @@ from corpus import CORPUS, GENERATED
 from ingest.facts import from_flags
 from ingest.intake import ingest
 from ingest.store import Store
-from metrics.hypotheses import LENGTHS
-from metrics.identities import Known, flops_of, known_of
+from metrics.hypotheses import pairs_of
+from metrics.identities import Known, known_of
 from metrics.logged import Audit
-from metrics.model_shapes import known_models
+from metrics.model_shapes import ModelShape
 from metrics.reconcile import Bridge
 from metrics.utilization import analyse
 
@@ -171,6 +171,11 @@ def golden(path: Path = AUDIT) -> dict[tuple[str, int], dict[str, str]]:
     return {(row["path"], int(row["launch"])): row for row in _table(path)}
 
 
+def _named(path: Path) -> str:
+    """A file's path in the table, without the folder that a trainer was given to work in."""
+    return "/".join(part for part in path.parts if part != "work")
+
+
 def rows_of(folder: Path, facts: Sequence[Given]) -> list[Row]:
     """A row for each run of a folder's files that printed a figure of its own."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
@@ -181,7 +186,7 @@ def rows_of(folder: Path, facts: Sequence[Given]) -> list[Row]:
             store.table("sources").select("sha256", "path"), on="sha256"
         )
         named = {
-            run["run_id"]: (str(Path(run["path"]).relative_to(folder)), run["launch"])
+            run["run_id"]: (_named(Path(run["path"]).relative_to(folder)), run["launch"])
             for run in runs.iter_rows(named=True)
         }
         own = {run: [f for f in facts if f.speaks_of(*name)] for run, name in named.items()}
@@ -240,7 +245,7 @@ def _known_by(known: Known, audit: Audit, mine: Sequence[Given]) -> str:
     return "identified" if alone else "ambiguous"
 
 
-def candidates(audit: Audit, known: Known) -> set[tuple[object, int]]:
+def candidates(audit: Audit, known: Known) -> set[tuple[ModelShape, int]]:
     """Known models, and the given one, with lengths whose FLOPs per token the figures allow.
 
     (shape without its name, length); none where the figures are not narrow enough to tell.
@@ -248,13 +253,7 @@ def candidates(audit: Audit, known: Known) -> set[tuple[object, int]]:
     low, high, era = audit.low, audit.high, audit.era
     if low is None or high is None or era is None or not 0 < high - low <= NARROW * low:
         return set()
-    found = set()
-    for shape in (*known_models(), *([known.shape] if known.shape else [])):
-        for length in LENGTHS:
-            flops = flops_of(era, replace(known, shape=shape, T=length).seen())
-            if flops is not None and low <= flops <= high:
-                found.add((replace(shape, name=""), length))
-    return found
+    return pairs_of(era, replace(known, params=None, length=None), low, high)
 
 
 def every_row() -> list[Row]:

@@ -660,11 +660,11 @@ def test_text_is_too_coarse_for_lengths_of_its_lines() -> None:
 @pytest.mark.parametrize(
     ("pattern", "lines"),
     [
-        ("np1_jsonl/work/*/logs/rank0.log", 40),
-        ("np1_jsonl/work/*/logs/exp_tracking/rank0/tracker.jsonl", 40),
-        ("np1_norecompute/work/*/logs/rank0.log", 30),
-        ("np2_gbs8_tb/work/*/logs/rank1.log", 20),
-        ("np2_gbs8_tb/work/*/logs/exp_tracking/rank1/*tfevents*", 20),
+        ("np1_jsonl/*/*/logs/rank0.log", 40),
+        ("np1_jsonl/*/*/logs/exp_tracking/rank0/tracker.jsonl", 40),
+        ("np1_norecompute/*/*/logs/rank0.log", 30),
+        ("np2_gbs8_tb/*/*/logs/rank1.log", 20),
+        ("np2_gbs8_tb/*/*/logs/exp_tracking/rank1/*tfevents*", 20),
     ],
 )
 def test_generated_logs_of_v1_are_reproduced(pattern: str, lines: int) -> None:

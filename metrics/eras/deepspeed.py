@@ -18,9 +18,8 @@ from datetime import date
 from typing import Final
 
 from metrics.era import Era, Stage
-from metrics.flops import flops_per_token
 from metrics.model_shapes import Attention, LayerGroup, ShapeError
-from metrics.seen import Seen
+from metrics.seen import Seen, full_attention
 
 # --- our count, part by part ----------------------------------------------------------------
 
@@ -43,11 +42,6 @@ def _sum(seen: Seen, **parts: float) -> float:
             part = "head" if op.name in HEAD else "projections"
         ours[part] += op.training
     return sum((ours | parts).values())
-
-
-def full_attention(seen: Seen) -> float:
-    """Ours with A = T in every layer."""
-    return flops_per_token(seen.full())
 
 
 def padded(seen: Seen) -> int:

@@ -13,9 +13,8 @@ from datetime import date
 from typing import Final
 
 from metrics.era import Era, Peak, Stage
-from metrics.flops import flops_per_token
 from metrics.model_shapes import LinearAttention
-from metrics.seen import Seen
+from metrics.seen import Seen, full_attention
 
 LOG_FORMATS: Final = ("torchtitan", "torchtitan-tensorboard")
 DECIMALS: Final = {"logged_tgs": 0, "logged_tflops": 2, "logged_mfu": 4}
@@ -24,11 +23,6 @@ FALLBACK: Final = 312e12
 
 
 # --- FLOPs per token ------------------------------------------------------------------------
-
-
-def full_attention(seen: Seen) -> float:
-    """Ours with A = T in every layer."""
-    return flops_per_token(seen.full())
 
 
 def own_heads(seen: Seen) -> float:
