@@ -47,7 +47,7 @@ class _Course:
 def resumes(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, continues (run_id or null), repeated_steps of each run that has steps.
 
-    runs: as in ingest.schema; folded: metrics.throughput.fold_ranks or windows; facts:
+    runs: as in ingest.schema; folded: metrics.windows.fold_ranks or windows; facts:
     metrics.inputs.typed. `repeated_steps` counts the logged steps of a run that a launch which
     continues it trained again.
     """

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
-from metrics import flops, inputs, launches, logged, throughput
+from metrics import flops, inputs, launches, logged, ranks, throughput, windows
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
@@ -51,7 +51,7 @@ ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
 class Analysis:
     """All that is computed of a store.
 
-    metrics: one row per run, columns of METRICS; windows: metrics.throughput.windows; held:
+    metrics: one row per run, columns of METRICS; windows: metrics.windows.windows; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
     """
@@ -87,7 +87,7 @@ class Analysis:
         if lines is None or row["time_basis"] is None:
             return None
         mine = self.windows.filter(pl.col("run_id") == row["run_id"])
-        steady = throughput.clean(mine, row["time_basis"])["step"].to_numpy()
+        steady = windows.clean(mine, row["time_basis"])["step"].to_numpy()
         return logged.rate_over(lines, known, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
@@ -131,14 +131,14 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     held = inputs.holding(tables["facts"])
     facts = inputs.typed(held)
     runs = tables["runs"]
-    windows = throughput.windows(tables["steps"], runs, facts, tables["events"])
-    rates = throughput.summarise(windows, runs, facts)
+    spans = windows.windows(tables["steps"], runs, facts, tables["events"])
+    rates = throughput.summarise(spans, runs, facts)
     of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
-    linked = resumes(runs, windows, facts).rows_by_key("run_id", named=True, unique=True)
-    ranks = throughput.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
+    linked = resumes(runs, spans, facts).rows_by_key("run_id", named=True, unique=True)
+    spread = ranks.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
     printed: dict[str, Lines] = {}
@@ -167,12 +167,12 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         row |= _outside_of_steps(row, printed.get(run_id))
         row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.out_of_time(audited, known[run_id])
-        rows.append(row | linked.get(run_id, {}) | ranks.get(run_id, {}))
+        rows.append(row | linked.get(run_id, {}) | spread.get(run_id, {}))
     other_flops = logged.changed(rows)
     for row in rows:
         row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
     metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, windows, held, audits, known, printed)
+    return Analysis(metrics, spans, held, audits, known, printed)
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from metrics.reconcile import Bridge
-from metrics.throughput import SPOILERS, clean
+from metrics.windows import SPOILERS, clean
 from reports import bridge as bridge_steps
 from reports import theme
 
@@ -132,7 +132,7 @@ def _logged(cards: pl.DataFrame, name: str, unit: str, axis_format: str) -> alt.
 def steps_over_time(windows: pl.DataFrame, metrics: pl.DataFrame) -> alt.VConcatChart:
     """TGS of each window over steps, the windows left out marked, and the loss below.
 
-    windows: as metrics.throughput.windows, of the runs to draw; metrics: their rows.
+    windows: as metrics.windows.windows, of the runs to draw; metrics: their rows.
     """
     data = _drawable(binned(windows, metrics))
     rates, losses = (

@@ -70,7 +70,7 @@ def render(  # noqa: PLR0913 - the frames of one store
     """The page as HTML text.
 
     metrics: metrics.utilization.run_metrics; comparison: metrics.fairness.compare of it; windows:
-    metrics.throughput.windows; facts_held: metrics.inputs.holding; operators: by run_id,
+    metrics.windows.windows; facts_held: metrics.inputs.holding; operators: by run_id,
     metrics.utilization.operator_table; sources, unread: as in ingest.schema; others: by model and
     length, metrics.utilization.Analysis.others; audits, bridges: by run_id, as Analysis has them.
     """

@@ -10,7 +10,8 @@ import pytest
 from ingest.schema import frame_schema
 from metrics.inputs import holding, typed
 from metrics.statistics import ratio_interval
-from metrics.throughput import clean, fold_ranks, summarise, windows
+from metrics.throughput import summarise
+from metrics.windows import clean, fold_ranks, windows
 
 START = datetime(2026, 1, 1)
 

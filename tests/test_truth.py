@@ -7,8 +7,8 @@ import pytest
 
 from ingest.intake import read_source
 from metrics.inputs import holding, typed
-from metrics.throughput import clean, windows
 from metrics.utilization import run_metrics
+from metrics.windows import clean, windows
 
 GENUINE = Path(__file__).parents[1] / "sample_logs" / "genuine"
 CASES = sorted(path.parent for path in GENUINE.glob("*/*/truth.json"))
