@@ -1,41 +1,194 @@
-"""Intervals for rates: a ratio of sums, resampled in blocks because neighbours are alike."""
+"""How sure a rate is: intervals of ratios of sums over windows that resemble their neighbours.
+
+A run's time per token is taken apart into its pace and its stalls (windows far above their
+surroundings), because the two are uncertain in different ways:
+
+    pace     autocorrelated. Its long-run variance is the mean square of the series' projections on
+             the first B cosines, and the interval takes Student's t of B degrees of freedom
+             (equal-weighted cosines: Müller 2004, Phillips 2005; Lazarus, Lewis, Stock and Watson
+             2018, "HAR inference"). No model of the dependence is assumed.
+    stalls   rare and of any size. Their sum is a compound Poisson variable: a gamma interval of
+             (sum of excess)^2 / (sum of excess^2) events, with Jeffreys' half an event.
+
+The distances of both to their bounds are joined in quadrature (MOVER; Zou and Donner 2008), as are
+those of the two runs of a ratio. A moving-block bootstrap, which this replaces, covered 89 % where
+95 were claimed (200 windows, autocorrelation 0.6); tests/test_coverage.py holds what this covers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import exp, hypot, log, sqrt
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaincinv, stdtrit
 
-RESAMPLES: Final = 2_000
+Array = NDArray[np.float64]
+
 CONFIDENCE: Final = 0.95
-FEWEST_WINDOWS: Final = 4
-SEED: Final = 20_260_821
-"""Fixed, so that a page made twice from one store is the same page."""
+FOUND: Final = 5 / 3
+"""A difference of so many half-widths of its interval is found in 90 % of pairs of runs, of short
+runs with much autocorrelation in 70 %."""
+
+FEWEST_WINDOWS: Final = 8
+"""With fewer, 95 % intervals cover the truth in less than 93 % (autocorrelation 0.6)."""
+SHORT: Final = 2.0
+"""Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
+MOST_ALIKE: Final = 0.9
+"""Autocorrelation of windows above which a run's noise can't be told from its drift."""
+FEWEST_RUNS: Final = 3
+"""Repeats that an interval between runs needs."""
+
+WINDOWS_PER_COSINE: Final = 10
+EFFECTIVE_PER_COSINE: Final = 4
+MOST_COSINES: Final = 8
+FEWEST_COSINES: Final = 2
+"""Few cosines see only slow swings, as they have to, and pay with a wider Student's t."""
+
+UPPER: Final = (1 + CONFIDENCE) / 2
+LOWER: Final = 1 - UPPER
 
 
-def ratio_interval(
-    tokens: NDArray[np.float64], seconds: NDArray[np.float64]
-) -> tuple[float, float] | None:
-    """95 % interval of sum(tokens) / sum(seconds) by moving-block bootstrap.
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A positive figure with its 95 % interval, which need not be symmetrical."""
 
-    tokens, seconds: one entry per window, in order of time. Blocks are n^(1/3) windows long
-    (Künsch 1989; Hall, Horowitz and Jing 1995). None for fewer than `FEWEST_WINDOWS` windows.
-    Clocks of whole seconds have windows of no time; samples of nothing else have no ratio.
+    value: float
+    low: float
+    high: float
+
+    @property
+    def down(self) -> float:
+        """Distance to the lower bound on the log scale."""
+        return log(self.value / self.low)
+
+    @property
+    def up(self) -> float:
+        """Distance to the upper bound on the log scale."""
+        return log(self.high / self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A rate of one run: `estimate`, or None and `why_not` in words.
+
+    effective: how many independent windows would say as much of the pace; autocorrelation: of
+    neighbouring windows; None of fewer than three windows.
+    """
+
+    estimate: Estimate | None
+    effective: float | None
+    autocorrelation: float | None
+    why_not: str | None = None
+
+
+def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) -> Rate:
+    """sum(tokens) / sum(seconds) with its interval.
+
+    tokens, seconds: one entry per window, in order of time; excess [s]: what of `seconds` is a
+    stall, 0 in other windows; coarseness: half a unit of the print's last digit as a fraction,
+    which counts in full where windows differ by less than it.
     """
     n = len(tokens)
     if n < FEWEST_WINDOWS:
+        return Rate(None, None, None, f"{n} windows: an interval needs {FEWEST_WINDOWS}")
+    whole = float(tokens.sum())
+    base = seconds - excess
+    pace = float(base.sum()) / whole
+    if not pace > 0:
+        return Rate(None, None, None, "no time between the windows")
+    spread = (base - pace * tokens) / (whole / n)
+    alike = autocorrelation(spread)
+    effective = n * min(1.0, (1 - alike) / (1 + alike))
+    if alike > MOST_ALIKE:
+        why = f"the windows drift (autocorrelation {alike:.2f}): noise can't be told from it"
+        return Rate(None, effective, alike, why)
+    error = _long_run_error(spread, effective)
+    fewer, more = _stalls(excess / whole)
+    middle = float(seconds.sum()) / whole
+    rounding = coarseness * middle if _coarse(spread, coarseness * pace) else 0.0
+    fast = middle - hypot(error, fewer) - rounding
+    slow = middle + hypot(error, more) + rounding
+    if fast <= 0:
+        return Rate(None, effective, alike, "windows differ by more than the rate itself")
+    return Rate(Estimate(1 / middle, 1 / slow, 1 / fast), effective, alike)
+
+
+def autocorrelation(series: Array) -> float:
+    """Correlation of neighbours, with the bias of a short series taken out; 0 where all is equal.
+
+    Marriott and Pope 1954 for the bias, -(1 + 3 r) / n.
+    """
+    series = series - series.mean()
+    scatter = float(series @ series)
+    if scatter == 0:
+        return 0.0
+    raw = float(series[1:] @ series[:-1]) / scatter
+    return float(np.clip(raw + (1 + 3 * raw) / len(series), -0.99, 0.99))
+
+
+def _long_run_error(series: Array, effective: float) -> float:
+    """Half the width of the interval of the mean of `series`."""
+    n = len(series)
+    room = int(min(n / WINDOWS_PER_COSINE, effective / EFFECTIVE_PER_COSINE))
+    cosines = max(FEWEST_COSINES, min(MOST_COSINES, room))
+    projected = _cosines(n, cosines) @ (series - series.mean())
+    error = sqrt(float(np.mean(projected**2)) / n)
+    return float(stdtrit(cosines, UPPER)) * error * (1 + SHORT / n)
+
+
+@lru_cache(maxsize=8)
+def _cosines(n: int, count: int) -> Array:
+    """The first `count` cosines over n points, each of length 1 and of mean 0."""
+    place = (np.arange(n) + 0.5) / n
+    angles = np.pi * np.arange(1, count + 1)[:, None] * place
+    return np.asarray(np.sqrt(2 / n) * np.cos(angles))
+
+
+def _stalls(excess: Array) -> tuple[float, float]:
+    """Distance of the sum of the excess to its lower and its upper bound; 0 where none is."""
+    sum_, squares = float(excess.sum()), float(excess @ excess)
+    if sum_ <= 0:
+        return 0.0, 0.0
+    events, size = sum_**2 / squares, squares / sum_
+    low, high = (size * float(gammaincinv(events + 0.5, q)) for q in (LOWER, UPPER))
+    return max(0.0, sum_ - low), max(0.0, high - sum_)
+
+
+def _coarse(spread: Array, unit: float) -> bool:
+    """Whether windows differ by less than the print resolves, so that roundings don't average."""
+    return float(np.std(spread)) < unit
+
+
+def ratio(one: Estimate, other: Estimate) -> Estimate:
+    """one / other of two independent runs: distances in quadrature on the log scale (MOVER)."""
+    value = one.value / other.value
+    down, up = hypot(one.down, other.up), hypot(one.up, other.down)
+    return Estimate(value, value * exp(-down), value * exp(up))
+
+
+def smallest_difference(one: Estimate, other: Estimate) -> float:
+    """Smallest difference of two rates that such intervals mostly find, as a fraction.
+
+    0.02: runs that are 2 % apart would have been told apart in 90 of 100 such pairs.
+    """
+    between = ratio(one, other)
+    return exp(max(between.down, between.up) * FOUND) - 1
+
+
+def over_runs(rates: Sequence[float]) -> Estimate | None:
+    """Geometric mean of repeated runs, with the interval that their scatter gives.
+
+    It holds what differs from run to run, such as nodes, which no interval of one run does.
+    Student's t on the log scale; None for fewer than three runs.
+    """
+    if len(rates) < FEWEST_RUNS:
         return None
-    length = max(1, round(n ** (1 / 3)))
-    starts = n - length + 1
-    sums = np.cumsum(np.vstack([np.zeros(2), np.column_stack([tokens, seconds])]), axis=0)
-    block_sums = sums[length:] - sums[:starts]
-    blocks = -(-n // length)
-    picks = np.random.default_rng(SEED).integers(0, starts, size=(RESAMPLES, blocks))
-    totals = block_sums[picks].sum(axis=1)
-    tail = (1 - CONFIDENCE) / 2
-    timed = totals[totals[:, 1] > 0]
-    if not len(timed):
-        return None
-    low, high = np.quantile(timed[:, 0] / timed[:, 1], [tail, 1 - tail])
-    return float(low), float(high)
+    logs = np.log(np.asarray(rates, np.float64))
+    middle = float(logs.mean())
+    half = float(stdtrit(len(rates) - 1, UPPER)) * float(logs.std(ddof=1)) / sqrt(len(rates))
+    return Estimate(exp(middle), exp(middle - half), exp(middle + half))

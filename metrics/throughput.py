@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
+from metrics.digits import digits_of
 from metrics.evidence import explained, gap_to_stamps, likely_cause, tolerance
-from metrics.statistics import ratio_interval
-from metrics.windows import SPOILERS, alike, clean, total, worlds
+from metrics.statistics import rate
+from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
+from metrics.windows import SPOILERS, alike, clean, evidence_of, resolution, total, worlds
 
 SUMMARY: Final = pl.Schema(
     {
@@ -37,6 +40,11 @@ SUMMARY: Final = pl.Schema(
         "excluded_causes": TEXTS,
         "data_share": FLOAT,
         "windows": INT,
+        "effective_windows": FLOAT,
+        "no_interval": TEXT,
+        "steady_from": INT,
+        "wall_s": FLOAT,
+        "time_lost": pl.List(LOST),
         "evidence_gap": FLOAT,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
@@ -53,7 +61,9 @@ SUMMARY: Final = pl.Schema(
 def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
-    Rates are tokens per second per GPU; `tokens_per_second` is over all GPUs.
+    all_windows: as metrics.steady.mark. Rates are tokens per second per GPU; `tokens_per_second` is
+    over all GPUs. `steady_from` is the last step before the first steady window; `no_interval`
+    says why a rate has none; `wall_s` and `time_lost` are as metrics.time_lost.time_lost.
     """
     by_run = {
         run_id: frame for (run_id,), frame in all_windows.group_by("run_id", maintain_order=True)
@@ -87,12 +97,14 @@ def _summary(
         "sequence_length": _weighted(frame, "sequence_length"),
         "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
-    evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)
+    evidence = evidence_of(frame, run["evidence"])
     if evidence is None:
         row |= _no_rate(frame, run, facts)
         return row
     steady = clean(frame, evidence)
     row |= _rates(frame, steady, evidence, facts)
+    row |= _sureness(steady, evidence)
+    row["wall_s"], row["time_lost"] = time_lost(frame, evidence, run["started_at"])
     row |= _claims(steady)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
@@ -103,17 +115,15 @@ def _rates(
 ) -> dict[str, Any]:
     tokens, seconds = steady["tokens"], steady["seconds"]
     tgs = total(tokens) / total(seconds)
-    low, high = ratio_interval(tokens.to_numpy(), seconds.to_numpy()) or (None, None)
     every = None if frame[f"{evidence}_time"][0] is None else total(frame[f"{evidence}_time"])
     excluded = frame.filter(~pl.col("first"), ~pl.col("step").is_in(steady["step"].implode()))
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
+    start = [START_UP, *([WARM_UP] if frame["warming"].any() else [])]
     per_step = steady["tokens_per_gpu"].mean()
     slots = total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / total(seconds)
     end_to_end, basis = _end_to_end(frame, evidence)
     return {
         "tgs": tgs,
-        "tgs_low": low,
-        "tgs_high": high,
         "tgs_slots": slots if steady["slots_per_gpu"].null_count() == 0 else None,
         "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
         "tgs_end_to_end": end_to_end,
@@ -123,8 +133,43 @@ def _rates(
         "windows": steady.height,
         "excluded_share": max(0.0, 1.0 - total(seconds) / every) if every else None,
         "data_share": _data_share(steady),
-        "excluded_causes": ["start-up", *[c for c in causes if c in SPOILERS[evidence]]],
+        "excluded_causes": [*start, *[c for c in causes if c in SPOILERS[evidence]]],
     }
+
+
+def _sureness(steady: pl.DataFrame, evidence: str) -> dict[str, Any]:
+    """The interval of the steady rate, or why there is none."""
+    tokens, seconds, excess = (
+        steady[name].cast(pl.Float64).to_numpy() for name in ("tokens", "seconds", "stall_s")
+    )
+    found = rate(tokens, seconds, excess, _coarseness(steady, evidence))
+    sure = found.estimate
+    first_span = steady[f"{evidence}_span"][0]
+    return {
+        "tgs_low": None if sure is None else sure.low,
+        "tgs_high": None if sure is None else sure.high,
+        "effective_windows": found.effective,
+        "no_interval": found.why_not,
+        "steady_from": steady["step"][0] - int(first_span),
+    }
+
+
+PRINTED_TIMES: Final = {
+    "elapsed": ("elapsed_s",),
+    "rate": ("logged_tgs", "logged_samples_per_second"),
+}
+
+
+def _coarseness(steady: pl.DataFrame, evidence: str) -> float:
+    """Half a unit of the last digit of the printed time or rate, as a fraction of it.
+
+    Of stamps and clocks half a unit of both ends together, over all of the time between.
+    """
+    if evidence not in PRINTED_TIMES:
+        return resolution(steady, evidence) / total(steady["seconds"])
+    named = next(n for n in PRINTED_TIMES[evidence] if steady[n].null_count() < steady.height)
+    values = steady[named].drop_nulls().to_numpy()
+    return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
 def _data_share(steady: pl.DataFrame) -> float | None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
-from metrics import flops, inputs, launches, logged, ranks, throughput, windows
+from metrics import flops, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
@@ -39,6 +39,7 @@ from metrics.precision import DtypeOf
 from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
+from metrics.time_lost import LOST
 
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
@@ -51,7 +52,7 @@ ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
 class Analysis:
     """All that is computed of a store.
 
-    metrics: one row per run, columns of METRICS; windows: metrics.windows.windows; held:
+    metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
     """
@@ -132,6 +133,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     facts = inputs.typed(held)
     runs = tables["runs"]
     spans = windows.windows(tables["steps"], runs, facts, tables["events"])
+    spans = steady.mark(spans, runs)
     rates = throughput.summarise(spans, runs, facts)
     of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
@@ -235,6 +237,11 @@ METRICS: Final = pl.Schema(
         "excluded_causes": TEXTS,
         "data_share": FLOAT,
         "windows": INT,
+        "effective_windows": FLOAT,
+        "no_interval": TEXT,
+        "steady_from": INT,
+        "wall_s": FLOAT,
+        "time_lost": pl.List(LOST),
         "evidence_gap": FLOAT,
         "tokens_per_gpu_step": FLOAT,
         "attention_ratio": FLOAT,

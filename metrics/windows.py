@@ -12,6 +12,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -70,8 +71,9 @@ def windows(
 
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
-    [steps] and `*_time` [s; null where absent], `spoilers`: what fell into the window, and
-    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line.
+    [steps] and `*_time` [s; null where absent], `spoilers`: what fell into the window, `smeared`:
+    a moving mean that still holds the start-up or spoiler of an earlier line, and `warming` and
+    `stall_s`, which metrics.steady.mark fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -89,7 +91,7 @@ def windows(
         .with_columns(_spans())
         .with_columns(_times())
         .pipe(_with_spoilers, events)
-        .with_columns(_smeared())
+        .with_columns(_smeared(), warming=False, stall_s=0.0)
     )
 
 
@@ -260,8 +262,8 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """The windows of one run that count as steady, with `tokens` and `seconds` on one GPU.
 
     Without the first, which holds start-up and compilation, without those that an event of
-    SPOILERS fell into, and without moving means that reach back to such. What is unexplained
-    stays in.
+    SPOILERS fell into, without moving means that reach back to such, and without warm-up where
+    that is marked. What is unexplained stays in.
     """
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[evidence])).list.any()
     if evidence == "elapsed":
@@ -272,8 +274,28 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     return frame.with_columns(
         tokens=pl.col(f"{evidence}_span") * tokens, seconds=pl.col(f"{evidence}_time")
     ).filter(
-        ~pl.col("first"), ~spoiled, pl.col("tokens").is_not_null(), pl.col("seconds").is_not_null()
+        ~pl.col("first"),
+        ~spoiled,
+        ~pl.col("warming"),
+        pl.col("tokens").is_not_null(),
+        pl.col("seconds").is_not_null(),
     )
+
+
+def evidence_of(frame: pl.DataFrame, preferred: Sequence[str]) -> str | None:
+    """The first kind of time evidence by which a run has a clean window."""
+    return next((e for e in preferred if clean(frame, e)["seconds"].sum() > 0), None)
+
+
+def resolution(frame: pl.DataFrame, evidence: str) -> float:
+    """How far a window's time may be off because its two ends are printed as whole seconds, s."""
+    whole = {
+        "stamp": pl.col("logged_at").dt.microsecond() == 0,
+        "clock": pl.col("since_start_s") == pl.col("since_start_s").round(),
+    }
+    if evidence not in whole:
+        return 0.0
+    return STAMP_ERROR if frame.select(whole[evidence].all()).item() else 0.0
 
 
 def total(values: pl.Series) -> float:

@@ -16,6 +16,7 @@ import polars as pl
 import polars.selectors as cs
 
 from metrics.reconcile import Bridge
+from metrics.time_lost import START_UP, WARM_UP
 from metrics.windows import SPOILERS, clean
 from reports import bridge as bridge_steps
 from reports import theme
@@ -605,7 +606,9 @@ def _rated(frame: pl.DataFrame, evidence: str | None) -> pl.DataFrame:
         .then(pl.lit(COUNTED))
         .otherwise(
             pl.when("first")
-            .then(pl.lit("start-up"))
+            .then(pl.lit(START_UP))
+            .when("warming")
+            .then(pl.lit(WARM_UP))
             .otherwise(pl.coalesce(spoiling, pl.lit(SEVERAL)))
         ),
     )

@@ -79,7 +79,7 @@ def test_xtuner_llama3_8b_qlora_on_h800() -> None:
 
 
 def test_megatron_deepspeed_gpt_on_48_v100() -> None:
-    """summit 3328593: TP 6 x PP 8, fp16, full recompute; iterations 20 to 630 of 10 each.
+    """summit 3328593: TP 6 x PP 8, fp16, full recompute; iterations 40 to 630 of 10 each.
 
     The fork's TFLOPs: 96 B s L h^2 (1 + s/6h + V/16Lh), V padded to 50,688: recompute counted (96
     instead of 72), attention full, logits 6Vh. Ours: layers 3x forward with exact attention,
@@ -97,9 +97,10 @@ def test_megatron_deepspeed_gpt_on_48_v100() -> None:
     assert row["logged_tgs"] * theirs / 1e12 == pytest.approx(row["logged_tflops"], abs=0.006)
     # 12 samples of 2,048 tokens on 48 GPUs: 512 tokens a GPU; elapsed is printed to 0.1 ms.
     assert row["tokens_per_gpu_step"] == 512
-    assert row["tgs"] == pytest.approx(592.776, abs=0.001)
-    assert row["mfu"] == pytest.approx(592.776 * flops / 125e12, rel=1e-5)
-    assert row["windows"] == 62
+    # The windows of 20 and 30 (874.3 and 869.9 ms, then 861 to 865) are warm-up; with them 592.776.
+    assert row["tgs"] == pytest.approx(592.968, abs=0.001)
+    assert row["mfu"] == pytest.approx(592.968 * flops / 125e12, rel=1e-5)
+    assert (row["windows"], row["steady_from"]) == (60, 30)
 
 
 def test_bf16_on_a_v100_has_no_peak_and_says_so() -> None:

@@ -1,15 +1,13 @@
 """Windows and rates on a few rows that one can work out by hand."""
 
-import math
 from datetime import datetime, timedelta
 
-import numpy as np
 import polars as pl
 import pytest
 
 from ingest.schema import frame_schema
 from metrics.inputs import holding, typed
-from metrics.statistics import ratio_interval
+from metrics.steady import mark
 from metrics.throughput import summarise
 from metrics.windows import clean, fold_ranks, windows
 
@@ -41,7 +39,8 @@ def steps(*rows: dict) -> pl.DataFrame:
 
 def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict) -> dict:
     happened = frame("events", *({"run_id": "r"} | event for event in events))
-    return summarise(windows(all_steps, about, given, happened), about, given).row(0, named=True)
+    marked = mark(windows(all_steps, about, given, happened), about)
+    return summarise(marked, about, given).row(0, named=True)
 
 
 def at(seconds: float) -> datetime:
@@ -208,16 +207,6 @@ def test_impossible_times_are_no_windows(bad: float) -> None:
     assert clean(spans, "elapsed")["step"].to_list() == [2, 4]
 
 
-def test_the_interval_holds_the_ratio_and_shrinks_with_steadiness() -> None:
-    tokens = pl.Series([100.0] * 40).to_numpy()
-    steady = ratio_interval(tokens, pl.Series([1.0] * 40).to_numpy())
-    assert steady == (100.0, 100.0)
-    noisy = ratio_interval(tokens, pl.Series([0.8, 1.2] * 20).to_numpy())
-    assert noisy is not None
-    assert noisy[0] <= 100.0 <= noisy[1]
-    assert ratio_interval(tokens[:3], tokens[:3]) is None
-
-
 def test_a_clock_since_the_start_gives_windows_by_its_differences() -> None:
     timed = steps(
         {"step": 10, "since_start_s": 95.0},
@@ -240,12 +229,6 @@ def test_padded_samples_give_no_tgs_from_batch_sizes() -> None:
     given = facts(gpus=2, global_batch_size=4, seq_len=100, packed="false")
     row = rates(timed, run(evidence=["clock"]), given)
     assert (row["tgs"], row["throughput_missing"]) == (None, ["packed"])
-
-
-def test_an_interval_over_windows_of_no_time_is_finite() -> None:
-    tokens, seconds = np.full(40, 10.0), np.array([0.0] * 39 + [5.0])
-    low, high = ratio_interval(tokens, seconds)
-    assert 0 < low <= high < math.inf
 
 
 def test_padded_samples_give_no_tokens() -> None:

@@ -1,0 +1,154 @@
+"""Where a run is steady: the end of its warm-up, and its stalls, found in the numbers.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import polars as pl
+from scipy.special import stdtrit
+
+from metrics.statistics import Array, autocorrelation
+from metrics.windows import clean, evidence_of, resolution
+
+FALSE_ALARM: Final = 0.01
+"""Chance that a run without warm-up is given one."""
+FEWEST_SETTLED: Final = 8
+"""Windows behind a warm-up that tell how much windows scatter."""
+MOST_WARMING: Final = 1 / 3
+"""Of a run's windows. A slower start that is longer is not start but speed."""
+CLIPPED: Final = 20.0
+"""Spreads from the middle at which a window is as far as any."""
+LONE: Final = 2.5
+"""Spreads from which a window stands out, and below which its neighbours do not."""
+LEAST_SPREAD: Final = 0.002
+"""Of the pace; a logger that rounds has windows that are all alike."""
+MAD_TO_SIGMA: Final = 1.4826
+MAD_EFFICIENCY: Final = 0.37
+"""A spread told from the median of distances is as sure as one of so many values (Rousseeuw and
+Croux 1993)."""
+
+STALL_SPREADS: Final = 6.0
+STALL_SHARE: Final = 0.05
+"""A stall is a window this many spreads and this share above its surroundings."""
+SURROUNDINGS: Final = 51
+"""Windows whose median is the pace of the one in their middle."""
+
+
+def mark(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Windows with `warming` and `stall_s`, by the time evidence of each run.
+
+    windows: metrics.windows.windows; runs: as in ingest.schema. warming: one of the windows behind
+    the first that are slower than what follows. stall_s: seconds above its surroundings of a
+    window that stands out, else 0.
+    """
+    evidence = dict(runs.select("run_id", "evidence").iter_rows())
+    marked = [
+        _marked(frame, evidence[str(run_id)])
+        for (run_id,), frame in windows.group_by("run_id", maintain_order=True)
+    ]
+    return pl.concat(marked) if marked else windows
+
+
+def _marked(frame: pl.DataFrame, preferred: list[str]) -> pl.DataFrame:
+    evidence = evidence_of(frame, preferred)
+    if evidence is None:
+        return frame
+    counted = clean(frame, evidence)
+    warming = warm_up(_pace(counted))
+    settled = counted[warming:]
+    excess = stalls(settled, resolution(frame, evidence))
+    found = pl.DataFrame(
+        {
+            "step": counted["step"],
+            "warming": np.arange(counted.height) < warming,
+            "stall_s": np.concatenate([np.zeros(warming), excess]),
+        }
+    )
+    rest = frame.drop("warming", "stall_s")
+    return rest.join(found, on="step", how="left", maintain_order="left").with_columns(
+        pl.col("warming").fill_null(value=False), pl.col("stall_s").fill_null(0.0)
+    )
+
+
+def _pace(counted: pl.DataFrame) -> Array:
+    """Seconds per token of each window."""
+    return (counted["seconds"] / counted["tokens"]).to_numpy()
+
+
+def warm_up(pace: Array) -> int:
+    """How many of the first windows are slower than what follows; pace: time per token of each.
+
+    The cut with the largest difference of means, in standard errors of series as autocorrelated
+    as the second half is; again behind it until none is left that chance would not give.
+    """
+    most = min(int(len(pace) * MOST_WARMING), len(pace) - FEWEST_SETTLED)
+    if most < 1 or not np.isfinite(pace).all():
+        return 0
+    settled = pace[len(pace) // 2 :]
+    middle = float(np.median(settled))
+    spread = max(_spread(settled - middle), LEAST_SPREAD * middle)
+    x = _without_lone(np.clip((pace - middle) / spread, -CLIPPED, CLIPPED))
+    alike = max(0.0, autocorrelation(x[len(x) // 2 :]))
+    cut = 0
+    while cut < most:
+        more = _first_shift(x[cut:], most - cut, alike)
+        if not more:
+            break
+        cut += more
+    return cut
+
+
+def _without_lone(x: Array) -> Array:
+    """Windows that stand out alone take the mean of their neighbours: a stall is no warm-up."""
+    beside = np.maximum(x[:-2], x[2:])
+    lone = np.flatnonzero((x[1:-1] > LONE) & (beside < LONE)) + 1
+    out = x.copy()
+    out[lone] = (x[lone - 1] + x[lone + 1]) / 2
+    return out
+
+
+def _first_shift(x: Array, most: int, alike: float) -> int:
+    """Windows before the likeliest drop of the mean, 0 where there is none."""
+    before = np.arange(1.0, most + 1)
+    behind = len(x) - before
+    sums = np.cumsum(x)
+    drop = sums[:most] / before - (sums[-1] - sums[:most]) / behind
+    error = np.sqrt(_variance_of_mean(before, alike) + _variance_of_mean(behind, alike))
+    best = int(np.argmax(drop / error))
+    enough = float(stdtrit(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most))
+    return best + 1 if drop[best] / error[best] > enough else 0
+
+
+def _variance_of_mean(n: Array, alike: float) -> Array:
+    """Of n values of variance 1 whose autocorrelation at lag k is alike^k."""
+    tail = alike * (1 - alike**n) / (1 - alike)
+    return np.asarray((n * (1 + alike) / (1 - alike) - 2 * tail / (1 - alike)) / n**2)
+
+
+def _spread(deviations: Array) -> float:
+    """Standard deviation, told from the median of the distances: outliers have no say."""
+    return MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+
+
+def stalls(counted: pl.DataFrame, unsure: float = 0.0) -> Array:
+    """Seconds of each window above its surroundings, where it stands out, else 0.
+
+    counted: with `tokens` and `seconds`; unsure: how far a time may be off, s.
+    """
+    seconds, tokens = (counted[name].to_numpy() for name in ("seconds", "tokens"))
+    if not len(seconds):
+        return np.zeros(0)
+    around = (
+        (counted["seconds"] / counted["tokens"])
+        .rolling_median(SURROUNDINGS, min_samples=1, center=True)
+        .to_numpy()
+    )
+    usual = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
+    above = seconds - usual
+    share = above[usual > 0] / usual[usual > 0]
+    least = np.maximum(max(STALL_SPREADS * _spread(share), STALL_SHARE) * usual, 2 * unsure)
+    return np.where(above > least, above, 0.0)

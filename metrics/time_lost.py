@@ -1,0 +1,146 @@
+"""What the wall time of a launch went to: steady training, and each cause of the rest.
+
+A window costs what it took beyond the steady pace of its tokens. The log's own words come first
+(checkpoint, evaluation, profiler); a stall without any is told by what its line shows.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from math import gcd
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from metrics.steady import stalls
+from metrics.windows import SPOILERS, clean, resolution, total
+
+LOST: Final = pl.Struct(
+    {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
+)
+
+START_UP: Final = "start-up"
+WARM_UP: Final = "warm-up"
+UNEXPLAINED: Final = "unexplained"
+PERIODIC: Final = "unexplained, every {:,} steps"
+
+DATA_SHARE: Final = 0.5
+"""Of a stall's excess that waiting for data makes up, for it to be the cause."""
+FEWEST_PERIODIC: Final = 4
+OFTEN: Final = 0.7
+"""Of the multiples of a period that have a stall, for it to be one."""
+
+
+def time_lost(
+    frame: pl.DataFrame, evidence: str, launched_at: datetime | None
+) -> tuple[float | None, list[dict[str, Any]]]:
+    """Wall time [s] of a launch up to its last step, and what of it was not steady training.
+
+    frame: the marked windows of one run (metrics.steady.mark); evidence: its time basis;
+    launched_at: its first stamp. Each row of `LOST` has the windows of a cause, the seconds that
+    they took beyond the steady pace, and their share of the wall time; the largest first. By time
+    stamps where there are any, else by `evidence`, which may not see all of it. (None, []) where
+    nothing is steady, or a rate of unknown tokens is all that there is.
+    """
+    uncounted = frame["tokens_per_gpu"].is_null().all()
+    if uncounted:
+        frame = frame.with_columns(tokens_per_gpu=1.0)  # steps, then, at the pace of a step
+    clock = _wall_clock(frame, evidence)
+    if uncounted and clock == "rate":
+        return None, []
+    counted = clean(frame, clock)
+    excess = stalls(counted, resolution(frame, clock))
+    steady_s = total(counted["seconds"]) - float(excess.sum())
+    if not counted.height or steady_s <= 0:
+        return None, []
+    pace = steady_s / total(counted["tokens"])
+    timed = frame.with_columns(
+        tokens=pl.col(f"{clock}_span") * pl.col("tokens_per_gpu"), seconds=pl.col(f"{clock}_time")
+    ).filter(~pl.col("first"), pl.col("tokens").is_not_null(), pl.col("seconds").is_not_null())
+    timed = timed.with_columns(
+        lost=pl.col("seconds") - pace * pl.col("tokens"),
+        stalled=pl.col("step").is_in(counted["step"].filter(pl.Series(excess > 0)).implode()),
+    )
+    first_s, start_s = _first_line(frame, pace, evidence, launched_at)
+    rows: list[dict[str, Any]] = [{"cause": START_UP, "windows": 1, "seconds": start_s}]
+    rows += [
+        {"cause": cause, "windows": lines.height, "seconds": total(lines["lost"])}
+        for cause, lines in _by_cause(timed)
+    ]
+    wall_s = total(timed["seconds"]) + first_s
+    lost = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
+    return wall_s, sorted(lost, key=lambda row: -row["seconds"])
+
+
+def _wall_clock(frame: pl.DataFrame, evidence: str) -> str:
+    """The evidence that sees most: time stamps, a progress bar's clock, or the run's own."""
+    clocks = ("stamp", "clock")
+    return next((c for c in clocks if total(clean(frame, c)["seconds"]) > 0), evidence)
+
+
+def _first_line(
+    frame: pl.DataFrame, pace: float, evidence: str, launched_at: datetime | None
+) -> tuple[float, float]:
+    """Seconds up to the first step line, and what of them was start-up.
+
+    From the launch's first stamp, or by the line's own time where that is longer: a log may begin
+    at its first step.
+    """
+    first = frame.row(0, named=True)
+    span = first[f"{evidence}_span"] or 1
+    seconds = 0.0
+    if launched_at is not None and first["logged_at"] is not None:
+        seconds = (first["logged_at"] - launched_at).total_seconds()
+    seconds = max(seconds, first[f"{evidence}_time"] or 0.0)
+    usual = pace * span * (first["tokens_per_gpu"] or 0.0)
+    return seconds, max(0.0, seconds - usual)
+
+
+def _by_cause(timed: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The windows that lost time, by what the log says fell into them, else what they show."""
+    said = pl.col("spoilers").list.set_intersection(list(SPOILERS["stamp"])).list.sort()
+    waited = (pl.col("data_s") - pl.col("data_s").median()) * pl.col("new_step")
+    seen = pl.coalesce(
+        *(
+            pl.when(pl.col("spoilers").list.contains(kind)).then(pl.lit(words))
+            for kind, words in SEEN.items()
+        ),
+        pl.when(waited > DATA_SHARE * pl.col("lost")).then(pl.lit("data loading")),
+        pl.lit(UNEXPLAINED),
+    )
+    cause = (
+        pl.when(said.list.len() > 0)
+        .then(said.list.join(" and "))
+        .when("warming")
+        .then(pl.lit(WARM_UP))
+        .when("stalled")
+        .then(seen)
+    )
+    lost = timed.with_columns(cause=cause).filter(pl.col("cause").is_not_null())
+    for (words,), lines in lost.group_by("cause", maintain_order=True):
+        period = _period(lines["step"].to_list()) if words == UNEXPLAINED else None
+        yield str(words) if period is None else PERIODIC.format(period), lines
+
+
+SEEN: Final = {
+    "restart": "restart",
+    "load": "loading",
+    "compile": "compilation",
+    "gc": "garbage collection",
+}
+"""Events that may explain a stall, and stay in the steady rate."""
+
+
+def _period(steps: list[int]) -> int | None:
+    """Steps between stalls that come in a rhythm, as an unlogged checkpoint does."""
+    if len(steps) < FEWEST_PERIODIC:
+        return None
+    gaps = np.diff(steps)
+    period = gcd(*map(int, gaps))
+    possible = (steps[-1] - steps[0]) // period + 1
+    rare = period > 1 and len(steps) >= OFTEN * possible
+    return period if rare else None

@@ -1,0 +1,125 @@
+"""Simulated runs of which the truth is known: rate, noise, stalls, warm-up, lost lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingest.schema import frame_schema
+from metrics.inputs import holding, typed
+from metrics.statistics import Rate, rate
+from metrics.steady import mark, stalls, warm_up
+from metrics.throughput import summarise
+from metrics.windows import windows
+
+TOKENS = 4096
+"""Of a step, on the one GPU."""
+INTERVAL = 10
+"""Steps of a window."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A law that runs are drawn from; times in seconds per step, noise as a fraction of them."""
+
+    windows: int = 240
+    step_s: float = 1.0
+    noise: float = 0.02
+    autocorrelation: float = 0.0
+    stalls: float = 0.0
+    """Share of windows that stall, for 20 to 100 % of their time."""
+    warm_up: int = 0
+    """Windows that are 30 % slower, behind the first, which takes 20 times its time."""
+    checkpoint_every: int = 0
+    """Windows; a checkpoint takes 3 windows' time and is logged."""
+    lost_lines: float = 0.0
+
+    @property
+    def tgs(self) -> float:
+        """The true steady rate: what unexplained stalls cost belongs to it."""
+        return TOKENS / (self.step_s * (1 + self.stalls * 0.6))
+
+    def paces(self, runs: int, random: np.random.Generator) -> NDArray[np.float64]:
+        """Seconds per step of each run and window, warm-up and first window included."""
+        a, burn = self.autocorrelation, 100
+        shocks = random.standard_normal((runs, self.windows + burn))
+        x = np.empty_like(shocks)
+        x[:, 0] = shocks[:, 0] / np.sqrt(1 - a**2)
+        for i in range(1, x.shape[1]):
+            x[:, i] = a * x[:, i - 1] + shocks[:, i]
+        noisy = 1 + self.noise * np.sqrt(1 - a**2) * x[:, burn:]
+        hit = random.random(noisy.shape) < self.stalls
+        pace = self.step_s * (noisy + hit * random.uniform(0.2, 1.0, noisy.shape))
+        pace[:, 1 : 1 + self.warm_up] *= 1.3
+        pace[:, 0] *= 20
+        return np.asarray(pace)
+
+    def estimates(self, runs: int, seed: int) -> list[Rate]:
+        """The rate of each run with its interval, from its windows behind the warm-up."""
+        random = np.random.default_rng(seed)
+        tokens = np.full(self.windows, float(TOKENS * INTERVAL))
+        found = []
+        for pace in self.paces(runs, random):
+            settled = pace[1 + warm_up(pace[1:]) :] * INTERVAL
+            told = tokens[: len(settled)]
+            excess = stalls(pl.DataFrame({"seconds": settled, "tokens": told}))
+            found.append(rate(told, settled, excess))
+        return found
+
+    def draw(self, runs: int, seed: int) -> pl.DataFrame:
+        """What the product makes of `runs` runs' lines: metrics.throughput.SUMMARY."""
+        random = np.random.default_rng(seed)
+        pace = self.paces(runs, random)
+        saved = np.zeros(pace.shape, bool)
+        if self.checkpoint_every:
+            saved[:, self.checkpoint_every :: self.checkpoint_every] = True
+        pace[saved] += 3 * self.step_s
+        kept = random.random(pace.shape) >= self.lost_lines
+        kept[:, 0] = True
+        return rates(pace, saved, kept)
+
+
+def rates(
+    pace: NDArray[np.float64], saved: NDArray[np.bool_], kept: NDArray[np.bool_]
+) -> pl.DataFrame:
+    """The product's rates of runs with these seconds per step, checkpoints and printed lines."""
+    runs, count = pace.shape
+    run, window = (grid.ravel() for grid in np.mgrid[:runs, :count])
+    lines = pl.DataFrame(
+        {
+            "run_id": [f"{i:06}" for i in run],
+            "line": 2 * window + 2,
+            "step": (window + 1) * INTERVAL,
+            "elapsed_s": pace.ravel(),
+            "kept": kept.ravel(),
+            "saved": saved.ravel(),
+        }
+    )
+    steps = _table("steps", lines.filter("kept").drop("kept", "saved"))
+    saves = lines.filter("saved").select("run_id", pl.col("line") - 1, kind=pl.lit("checkpoint"))
+    ids = lines.select("run_id").unique(maintain_order=True)
+    about = ids.with_columns(
+        name="run_id",
+        step_unit=pl.lit("optimizer_step"),
+        evidence=pl.lit(["elapsed"], pl.List(pl.String)),
+        elapsed_covers=pl.lit("interval"),
+        elapsed_excludes_data=False,
+        rate_excludes_data=False,
+    )
+    given = {"gpus": 1, "global_batch_size": 1, "seq_len": TOKENS, "log_interval": INTERVAL}
+    facts = ids.join(
+        pl.DataFrame({"name": list(given), "value": [str(v) for v in given.values()]}), how="cross"
+    ).with_columns(origin=pl.lit("flag"), sequence=0)
+    known = typed(holding(_table("facts", facts)))
+    every = _table("runs", about)
+    marked = mark(windows(steps, every, known, _table("events", saves)), every)
+    return summarise(marked, every, known)
+
+
+def _table(name: str, frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.match_to_schema(
+        frame_schema(name), missing_columns="insert", integer_cast="upcast"
+    )
