@@ -377,6 +377,20 @@ def test_the_timer_under_megatron_is_never_used(basis: str, tmp_path: Path) -> N
     assert (wrong, row["tgs"]) == pytest.approx((32_768.0, 4096.0))
 
 
+@pytest.mark.parametrize("accumulation", [8, 1])
+def test_the_timer_alone_gives_no_rate_under_megatron(accumulation: int, tmp_path: Path) -> None:
+    """Lines without their stamps: nothing but the timer is left, and no rate is better than 8x.
+
+    Where one micro-batch makes a step the same line is right: 128 x 2048 / 8 = 32,768.
+    """
+    log = accumulating(tmp_path, "stamp")
+    said = re.sub(r"(?m)^\[\d[^]]*\] ", "", text(log))
+    log.write_text(said.replace("steps .. 8", f"steps .. {accumulation}"), encoding="utf-8")
+    row = analysed(log, "seq_len=2048", "gpus=8")
+    assert row["tgs"] == (None if accumulation > 1 else pytest.approx(32_768.0))
+    assert ("no times in the log" in row["warnings"]) == (accumulation > 1)
+
+
 @real
 @pytest.mark.parametrize(
     ("log", "gpus", "wrong", "right"),
