@@ -65,7 +65,8 @@ def align(rows: Sequence[Row], accumulation: int) -> Aligned:
         if place is None:
             out.unplaced.append(row)
         else:
-            out.rows.append(_placed(row, place, factor))
+            alone_timed = factor > 1 or _one_stop(row, accumulation)
+            out.rows.append(_placed(row, place, of_micro_step=alone_timed))
     return out
 
 
@@ -146,10 +147,20 @@ def _place(count: int, factor: int, offset: int | None) -> int | None:
     return step if step > 0 else None
 
 
-def _placed(row: Row, place: int, factor: int) -> Row:
+def _one_stop(row: Row, accumulation: int) -> bool:
+    """Whether the timer stopped once a step although several micro-steps make it.
+
+    So it does under Megatron without pipeline: its `micro_step` keeps step with `global_step`, and
+    it has timed the last micro-step alone.
+    """
+    stops = json.loads(row["extra"] or "{}").get("micro_step")
+    return accumulation > 1 and stops == str(row["step"])
+
+
+def _placed(row: Row, place: int, *, of_micro_step: bool) -> Row:
     """The row at its step. A rate of one micro-step is not that of the step: it goes to `extra`."""
     rate = row.get("logged_samples_per_second")
-    if rate is None or factor == 1:
+    if rate is None or not of_micro_step:
         return row | {"step": place}
     extra = json.loads(row["extra"] or "{}") | {"micro_step_samples_per_second": rate}
     return row | {

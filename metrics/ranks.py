@@ -1,4 +1,8 @@
-"""The ranks of a run: how far they are apart.
+"""The ranks of a run: how far they are apart, which is the slowest, and whether they wait for data.
+
+Ranks of one training wait for each other in every step, so their times differ by little, and in
+each step one of them is the slowest by chance. Of R equal ranks each is it in 1/R of the steps: a
+share far above that is a bad node, a share near it is noise.
 
 Frames in, frames out; no file is opened here.
 """
@@ -10,30 +14,120 @@ from typing import Final
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
+from metrics.windows import clean
 
-RANKS: Final = pl.Schema({"run_id": TEXT, "ranks": INT, "rank_spread": FLOAT})
+DATA_BOUND: Final = 0.1
+"""Waiting for data, as a share of a step's time, above which a run counts as data-bound.
+
+At 0.1 a loader that never lets a rank wait would make the run 1 / (1 - 0.1) = 1.11x as fast.
+"""
+
+DIGITS: Final = 9
+"""More than any log prints: sums of printed times that are equal compare as equal."""
+
+RANKS: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "ranks": INT,
+        "rank_steps": INT,
+        "rank_spread": FLOAT,
+        "slowest_rank": TEXT,
+        "slowest_share": FLOAT,
+    }
+)
 
 
-def rank_spread(steps: pl.DataFrame) -> pl.DataFrame:
-    """One row per run: how many ranks print steps, and how far they are apart in time per step.
+def compare_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """One row per run whose lines name ranks; columns of RANKS.
 
-    `rank_spread` is (slowest - fastest) / median over the ranks of each rank's median step time
-    with data loading, or of the inverse of its logged rate where it prints no time; null for one
-    rank. The first step, which holds start-up, is left out.
+    steps: as in ingest.schema; spans: metrics.windows.windows. `ranks` print steps; all else is of
+    the `rank_steps` steady steps that every rank prints which times any, null without such or with
+    one rank.
+
+    A rank's time is that of its step with data loading, or by its logged rate where none prints a
+    time. `rank_spread` is (slowest - fastest) / median over the ranks of each one's median.
+    `slowest_rank`, as printed, has the greatest median, null where none stands out;
+    `slowest_share` is the share of the steps in which it took longest. Ranks that print the same
+    time share a step.
     """
-    wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
-    later = pl.col("step") > pl.col("step").min().over("run_id")
-    of_rank = (
-        steps.filter(later, pl.col("rank").is_not_null())
-        .group_by("run_id", "rank")
-        .agg(pl.coalesce(wall, 1.0 / pl.col("logged_tgs")).median().alias("time"))
-    )
-    spread = (pl.col("time").max() - pl.col("time").min()) / pl.col("time").median()
+    printed = steps.filter(pl.col("rank").is_not_null())
+    counted = printed.group_by("run_id").agg(ranks=pl.col("rank").n_unique().cast(INT))
+    figures = _figures(_of_ranks(_shared(_timed(printed, spans))))
     return (
-        of_rank.group_by("run_id")
-        .agg(
-            pl.len().cast(pl.Int64).alias("ranks"),
-            pl.when(pl.col("time").count() > 1).then(spread).alias("rank_spread"),
-        )
+        counted.join(figures, on="run_id", how="left", validate="1:1")
+        .sort("run_id")
         .match_to_schema(RANKS)
+    )
+
+
+def bound(data_share: float | None) -> str | None:
+    """`data` or `compute`: what a run waits for, by its data_share; null where that is unknown.
+
+    data_share, of metrics.throughput.SUMMARY, is of the rank that waits longest in each step, since
+    the others wait for it. `compute` is all that is not waiting for data, so communication too.
+    """
+    if data_share is None:
+        return None
+    return "data" if data_share > DATA_BOUND else "compute"
+
+
+def _timed(printed: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """`time` of each run, steady step and rank; of one kind a run, as the units differ."""
+    waited = pl.when("elapsed_excludes_data").then(pl.col("data_s").fill_null(0.0)).otherwise(0.0)
+    elapsed = _steady(printed, spans, "elapsed", pl.col("elapsed_s") + waited)
+    rated = pl.coalesce("rank_tokens", 1.0) / pl.col("logged_tgs")
+    rest = _steady(printed, spans, "rate", rated).join(elapsed, on="run_id", how="anti")
+    return pl.concat([elapsed, rest])
+
+
+def _steady(
+    printed: pl.DataFrame, spans: pl.DataFrame, evidence: str, time: pl.Expr
+) -> pl.DataFrame:
+    """`time` in the clean windows, whether or not their tokens are known."""
+    timed = clean(spans.with_columns(tokens_per_gpu=1.0), evidence)
+    flags = timed.select("run_id", "step", "elapsed_excludes_data")
+    return (
+        printed.join(flags, on=["run_id", "step"], validate="m:1")
+        .with_columns(time=time)
+        .filter(pl.col("time").is_finite(), pl.col("time") > 0)
+        .group_by("run_id", "step", "rank")
+        .agg(pl.col("time").median())
+    )
+
+
+def _shared(timed: pl.DataFrame) -> pl.DataFrame:
+    """Steps that all ranks print: medians over other steps do not compare."""
+    ranks = pl.col("rank").n_unique().over("run_id")
+    return timed.filter(ranks > 1, pl.len().over("run_id", "step") == ranks)
+
+
+def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
+    """Median `time`, `share` of the steps in which it is the slowest, and their number, by rank."""
+    time = pl.col("time").round_sig_figs(DIGITS)
+    slowest = (time == time.max().over("run_id", "step")).cast(FLOAT)
+    share = slowest / slowest.sum().over("run_id", "step")
+    return (
+        shared.with_columns(share=share)
+        .group_by("run_id", "rank")
+        .agg(
+            pl.col("time").median().round_sig_figs(DIGITS),
+            pl.col("share").mean().round(DIGITS),
+            rank_steps=pl.len(),
+        )
+    )
+
+
+def _figures(of_ranks: pl.DataFrame) -> pl.DataFrame:
+    """Of two ranks with one median the one that is slowest more often; of two alike, none."""
+    time, share = pl.col("time"), pl.col("share")
+    alone = (time.get(0) != time.get(1)) | (share.get(0) != share.get(1))
+    return (
+        of_ranks.sort("time", "share", descending=True)
+        .group_by("run_id", maintain_order=True)
+        .agg(
+            pl.col("rank_steps").first().cast(INT),
+            rank_spread=(time.max() - time.min()) / time.median(),
+            slowest_rank=pl.when(alone).then(pl.col("rank").get(0)),
+            slowest_share=pl.when(alone).then(share.get(0)),
+        )
     )

@@ -140,7 +140,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
     linked = resumes(runs, spans, facts).rows_by_key("run_id", named=True, unique=True)
-    spread = ranks.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
+    apart = ranks.compare_ranks(tables["steps"], spans)
+    of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
     printed: dict[str, Lines] = {}
@@ -169,7 +170,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         row |= _outside_of_steps(row, printed.get(run_id))
         row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.out_of_time(audited, known[run_id])
-        rows.append(row | linked.get(run_id, {}) | spread.get(run_id, {}))
+        row |= {"bound": ranks.bound(row["data_share"])}
+        rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
     other_flops = logged.changed(rows)
     for row in rows:
         row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
@@ -276,7 +278,11 @@ METRICS: Final = pl.Schema(
         "continues": TEXT,
         "repeated_steps": INT,
         "ranks": INT,
+        "rank_steps": INT,
         "rank_spread": FLOAT,
+        "slowest_rank": TEXT,
+        "slowest_share": FLOAT,
+        "bound": TEXT,
     }
 )
 
