@@ -27,6 +27,8 @@ LONE: Final = 2.5
 LEAST_SPREAD: Final = 0.002
 """Of the pace; a logger that rounds has windows that are all alike."""
 MAD_TO_SIGMA: Final = 1.4826
+MIDDLE_TO_SIGMA: Final = 2.563
+"""Width of the middle 80 % of a normal distribution, in standard deviations."""
 MAD_EFFICIENCY: Final = 0.37
 """A spread told from the median of distances is as sure as one of so many values (Rousseeuw and
 Croux 1993)."""
@@ -58,7 +60,8 @@ def _marked(frame: pl.DataFrame, preferred: list[str]) -> pl.DataFrame:
     if evidence is None:
         return frame
     counted = clean(frame, evidence)
-    warming = warm_up(_pace(counted))
+    pace = _pace(counted)
+    warming = warm_up(pace.fill_null(pace.median()).to_numpy())
     settled = counted[warming:]
     excess = stalls(settled, resolution(frame, evidence))
     found = pl.DataFrame(
@@ -74,9 +77,10 @@ def _marked(frame: pl.DataFrame, preferred: list[str]) -> pl.DataFrame:
     )
 
 
-def _pace(counted: pl.DataFrame) -> Array:
-    """Seconds per token of each window."""
-    return (counted["seconds"] / counted["tokens"]).to_numpy()
+def _pace(counted: pl.DataFrame) -> pl.Series:
+    """Seconds per token of each window; null where it has no token."""
+    pace = pl.when(pl.col("tokens") > 0).then(pl.col("seconds") / pl.col("tokens"))
+    return counted.select(pace=pace)["pace"]
 
 
 def warm_up(pace: Array) -> int:
@@ -130,8 +134,14 @@ def _variance_of_mean(n: Array, alike: float) -> Array:
 
 
 def _spread(deviations: Array) -> float:
-    """Standard deviation, told from the median of the distances: outliers have no say."""
-    return MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+    """Standard deviation without a say of outliers.
+
+    By the median of the distances, or by what lies within the middle 80 % where that is wider: of
+    steps that alternate, as micro-steps do, the median distance may be 0.
+    """
+    low, high = np.quantile(deviations, [0.1, 0.9])
+    by_median = MAD_TO_SIGMA * float(np.median(np.abs(deviations)))
+    return max(by_median, float(high - low) / MIDDLE_TO_SIGMA)
 
 
 def stalls(counted: pl.DataFrame, unsure: float = 0.0) -> Array:
@@ -140,13 +150,9 @@ def stalls(counted: pl.DataFrame, unsure: float = 0.0) -> Array:
     counted: with `tokens` and `seconds`; unsure: how far a time may be off, s.
     """
     seconds, tokens = (counted[name].to_numpy() for name in ("seconds", "tokens"))
-    if not len(seconds):
-        return np.zeros(0)
-    around = (
-        (counted["seconds"] / counted["tokens"])
-        .rolling_median(SURROUNDINGS, min_samples=1, center=True)
-        .to_numpy()
-    )
+    if not tokens.sum() > 0:
+        return np.zeros(len(tokens))
+    around = _pace(counted).rolling_median(SURROUNDINGS, min_samples=1, center=True).to_numpy()
     usual = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
     above = seconds - usual
     share = above[usual > 0] / usual[usual > 0]

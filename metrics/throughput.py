@@ -95,6 +95,7 @@ def _summary(
         "token_basis": _token_basis(frame, facts),
         "attention_ratio": _weighted(frame, "attention_ratio"),
         "sequence_length": _weighted(frame, "sequence_length"),
+        "data_share": _data_share(frame),
         "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
     evidence = evidence_of(frame, run["evidence"])
@@ -132,7 +133,6 @@ def _rates(
         "time_basis": evidence,
         "windows": steady.height,
         "excluded_share": max(0.0, 1.0 - total(seconds) / every) if every else None,
-        "data_share": _data_share(steady),
         "excluded_causes": [*start, *[c for c in causes if c in SPOILERS[evidence]]],
     }
 
@@ -172,8 +172,9 @@ def _coarseness(steady: pl.DataFrame, evidence: str) -> float:
     return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
-def _data_share(steady: pl.DataFrame) -> float | None:
-    """Waiting for data, as a share of the steps' time with it."""
+def _data_share(frame: pl.DataFrame) -> float | None:
+    """Waiting for data, as a share of the steps' time with it; needs no tokens."""
+    steady = clean(frame.with_columns(pl.col("tokens_per_gpu").fill_null(1.0)), "elapsed")
     whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
     timed = steady.select(whole, "data_s").drop_nulls()
     return total(timed["data_s"]) / (total(timed["whole"]) or 1.0) if timed.height else None

@@ -120,7 +120,12 @@ def _by_cause(timed: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         .when("stalled")
         .then(seen)
     )
-    lost = timed.with_columns(cause=cause).filter(pl.col("cause").is_not_null())
+    optimizer = (pl.col("step_unit") == "micro_step") & (
+        pl.col("step") % pl.col("gradient_accumulation") == 0
+    )  # slower than the micro-steps before it, and no loss
+    lost = timed.with_columns(cause=cause).filter(
+        pl.col("cause").is_not_null(), ~optimizer.fill_null(value=False)
+    )
     for (words,), lines in lost.group_by("cause", maintain_order=True):
         period = _period(lines["step"].to_list()) if words == UNEXPLAINED else None
         yield str(words) if period is None else PERIODIC.format(period), lines

@@ -57,6 +57,7 @@ def steady(rows: Sequence[Row]) -> Row:
             first=pl.col("step") == 1,
             spoilers=pl.lit([], pl.List(pl.String)),
             smeared=False,
+            warming=False,
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,
             **{f"{evidence}_span": 1 for evidence in SPOILERS},
