@@ -720,7 +720,7 @@ TORCHTITAN: Final = LogFormat(
         EventLine(
             anchor="Training starts at step ",
             regex=r"Training starts at step (?P<step>\d+)\.?\s*$",
-            kind="engine_start",
+            kind="train_start",
             example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
             "step 1",
             printed_by=TRAINER_PY,
@@ -728,7 +728,7 @@ TORCHTITAN: Final = LogFormat(
         EventLine(
             anchor="Training starts at step {",
             regex=r"Training starts at step \{self\.step \+ 1\}",  # of 2025-03-27 to 29
-            kind="engine_start",
+            kind="train_start",
             example="Training starts at step {self.step + 1}.",
             printed_by="pytorch/torchtitan/torchtitan/train.py",
             composed=True,
