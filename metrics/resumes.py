@@ -68,6 +68,17 @@ def resumes(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> pl
     return pl.DataFrame(list(rows.values()), schema=RESUMES)
 
 
+def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
+    """The launches up to and including `run_id`, the first one first.
+
+    before: run_id to the run that it continues (`resumes`); one that is not among them ends it.
+    """
+    found = [run_id]
+    while (earlier := before.get(found[-1])) is not None and earlier not in found:
+        found.append(earlier)
+    return found[::-1]
+
+
 def _courses(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> list[_Course]:
     known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
     about = {row["run_id"]: row for row in runs.iter_rows(named=True)}

@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
+from metrics.end_to_end import end_to_end
 from metrics.evidence import explained, gap_to_stamps, likely_cause, tolerance
 from metrics.statistics import ratio_interval
 from metrics.windows import SPOILERS, alike, clean, total, worlds
@@ -53,6 +54,7 @@ SUMMARY: Final = pl.Schema(
 def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
+    runs: as in ingest.schema, with the columns of metrics.end_to_end.clock where they are known.
     Rates are tokens per second per GPU; `tokens_per_second` is over all GPUs.
     """
     by_run = {
@@ -93,6 +95,7 @@ def _summary(
         return row
     steady = clean(frame, evidence)
     row |= _rates(frame, steady, evidence, facts)
+    row |= end_to_end(frame, evidence, run)
     row |= _claims(steady)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
@@ -109,15 +112,12 @@ def _rates(
     causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
     per_step = steady["tokens_per_gpu"].mean()
     slots = total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / total(seconds)
-    end_to_end, basis = _end_to_end(frame, evidence)
     return {
         "tgs": tgs,
         "tgs_low": low,
         "tgs_high": high,
         "tgs_slots": slots if steady["slots_per_gpu"].null_count() == 0 else None,
         "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
-        "tgs_end_to_end": end_to_end,
-        "end_to_end_basis": basis,
         "tokens_per_gpu_step": per_step,
         "time_basis": evidence,
         "windows": steady.height,
@@ -132,22 +132,6 @@ def _data_share(steady: pl.DataFrame) -> float | None:
     whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
     timed = steady.select(whole, "data_s").drop_nulls()
     return total(timed["data_s"]) / (total(timed["whole"]) or 1.0) if timed.height else None
-
-
-def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:
-    """Tokens of the steps behind the first stamped line over the time to the last one."""
-    later = frame.filter(pl.col("stamp_time").is_not_null(), ~pl.col("first"))
-    if total(later["stamp_time"]) and later["tokens_per_gpu"].null_count() == 0:
-        tokens = total(later["stamp_span"] * later["tokens_per_gpu"])
-        return tokens / total(later["stamp_time"]), "stamp"
-    rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
-    tokens_per_gpu = rest["tokens_per_gpu"]
-    if evidence == "rate":
-        tokens_per_gpu = tokens_per_gpu.fill_null(1.0)
-    span = rest[f"{evidence}_span"]
-    if not rest.height or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
-        return None, None
-    return total(span * tokens_per_gpu) / total(rest[f"{evidence}_time"]), evidence
 
 
 def _claims(steady: pl.DataFrame) -> dict[str, Any]:
