@@ -16,6 +16,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
-from metrics.windows import total
+from metrics.evidence import gap_to_stamps
+from metrics.windows import DISAGREEMENT, STAMP_ERROR, UNLIKE, total
 
 CLOCK: Final = pl.Schema(
     {
@@ -92,12 +94,17 @@ class _Launch:
         planned: int | None,
     ) -> None:
         self.run, self.frame, self.planned = run, frame, planned
-        same = [m for m in members if m["utc"] == run["utc"]]
-        self.starts = [m["started_at"] for m in same if m["started_at"] is not None]
         self.events = [e for m in members for e in told.get(m["run_id"], ())]
-        self.stamped = [
-            e for m in same for e in told.get(m["run_id"], ()) if e["logged_at"] is not None
-        ]
+        self.own: list[dict[str, Any]] = []
+        self.others: list[datetime] = []
+        for member in (m for m in members if m["utc"] == run["utc"]):
+            start = member["started_at"]
+            stamped = [e for e in told.get(member["run_id"], ()) if e["logged_at"] is not None]
+            if member["run_id"] == run["run_id"]:
+                opening = {"kind": None, "line": member["first_line"], "logged_at": start}
+                self.own = [opening, *stamped] if start is not None else stamped
+            else:
+                self.others += [e["logged_at"] for e in stamped] + ([start] if start else [])
 
     def row(self) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(CLOCK) | {"run_id": self.run["run_id"]}
@@ -112,27 +119,36 @@ class _Launch:
             row |= self._with_stamps(stamped)
         else:
             row |= self._without_stamps()
-        row["runtime_s"] = next((e["seconds"] for e in self._ends() if e["seconds"]), None)
-        if row["runtime_s"] is None and not stamped.height:
-            row["runtime_s"] = _seconds(row["trained_at"], self._ended())
+        ends = (e["seconds"] for e in self.events if e["kind"] == "end" and e["seconds"])
+        row["runtime_s"] = next(ends, row["runtime_s"])
         row["wall_s"] = _seconds(row["launched_at"], row["ended_at"])
         row["after_s"] = _seconds(row["last_step_at"], row["ended_at"])
         row["startup_s"] = self._startup(row)
         return row
 
-    def _ends(self) -> list[dict[str, Any]]:
-        return [e for e in self.events if e["kind"] == "end"]
+    def _around(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The stamped lines of the run's own source before its first step line, and behind all.
+
+        Those between are left out: a source may hold lines of several programs.
+        """
+        assert self.frame is not None  # noqa: S101 - the caller asked
+        first, last = self.frame["line"].min(), self.frame["line"].max()
+        before = [e for e in self.own if e["line"] < first]
+        return before, [e for e in self.own if e["line"] > last]
 
     def _with_stamps(self, stamped: pl.DataFrame) -> dict[str, Any]:
         """Of steps with stamps; a clock that went back is none."""
-        first, last = stamped["logged_at"][0], stamped["logged_at"][-1]
-        if (stamped["logged_at"].diff().drop_nulls() < -BACK).any():
+        first: datetime = stamped["logged_at"][0]
+        last: datetime = stamped["logged_at"][-1]
+        before, behind = self._around()
+        back = (stamped["logged_at"].diff().drop_nulls() < -BACK).any()
+        if back or any(e["logged_at"] > first + BACK for e in before):
             return {}
-        early = [s for s in (*self.starts, *(e["logged_at"] for e in self.stamped)) if s <= first]
-        late = [e["logged_at"] for e in self.stamped if e["logged_at"] >= last]
+        early = [s for s in (*(e["logged_at"] for e in before), *self.others) if s <= first]
+        late = [s for s in (*(e["logged_at"] for e in behind), *self.others) if s >= last]
         return {
             "launched_at": min(early, default=first),
-            "trained_at": self._trained_at(first),
+            "trained_at": self._trained_at(before, behind, first),
             "first_step_at": first,
             "last_step_at": last,
             "ended_at": max(late, default=last),
@@ -140,42 +156,30 @@ class _Launch:
 
     def _without_stamps(self) -> dict[str, Any]:
         """Of steps without: the stamps of the lines around them."""
-        assert self.frame is not None  # noqa: S101 - the caller asked
-        first, last = self.frame["line"].min(), self.frame["line"].max()
-        own = [e for e in self.stamped if e["run_id"] == self.run["run_id"]]
-        before = [e["logged_at"] for e in own if e["line"] < first]
-        behind = [e["logged_at"] for e in own if e["line"] > last]
-        if not before or not behind or min(behind) < max(before):
-            return {"launched_at": min(before, default=None)}
-        earlier = [s for s in self.starts if s <= min(before)]
-        started = [e for e in own if e["kind"] == "train_start" and e["line"] < first]
+        before, behind = self._around()
+        early, late = ([e["logged_at"] for e in side] for side in (before, behind))
+        if not early or not late or min(late) < max(early):
+            return {"launched_at": min(early, default=None)}
+        trained_at = self._trained_at(before, [], max(early))
+        ended = [e["logged_at"] for e in behind if e["kind"] == "end"]
+        runtime = pl.Series([trained_at, ended[0] if ended else None], dtype=pl.Datetime("us"))
+        seconds = _seconds(*runtime)
         return {
-            "launched_at": min((*earlier, *before)),
-            "trained_at": started[-1]["logged_at"] if started else None,
-            "ended_at": max(behind),
+            "launched_at": min(early),
+            "trained_at": trained_at,
+            "ended_at": max(late),
+            "runtime_s": None if (seconds or 0.0) < shortest(runtime) else seconds,
         }
 
-    def _ended(self) -> datetime | None:
-        """When training itself was over, by a line that says so behind the last step."""
-        assert self.frame is not None  # noqa: S101 - the caller asked
-        last = self.frame["line"].max()
-        stamps = (
-            e["logged_at"]
-            for e in self.stamped
-            if e["kind"] == "end" and e["run_id"] == self.run["run_id"] and e["line"] > last
-        )
-        return next(stamps, None)
-
-    def _trained_at(self, first: datetime) -> datetime | None:
-        """The last stamped start of training before the first step line."""
-        starts: list[datetime] = [
-            e["logged_at"]
-            for e in self.stamped
-            if e["kind"] == "train_start" and e["logged_at"] <= first
-        ]
+    @staticmethod
+    def _trained_at(
+        before: Sequence[Mapping[str, Any]], behind: Sequence[Mapping[str, Any]], first: datetime
+    ) -> datetime | None:
+        """The last stamped start of training; else the end's stamp less its run time."""
+        starts: list[datetime] = [e["logged_at"] for e in before if e["kind"] == "train_start"]
         if starts:
-            return max(starts)
-        timed = (e for e in self.stamped if e["kind"] == "end" and e["seconds"])
+            return min(max(starts), first)
+        timed = (e for e in behind if e["kind"] == "end" and e["seconds"])
         counted: list[datetime] = [e["logged_at"] - timedelta(seconds=e["seconds"]) for e in timed]
         return min((s for s in counted if s <= first), default=None)
 
@@ -257,15 +261,47 @@ def end_to_end(frame: pl.DataFrame, evidence: str, run: Mapping[str, Any]) -> di
         runtime            all steps, over the run time that the log prints or stamps
         stamp              the steps behind the first stamped line, from that line to the last
         EVIDENCE           the same by the lines' own time, where they speak of every step
+
+    Stamps do not count where they are of whole seconds and too short for that, nor tokens where the
+    logged rate and the stamps show that they are counted wrongly; then the last one does.
     """
-    for rate in (_from_start, _over_runtime):
-        if (found := rate(frame, run)) is not None:
-            return _named(*found)
-    return _named(*_behind_first_line(frame, evidence))
+    by_lines = _by_lines(frame, evidence)
+    if by_lines and counted_wrongly(gap_to_stamps(frame, evidence), evidence):
+        return _named(by_lines)
+    enough = shortest(frame["logged_at"]) if by_lines else 0.0
+    for rate in (_from_start, _over_runtime, _behind_first_line):
+        found = rate(frame, run)
+        if found is not None and (found.seconds >= enough or found.basis == "runtime"):
+            return _named(found)
+    return _named(by_lines)
 
 
-def _named(rate: float | None, basis: str | None) -> dict[str, Any]:
-    return {"tgs_end_to_end": rate, "end_to_end_basis": basis}
+def counted_wrongly(gap: float | None, evidence: str | None) -> bool:
+    """Whether the stamps contradict a rate that needs no tokens by as much as a wrong degree would.
+
+    gap: metrics.evidence.gap_to_stamps.
+    """
+    return evidence == "rate" and gap is not None and not 1 / UNLIKE < 1 + gap < UNLIKE
+
+
+def shortest(stamps: pl.Series) -> float:
+    """Seconds below which a difference of stamps is too coarse; 0 where they have fractions."""
+    stamps = stamps.drop_nulls()
+    whole = len(stamps) > 0 and bool((stamps.dt.microsecond() == 0).all())
+    return STAMP_ERROR / (2 * DISAGREEMENT) if whole else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    tokens: float
+    seconds: float
+    basis: str
+
+
+def _named(rate: _Rate | None) -> dict[str, Any]:
+    if rate is None:
+        return {"tgs_end_to_end": None, "end_to_end_basis": None}
+    return {"tgs_end_to_end": rate.tokens / rate.seconds, "end_to_end_basis": rate.basis}
 
 
 def trained(frame: pl.DataFrame, start: float, end: float) -> float | None:
@@ -291,34 +327,38 @@ def _tokens(frame: pl.DataFrame, start: float) -> pl.Series:
     return pl.concat([first.cast(pl.Float64), each.slice(1)])
 
 
-def _from_start(frame: pl.DataFrame, run: Mapping[str, Any]) -> tuple[float, str] | None:
+def _from_start(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
     seconds = _seconds(run.get("trained_at"), run.get("last_step_at"))
     start = run.get("trained_from")
-    stamped = frame.filter(pl.col("logged_at").is_not_null())
     if not seconds or start is None or frame.height == 1:
         return None
+    stamped = frame.filter(pl.col("logged_at").is_not_null())
     count = trained(frame, start, stamped["step"][-1])
-    return None if count is None else (count / seconds, "stamp from start")
+    return None if count is None else _Rate(count, seconds, "stamp from start")
 
 
-def _over_runtime(frame: pl.DataFrame, run: Mapping[str, Any]) -> tuple[float, str] | None:
+def _over_runtime(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
     start, seconds = run.get("trained_from"), run.get("runtime_s")
     if not seconds or start is None:
         return None
     count = trained(frame, start, run["trained_to"])
-    return None if count is None else (count / seconds, "runtime")
+    return None if count is None else _Rate(count, seconds, "runtime")
 
 
-def _behind_first_line(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:
+def _behind_first_line(frame: pl.DataFrame, _: Mapping[str, Any]) -> _Rate | None:
     later = frame.filter(pl.col("stamp_time").is_not_null(), ~pl.col("first"))
-    if total(later["stamp_time"]) and later["tokens_per_gpu"].null_count() == 0:
-        count = total(later["stamp_span"] * later["tokens_per_gpu"])
-        return count / total(later["stamp_time"]), "stamp"
+    seconds = total(later["stamp_time"])
+    if not seconds or later["tokens_per_gpu"].null_count():
+        return None
+    return _Rate(total(later["stamp_span"] * later["tokens_per_gpu"]), seconds, "stamp")
+
+
+def _by_lines(frame: pl.DataFrame, evidence: str) -> _Rate | None:
     rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
     tokens_per_gpu = rest["tokens_per_gpu"]
     if evidence == "rate":
         tokens_per_gpu = tokens_per_gpu.fill_null(1.0)
-    span = rest[f"{evidence}_span"]
-    if not rest.height or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
-        return None, None
-    return total(span * tokens_per_gpu) / total(rest[f"{evidence}_time"]), evidence
+    span, seconds = rest[f"{evidence}_span"], total(rest[f"{evidence}_time"])
+    if not seconds or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
+        return None
+    return _Rate(total(span * tokens_per_gpu), seconds, evidence)

@@ -16,7 +16,9 @@ between the others: its time counts, its steps do not.
 
 No figure where the clock cannot be read: no stamp before the first step line of the first launch
 (start-up unseen), no stamps, stamps of two clocks (UTC and local, with a year and without), a later
-launch stamped before an earlier one ended, unknown tokens, unknown accelerators of a chain.
+launch stamped before an earlier one ended, whole seconds over a time too short for them. None where
+the tokens are not known, contradict what logged rates and stamps say, or are of a chain whose
+accelerators are unknown.
 
 Frames in, frames out; no file is opened here.
 """
@@ -32,7 +34,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
-from metrics.end_to_end import interval, trained
+from metrics.end_to_end import counted_wrongly, interval, shortest, trained
 from metrics.resumes import SLACK, chain
 
 GOODPUT: Final = pl.Schema(
@@ -69,10 +71,10 @@ def goodput(
     between the launches and the later start-up; 0 for one launch.
     """
     known = {row["run_id"]: row for row in clocks.iter_rows(named=True)}
-    tgs = dict(rates.select("run_id", "tgs").iter_rows())
+    rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
     utc = dict(runs.select("run_id", "utc").iter_rows())
     launches = {
-        str(run_id): _Launch(known[str(run_id)], frame, tgs[str(run_id)], utc[str(run_id)])
+        str(run_id): _Launch(known[str(run_id)], frame, rated[str(run_id)], utc[str(run_id)])
         for (run_id,), frame in spans.group_by("run_id", maintain_order=True)
     }
     before = dict(linked.select("run_id", "continues").iter_rows())
@@ -87,7 +89,7 @@ def goodput(
 class _Launch:
     clock: Mapping[str, Any]
     frame: pl.DataFrame
-    tgs: float | None
+    rates: Mapping[str, Any]
     utc: bool
 
     @property
@@ -150,7 +152,7 @@ class _Course:
         if gpu_seconds is None or counts is None:
             return row
         row["goodput"] = sum(counts) / gpu_seconds
-        rates = [launch.tgs for launch in self.launches]
+        rates = [launch.rates["tgs"] for launch in self.launches]
         if all(rates):
             needed = sum(n / rate for n, rate in zip(counts, rates, strict=True) if rate)
             row["goodput_share"] = needed / gpu_seconds
@@ -185,8 +187,9 @@ class _Course:
         counts = []
         for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
             count = trained(launch.frame, begin, end)
-            gpus = self._gpus(launch)
-            if count is None or gpus is None:
+            gpus, told = self._gpus(launch), launch.rates
+            wrong = counted_wrongly(told["evidence_gap"], told["time_basis"])
+            if count is None or gpus is None or wrong:
                 return None
             counts.append(count * gpus)
         return counts
@@ -203,6 +206,9 @@ class _Course:
         if unseen or None in gpus or clocks[-1]["ended_at"] is None:
             return None
         starts = [clock["launched_at"] for clock in clocks]
+        whole = pl.Series([starts[0], clocks[-1]["ended_at"]])
+        if (whole[1] - whole[0]).total_seconds() < shortest(whole):
+            return None
         ends = [
             min(clock["ended_at"], start)
             for clock, start in zip(clocks[:-1], starts[1:], strict=True)
