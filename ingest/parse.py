@@ -278,6 +278,8 @@ class Parser:
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
                 self._pending.append(("event", self._event_row(number, text, line, match)))
+                if line.with_facts:
+                    return False
                 self._mark(number, text)
                 self.out.known_lines += self._count
                 return True

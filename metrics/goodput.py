@@ -14,8 +14,8 @@ launches are in it. GPU-seconds are the seconds of each launch times its acceler
 launches those count that both had. A launch that failed and from which nothing was continued lies
 between the others: its time counts, its steps do not.
 
-No figure where the clock cannot be read: no stamp before the first step line of the first launch
-(start-up unseen), no stamps, stamps of two clocks (UTC and local, with a year and without), a later
+No figure where the clock cannot be read: the first launch's first stamp is that of its first step
+line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local, with a year and without), a later
 launch stamped before an earlier one ended, whole seconds over a time too short for them. None where
 the tokens are not known, contradict what logged rates and stamps say, or are of a chain whose
 accelerators are unknown.
@@ -202,7 +202,7 @@ class _Course:
         """Null where the first launch's start-up has no stamp, or nothing tells when it ended."""
         gpus = [self._gpus(launch) for launch in self.launches]
         clocks = [launch.clock for launch in self.launches]
-        unseen = clocks[0]["launched_at"] == clocks[0]["first_step_at"]
+        unseen = clocks[0]["launched_at"] in {clocks[0]["first_step_at"], clocks[0]["trained_at"]}
         if unseen or None in gpus or clocks[-1]["ended_at"] is None:
             return None
         starts = [clock["launched_at"] for clock in clocks]
