@@ -62,7 +62,8 @@ def clock(
     count as its own; their stamps only where they are of the clock that the steps are stamped by.
 
     trained_from, trained_to: training began behind the one step and went on to the other [steps],
-    as far as the log tells; the first is null where a log begins in the middle. step_s: the median
+    as far as the log tells; the first is null where a log begins in the middle, the second where it
+    does not say what its lines count. step_s: the median
     time of a step. startup_s: from the first stamp to the first step line, less the typical time of
     the steps that this line speaks of; null where no line before it is stamped. after_s: from the
     last step line to the last stamp. wall_s: from the first stamp to the last. runtime_s: of the
@@ -112,9 +113,9 @@ class _Launch:
             return row
         self.interval = interval(self.frame)
         row["trained_from"] = self._trained_from()
-        row["trained_to"] = self._trained_to()
         row["step_s"] = _step_seconds(self.frame, self.run["evidence"])
         stamped = self.frame.filter(pl.col("logged_at").is_not_null())
+        row["trained_to"] = self._trained_to(stamped=stamped.height > 0)
         if stamped.height:
             row |= self._with_stamps(stamped)
         else:
@@ -202,16 +203,22 @@ class _Launch:
         ]
         return max(loaded, default=0 if first <= self.interval else None)
 
-    def _trained_to(self) -> int:
+    def _trained_to(self, *, stamped: bool) -> int | None:
         """The last step: of the last line, or behind it by what an end or a checkpoint says.
 
-        The last planned one where the launch completed. No further than the next line would be.
+        The last planned one where the launch completed, if no line more would have stood between.
+        Where more would, lines without stamps may be counted wrongly: the Trainer's print no step.
         """
         assert self.frame is not None  # noqa: S101 - the caller asked
         last = int(self.frame["step"][-1])
-        said = [e["step"] for e in self.events if e["kind"] in ("end", "checkpoint") and e["step"]]
-        said += [self.planned] if self.planned and self.run["outcome"] == "completed" else []
-        return max((s for s in said if last < s < last + self.interval), default=last)
+        said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
+        ended = [step for kind, step in said if kind == "end" and step > last]
+        near = [step for kind, step in said if kind == "checkpoint"]
+        if self.run["outcome"] == "completed" and self.planned:
+            near.append(self.planned)
+            if not ended and not stamped and self.planned >= last + self.interval:
+                return None
+        return max((*ended, *(s for s in near if last < s < last + self.interval)), default=last)
 
     def _startup(self, row: Mapping[str, Any]) -> float | None:
         assert self.frame is not None  # noqa: S101 - the caller asked
@@ -251,11 +258,11 @@ def _step_seconds(frame: pl.DataFrame, evidence: Sequence[str]) -> float | None:
     return None
 
 
-def end_to_end(frame: pl.DataFrame, evidence: str, run: Mapping[str, Any]) -> dict[str, Any]:
+def end_to_end(frame: pl.DataFrame, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
     """`tgs_end_to_end` [tokens/s/GPU] and `end_to_end_basis` of one run.
 
-    frame: its windows; evidence: its time evidence; run: its row of `runs` with the columns of
-    CLOCK. The first basis that the log allows:
+    frame: its windows; evidence: its time evidence, null without a steady rate; run: its row of
+    `runs` with the columns of CLOCK. The first basis that the log allows:
 
         stamp from start   all steps to the last stamped line, from the start of training to it
         runtime            all steps, over the run time that the log prints or stamps
@@ -265,8 +272,8 @@ def end_to_end(frame: pl.DataFrame, evidence: str, run: Mapping[str, Any]) -> di
     Stamps do not count where they are of whole seconds and too short for that, nor tokens where the
     logged rate and the stamps show that they are counted wrongly; then the last one does.
     """
-    by_lines = _by_lines(frame, evidence)
-    if by_lines and counted_wrongly(gap_to_stamps(frame, evidence), evidence):
+    by_lines = None if evidence is None else _by_lines(frame, evidence)
+    if by_lines and evidence and counted_wrongly(gap_to_stamps(frame, evidence), evidence):
         return _named(by_lines)
     enough = shortest(frame["logged_at"]) if by_lines else 0.0
     for rate in (_from_start, _over_runtime, _behind_first_line):
@@ -338,10 +345,10 @@ def _from_start(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
 
 
 def _over_runtime(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
-    start, seconds = run.get("trained_from"), run.get("runtime_s")
-    if not seconds or start is None:
+    start, end, seconds = (run.get(name) for name in ("trained_from", "trained_to", "runtime_s"))
+    if not seconds or start is None or end is None:
         return None
-    count = trained(frame, start, run["trained_to"])
+    count = trained(frame, start, end)
     return None if count is None else _Rate(count, seconds, "runtime")
 
 

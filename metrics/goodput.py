@@ -15,10 +15,10 @@ launches those count that both had. A launch that failed and from which nothing 
 between the others: its time counts, its steps do not.
 
 No figure where the clock cannot be read: the first launch's first stamp is that of its first step
-line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local, with a year and without), a later
-launch stamped before an earlier one ended, whole seconds over a time too short for them. None where
-the tokens are not known, contradict what logged rates and stamps say, or are of a chain whose
-accelerators are unknown.
+line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local,
+with a year and without), a later launch stamped before an earlier one ended, whole seconds over a
+time too short for them. None where the tokens are not known, contradict what logged rates and
+stamps say, or are of a chain whose accelerators are unknown.
 
 Frames in, frames out; no file is opened here.
 """
@@ -137,7 +137,7 @@ class _Course:
         first = launches[0].clock["trained_from"]
         self.begins = [launches[0].first if first is None else first]
         self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
-        ends: list[int] = [launches[-1].clock["trained_to"]]
+        ends: list[int] = [launches[-1].clock["trained_to"] or launches[-1].last]
         for begin in reversed(self.begins[1:]):
             ends.append(min(begin, ends[-1]))
         self.ends = ends[::-1]
@@ -189,7 +189,7 @@ class _Course:
             count = trained(launch.frame, begin, end)
             gpus, told = self._gpus(launch), launch.rates
             wrong = counted_wrongly(told["evidence_gap"], told["time_basis"])
-            if count is None or gpus is None or wrong:
+            if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
                 return None
             counts.append(count * gpus)
         return counts

@@ -90,12 +90,12 @@ def _summary(
         "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
     evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)
+    row |= end_to_end(frame, evidence, run)
     if evidence is None:
         row |= _no_rate(frame, run, facts)
         return row
     steady = clean(frame, evidence)
     row |= _rates(frame, steady, evidence, facts)
-    row |= end_to_end(frame, evidence, run)
     row |= _claims(steady)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
