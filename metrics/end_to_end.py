@@ -102,7 +102,7 @@ class _Launch:
             start = member["started_at"]
             stamped = [e for e in told.get(member["run_id"], ()) if e["logged_at"] is not None]
             if member["run_id"] == run["run_id"]:
-                opening = {"kind": None, "line": member["first_line"], "logged_at": start}
+                opening = {"kind": None, "line": member["first_line"] or 0, "logged_at": start}
                 self.own = [opening, *stamped] if start is not None else stamped
             else:
                 self.others += [e["logged_at"] for e in stamped] + ([start] if start else [])

@@ -140,7 +140,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
-    links = resumes(runs, spans, facts)
+    links = resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
     linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
     spread = ranks.rank_spread(tables["steps"]).rows_by_key("run_id", named=True, unique=True)
