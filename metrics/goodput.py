@@ -12,7 +12,8 @@ The clock runs from the first stamp of the first launch, before its start-up, to
 the last one: the start-up of each launch, checkpoints, evaluation, hangs and the time between two
 launches are in it. GPU-seconds are the seconds of each launch times its accelerators; between two
 launches those count that both had. A launch that failed and from which nothing was continued lies
-between the others: its time counts, its steps do not.
+between the others: its time counts, its steps do not. The end-to-end rate beside it is of the run's
+own launch: a short last launch may have a lower one than the whole chain's goodput.
 
 No figure where the clock cannot be read: the first launch's first stamp is that of its first step
 line or of the start of training (start-up unseen), no stamps, stamps of two clocks (UTC and local,

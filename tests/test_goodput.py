@@ -340,8 +340,9 @@ def test_goodput_is_never_above_end_to_end_nor_that_above_steady(
     path = tmp_path_factory.mktemp("law") / "run.log"
     path.write_text("\n".join([*one, *two]) + "\n")
     rows = analyse(tables_of(path)).metrics.sort("launch").to_dicts()
-    for row in rows:
-        assert row["goodput"] <= row["tgs_end_to_end"] * (1 + 1e-9)
+    for number, row in enumerate(rows, start=1):
+        best = max(each["tgs_end_to_end"] for each in rows[:number])
+        assert row["goodput"] <= best * (1 + 1e-9)
         assert row["tgs"] is None or row["tgs_end_to_end"] <= row["tgs"] * 1.001
     assert rows[1]["goodput"] == pytest.approx(last * TOKENS / ended, rel=1e-4)
     assert rows[1]["lost_to_restarts_s"] == pytest.approx(
