@@ -92,6 +92,7 @@ class EventLine:
 
     Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
     groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
+    `with_facts`: the format's FactLines read the line as well.
     """
 
     anchor: str
@@ -101,6 +102,7 @@ class EventLine:
     printed_by: str
     factors: Mapping[str, float] = field(default_factory=dict)
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
+    with_facts: bool = False
     composed: bool = False
 
 

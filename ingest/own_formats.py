@@ -352,7 +352,12 @@ def _event(table: _Table, file: str) -> EventLine:
             table.say(f"factors.{name}", "only the group seconds can have a factor.")
         else:
             factors[name] = _factor(table, "factors.seconds", said, "s")
-    return EventLine(**_common(table, regex, file), kind=kind, factors=factors)
+    return EventLine(
+        **_common(table, regex, file),
+        kind=kind,
+        factors=factors,
+        with_facts=table.take("with_facts", bool, False),  # noqa: FBT003 - the default
+    )
 
 
 def _common(table: _Table, regex: str, file: str) -> dict[str, Any]:

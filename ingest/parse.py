@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,9 @@ COPIES: Final = timedelta(minutes=1)
 LOSS_PRINT: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively."""
 
+PREFIX_REACH: Final = 64
+"""Characters of a line in which its own time stamp stands."""
+
 YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
@@ -82,7 +86,8 @@ class Launch:
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
-    started_at: datetime | None = None
+    first_stamp: datetime | None = None  # of its lines before the first step
+    started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
     progress: dict[Any, _Progress] = field(default_factory=dict)
     last_steps: dict[str | None, int] = field(default_factory=dict)
@@ -200,6 +205,7 @@ class Parser:
         self._open_block: _OpenBlock | None = None
         self._pending: list[tuple[str, dict[str, Any]]] = []
         self._marker: tuple[int, str] | None = None
+        self._start: datetime | None = None
         self._held: _Held | None = None
         self._ended = True
         self._count = 1
@@ -263,6 +269,8 @@ class Parser:
             self._other(number, text)
         elif not (self._event(number, text) or self._step(number, text)):
             self._header(number, text)
+        if self._start is None and (self._marker is not None or not launch.rows):
+            self._start = self._stamp(text, PREFIX_REACH, self._clock)
 
     def _event(self, number: int, text: str) -> bool:
         if not self._may_be_event(text):
@@ -270,6 +278,8 @@ class Parser:
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
                 self._pending.append(("event", self._event_row(number, text, line, match)))
+                if line.with_facts:
+                    return False
                 self._mark(number, text)
                 self.out.known_lines += self._count
                 return True
@@ -436,6 +446,7 @@ class Parser:
         self._say(launch, row["line"], row.pop("says"))
         if not launch.rows:
             launch.first_step_text = text
+            launch.first_stamp, self._start = self._start, None
         launch.rows.append(row)
         launch.last_line = row["line"]
         if row["form"].counts:
@@ -502,6 +513,7 @@ class Parser:
             self._pending, last = after, Launch(first_line=number, first_text=first)
             self.out.launches.append(last)
         self._flush(last)
+        last.first_stamp = last.first_stamp or self._start
         self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
         kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
@@ -522,6 +534,7 @@ class Parser:
             if launch.rows and re.match(misprint.versions, version):
                 _correct(launch, misprint)
         launch.events.sort(key=itemgetter("line"))
+        launch.started_at = _began(launch)
         for row in launch.rows:
             del row["form"]
             row.pop("text", None)
@@ -571,6 +584,7 @@ class Parser:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
             step = _optional(_whole, fields.pop("step", None))
             event = _event_of(block.number, block.spec.kind, block.first, fields, step)
+            event["logged_at"] = self._stamp(block.first, PREFIX_REACH, self._clock)
             self._pending.append(("event", event))
 
     # -- what is not understood -----------------------------------------------------------
@@ -603,7 +617,7 @@ class Parser:
         if clock is None:
             return None
         found = None
-        reach = len(text) if self.primary.utc else max(end, 64)
+        reach = len(text) if self.primary.utc else max(end, PREFIX_REACH)
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
         return parse_stamp(found["stamp"]) if found else None
@@ -677,6 +691,14 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("logged_samples_per_second") is not None:
         fields["samples_per_second"] = row["logged_samples_per_second"]
     return _event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+
+
+def _began(launch: Launch) -> datetime | None:
+    """The first stamp of a launch, in the order of its lines."""
+    first = launch.rows[0]["line"] if launch.rows else math.inf
+    early = (event["logged_at"] for event in launch.events if event["line"] < first)
+    stamps = (launch.first_stamp, *early, launch.started_at)
+    return next((stamp for stamp in stamps if stamp is not None), None)
 
 
 def _stretch(launch: Launch, steps: int) -> None:

@@ -53,7 +53,9 @@ RUNS: Final[dict[str, Column]] = {
     "log_format": Column(TEXT, "", "the format that its steps were read with"),
     "first_line": Column(INT, "line", "first line of the launch"),
     "last_line": Column(INT, "line", "last line of the launch"),
-    "started_at": Column(TIME, "", "first time stamp as printed; null where the log has no year"),
+    "started_at": Column(
+        TIME, "", "first time stamp of the launch as printed; null where the log has no year"
+    ),
     "utc": Column(BOOL, "", "time stamps are UTC; else they are of an unknown zone"),
     "outcome": Column(TEXT, "", "how the launch ended: one of OUTCOMES"),
     "outcome_line": Column(INT, "line", "the line that says so; null where none does"),
@@ -166,7 +168,8 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "timers": "a breakdown of a step's time",
     "memory": "memory in use, as printed",
     "setup": "a stage of the start-up is done",
-    "engine_start": "an engine was built, or training begins",
+    "engine_start": "an engine was built",
+    "train_start": "training begins: its first step comes next",
     "output": "a file that the launch writes, by its name",
     "engine_step": "a step line of a companion format",
     "restart": "the launcher started workers again",

@@ -44,20 +44,23 @@ class _Course:
     last_stamp: datetime | None
 
 
-def resumes(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
+def resumes(
+    runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
+) -> pl.DataFrame:
     """run_id, continues (run_id or null), repeated_steps of each run that has steps.
 
     runs: as in ingest.schema; folded: metrics.windows.fold_ranks or windows; facts:
-    metrics.inputs.typed. `repeated_steps` counts the logged steps of a run that a launch which
-    continues it trained again.
+    metrics.inputs.typed; clocks: metrics.end_to_end.clock, which tells what began at step 1.
+    `repeated_steps` counts the logged steps of a run that one which continues it trained again.
     """
     courses = _courses(runs, folded, facts)
     rows: dict[str, dict[str, Any]] = {
         c.run["run_id"]: {"run_id": c.run["run_id"], "continues": None, "repeated_steps": 0}
         for c in courses
     }
+    began = dict(clocks.select("run_id", "trained_from").iter_rows())
     for later in courses:
-        fresh = later.steps[0] <= later.interval  # the first line of one that began at step 1
+        fresh = began[later.run["run_id"]] == 0  # it is no checkpoint's
         before = None if fresh else _before(later, courses)
         if before is None:
             continue
@@ -66,6 +69,17 @@ def resumes(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> pl
         row = rows[before.run["run_id"]]
         row["repeated_steps"] = max(row["repeated_steps"], again)
     return pl.DataFrame(list(rows.values()), schema=RESUMES)
+
+
+def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
+    """The launches up to and including `run_id`, the first one first.
+
+    before: run_id to the run that it continues (`resumes`); one that is not among them ends it.
+    """
+    found = [run_id]
+    while (earlier := before.get(found[-1])) is not None and earlier not in found:
+        found.append(earlier)
+    return found[::-1]
 
 
 def _courses(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> list[_Course]:

@@ -87,7 +87,8 @@ def warm_up(pace: Array) -> int:
     """How many of the first windows are slower than what follows; pace: time per token of each.
 
     The cut with the largest difference of means, in standard errors of series as autocorrelated
-    as the second half is; again behind it until none is left that chance would not give.
+    as the second half is; again behind it until none is left that chance would not give. Where
+    what follows is no faster for its stalls, there is none.
     """
     most = min(int(len(pace) * MOST_WARMING), len(pace) - FEWEST_SETTLED)
     if most < 1 or not np.isfinite(pace).all():
@@ -103,7 +104,7 @@ def warm_up(pace: Array) -> int:
         if not more:
             break
         cut += more
-    return cut
+    return cut if cut and pace[:cut].mean() > pace[cut:].mean() else 0
 
 
 def _without_lone(x: Array) -> Array:

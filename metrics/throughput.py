@@ -15,6 +15,7 @@ import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics.digits import digits_of
+from metrics.end_to_end import end_to_end
 from metrics.evidence import explained, gap_to_stamps, likely_cause, tolerance
 from metrics.statistics import rate
 from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
@@ -61,9 +62,11 @@ SUMMARY: Final = pl.Schema(
 def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame) -> pl.DataFrame:
     """One row per run of `runs`, by run_id: its rates with their evidence; columns of SUMMARY.
 
-    all_windows: as metrics.steady.mark. Rates are tokens per second per GPU; `tokens_per_second` is
-    over all GPUs. `steady_from` is the last step before the first steady window; `no_interval`
-    says why a rate has none; `wall_s` and `time_lost` are as metrics.time_lost.time_lost.
+    all_windows: as metrics.steady.mark; runs: as in ingest.schema, with the columns of
+    metrics.end_to_end.clock where they are known. Rates are tokens per second per GPU;
+    `tokens_per_second` is over all GPUs. `steady_from` is the last step before the first steady
+    window; `no_interval` says why a rate has none; `wall_s` and `time_lost` are as
+    metrics.time_lost.time_lost.
     """
     by_run = {
         run_id: frame for (run_id,), frame in all_windows.group_by("run_id", maintain_order=True)
@@ -99,13 +102,14 @@ def _summary(
         "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
     evidence = evidence_of(frame, run["evidence"])
+    row |= end_to_end(frame, evidence, run)
     if evidence is None:
         row |= _no_rate(frame, run, facts)
         return row
     steady = clean(frame, evidence)
     row |= _rates(frame, steady, evidence, facts)
     row |= _sureness(steady, evidence)
-    row["wall_s"], row["time_lost"] = time_lost(frame, evidence, run["started_at"])
+    row["wall_s"], row["time_lost"] = time_lost(frame, evidence, run)
     row |= _claims(steady)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
@@ -122,13 +126,10 @@ def _rates(
     start = [START_UP, *([WARM_UP] if frame["warming"].any() else [])]
     per_step = steady["tokens_per_gpu"].mean()
     slots = total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / total(seconds)
-    end_to_end, basis = _end_to_end(frame, evidence)
     return {
         "tgs": tgs,
         "tgs_slots": slots if steady["slots_per_gpu"].null_count() == 0 else None,
         "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
-        "tgs_end_to_end": end_to_end,
-        "end_to_end_basis": basis,
         "tokens_per_gpu_step": per_step,
         "time_basis": evidence,
         "windows": steady.height,
@@ -178,22 +179,6 @@ def _data_share(frame: pl.DataFrame) -> float | None:
     whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
     timed = steady.select(whole, "data_s").drop_nulls()
     return total(timed["data_s"]) / (total(timed["whole"]) or 1.0) if timed.height else None
-
-
-def _end_to_end(frame: pl.DataFrame, evidence: str) -> tuple[float | None, str | None]:
-    """Tokens of the steps behind the first stamped line over the time to the last one."""
-    later = frame.filter(pl.col("stamp_time").is_not_null(), ~pl.col("first"))
-    if total(later["stamp_time"]) and later["tokens_per_gpu"].null_count() == 0:
-        tokens = total(later["stamp_span"] * later["tokens_per_gpu"])
-        return tokens / total(later["stamp_time"]), "stamp"
-    rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
-    tokens_per_gpu = rest["tokens_per_gpu"]
-    if evidence == "rate":
-        tokens_per_gpu = tokens_per_gpu.fill_null(1.0)
-    span = rest[f"{evidence}_span"]
-    if not rest.height or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
-        return None, None
-    return total(span * tokens_per_gpu) / total(rest[f"{evidence}_time"]), evidence
 
 
 def _claims(steady: pl.DataFrame) -> dict[str, Any]:

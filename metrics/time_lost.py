@@ -8,8 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping
 from math import gcd
 from typing import Any, Final
 
@@ -25,6 +24,7 @@ LOST: Final = pl.Struct(
 
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
+AFTER: Final = "after the last step"
 UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
 
@@ -36,15 +36,16 @@ OFTEN: Final = 0.7
 
 
 def time_lost(
-    frame: pl.DataFrame, evidence: str, launched_at: datetime | None
+    frame: pl.DataFrame, evidence: str, run: Mapping[str, Any]
 ) -> tuple[float | None, list[dict[str, Any]]]:
-    """Wall time [s] of a launch up to its last step, and what of it was not steady training.
+    """Wall time [s] of a launch, and what of it was not steady training.
 
-    frame: the marked windows of one run (metrics.steady.mark); evidence: its time basis;
-    launched_at: its first stamp. Each row of `LOST` has the windows of a cause, the seconds that
-    they took beyond the steady pace, and their share of the wall time; the largest first. By time
-    stamps where there are any, else by `evidence`, which may not see all of it. (None, []) where
-    nothing is steady, or a rate of unknown tokens is all that there is.
+    frame: the marked windows of one run (metrics.steady.mark); evidence: its time basis; run: with
+    startup_s and after_s of metrics.end_to_end.clock where they are known. Each row of `LOST` has
+    the windows of a cause, the seconds that they took beyond the steady pace, and their share of
+    the wall time; the largest first. By time stamps where there are any, else by `evidence`, which
+    may not see all of it. (None, []) where nothing is steady, or a rate of unknown tokens is all
+    that there is.
     """
     uncounted = frame["tokens_per_gpu"].is_null().all()
     if uncounted:
@@ -65,13 +66,17 @@ def time_lost(
         lost=pl.col("seconds") - pace * pl.col("tokens"),
         stalled=pl.col("step").is_in(counted["step"].filter(pl.Series(excess > 0)).implode()),
     )
-    first_s, start_s = _first_line(frame, pace, evidence, launched_at)
-    rows: list[dict[str, Any]] = [{"cause": START_UP, "windows": 1, "seconds": start_s}]
+    first_s, start_s = _first_line(frame, pace, evidence, run)
+    after_s = run.get("after_s") or 0.0
+    rows: list[dict[str, Any]] = [
+        {"cause": START_UP, "windows": 1, "seconds": start_s},
+        {"cause": AFTER, "windows": 0, "seconds": after_s},
+    ]
     rows += [
         {"cause": cause, "windows": lines.height, "seconds": total(lines["lost"])}
         for cause, lines in _by_cause(timed)
     ]
-    wall_s = total(timed["seconds"]) + first_s
+    wall_s = total(timed["seconds"]) + first_s + after_s
     lost = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
     return wall_s, sorted(lost, key=lambda row: -row["seconds"])
 
@@ -83,21 +88,18 @@ def _wall_clock(frame: pl.DataFrame, evidence: str) -> str:
 
 
 def _first_line(
-    frame: pl.DataFrame, pace: float, evidence: str, launched_at: datetime | None
+    frame: pl.DataFrame, pace: float, evidence: str, run: Mapping[str, Any]
 ) -> tuple[float, float]:
     """Seconds up to the first step line, and what of them was start-up.
 
-    From the launch's first stamp, or by the line's own time where that is longer: a log may begin
-    at its first step.
+    By stamps, or by the line's own time where that is longer: a log may begin at its first step.
     """
     first = frame.row(0, named=True)
     span = first[f"{evidence}_span"] or 1
-    seconds = 0.0
-    if launched_at is not None and first["logged_at"] is not None:
-        seconds = (first["logged_at"] - launched_at).total_seconds()
-    seconds = max(seconds, first[f"{evidence}_time"] or 0.0)
     usual = pace * span * (first["tokens_per_gpu"] or 0.0)
-    return seconds, max(0.0, seconds - usual)
+    by_line = (first[f"{evidence}_time"] or 0.0) - usual
+    start_s = max(run.get("startup_s") or 0.0, by_line, 0.0)
+    return start_s + usual, start_s
 
 
 def _by_cause(timed: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:

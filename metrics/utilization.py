@@ -18,6 +18,7 @@ import polars as pl
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
 from metrics import flops, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
+from metrics.end_to_end import clock
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
     Hardware,
@@ -32,6 +33,7 @@ from metrics.formula_inputs import (
     text_of,
     work_key,
 )
+from metrics.goodput import goodput
 from metrics.identities import Known, Lines, known_of
 from metrics.logged import Audit
 from metrics.others import against_others
@@ -134,12 +136,15 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     runs = tables["runs"]
     spans = windows.windows(tables["steps"], runs, facts, tables["events"])
     spans = steady.mark(spans, runs)
-    rates = throughput.summarise(spans, runs, facts)
+    clocks = clock(runs, spans, facts, single["events"], united.members)
+    rates = throughput.summarise(spans, runs.join(clocks, on="run_id", how="left"), facts)
     of_run = rates.rows_by_key("run_id", named=True, unique=True, include_key=True)
     differ = inputs.disagreements(tables["facts"]).rows_by_key("run_id", named=True)
     about = held.rows_by_key("run_id", named=True, include_key=True)
     sources = tables["sources"].rows_by_key("sha256", named=True, unique=True, include_key=True)
-    linked = resumes(runs, spans, facts).rows_by_key("run_id", named=True, unique=True)
+    links = resumes(runs, spans, facts, clocks)
+    good = goodput(runs, spans, links, clocks, rates)
+    linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
     apart = ranks.compare_ranks(tables["steps"], spans)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
@@ -277,6 +282,10 @@ METRICS: Final = pl.Schema(
         "outcome_text": TEXT,
         "continues": TEXT,
         "repeated_steps": INT,
+        "goodput": FLOAT,
+        "goodput_share": FLOAT,
+        "goodput_launches": INT,
+        "lost_to_restarts_s": FLOAT,
         "ranks": INT,
         "rank_steps": INT,
         "rank_spread": FLOAT,

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from ingest.schema import frame_schema
+from metrics.end_to_end import clock
 from metrics.inputs import holding, typed
 from metrics.steady import mark
 from metrics.throughput import summarise
@@ -40,7 +41,8 @@ def steps(*rows: dict) -> pl.DataFrame:
 def rates(all_steps: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict) -> dict:
     happened = frame("events", *({"run_id": "r"} | event for event in events))
     marked = mark(windows(all_steps, about, given, happened), about)
-    return summarise(marked, about, given).row(0, named=True)
+    clocks = clock(about, marked, given, happened)
+    return summarise(marked, about.join(clocks, on="run_id"), given).row(0, named=True)
 
 
 def at(seconds: float) -> datetime:

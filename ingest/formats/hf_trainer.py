@@ -337,6 +337,7 @@ HF_CONSOLE: Final = LogFormat(
     blocks=(
         Block(
             start=r"\*{5} Running training \*{5}",
+            kind="train_start",
             end=r"  Total optimization steps = ",
             include_end=True,
             most_lines=600,  # copies of many ranks, one between the other

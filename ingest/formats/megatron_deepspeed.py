@@ -150,6 +150,14 @@ EVENTS: Final = (
         composed=True,
     ),
     EventLine(
+        anchor="[before the start of training step]",
+        regex=rf"\[before the start of training step{DATETIME}",
+        kind="train_start",
+        example="[before the start of training step] datetime: 2026-11-20 10:31:14 ",
+        printed_by=f"{TRAINING} print_datetime",
+        composed=True,
+    ),
+    EventLine(
         anchor="] datetime: ",
         regex=rf"\[(?P<stage>(?:after|before) [^\]]*){DATETIME}",
         kind="setup",

@@ -720,15 +720,26 @@ TORCHTITAN: Final = LogFormat(
         EventLine(
             anchor="Training starts at step ",
             regex=r"Training starts at step (?P<step>\d+)\.?\s*$",
-            kind="engine_start",
+            kind="train_start",
             example="[rank0]:[titan] 2026-11-20 15:14:48,193 - root - INFO - Training starts at "
             "step 1",
             printed_by=TRAINER_PY,
         ),
         EventLine(
+            anchor="Training starts at step ",
+            regex=r"Training starts at step (?P<step>\d+), with ",
+            kind="train_start",
+            with_facts=True,  # it printed the batch sizes until 2025-03-27
+            example="[rank0]:[titan] 2025-03-20 10:11:02,120 - root - INFO - Training starts at "
+            "step 1, with local batch size 2, global batch size 4, sequence length 2048, total "
+            "steps 40 (warmup 10)",
+            printed_by=TRAINER_PY,
+            composed=True,
+        ),
+        EventLine(
             anchor="Training starts at step {",
             regex=r"Training starts at step \{self\.step \+ 1\}",  # of 2025-03-27 to 29
-            kind="engine_start",
+            kind="train_start",
             example="Training starts at step {self.step + 1}.",
             printed_by="pytorch/torchtitan/torchtitan/train.py",
             composed=True,

@@ -259,6 +259,14 @@ XTUNER: Final = LogFormat(
     ),
     events=(
         EventLine(
+            anchor="Checkpoints will be saved to",
+            regex=r"mmengine - INFO - Checkpoints will be saved to",
+            kind="train_start",  # the last hook before the loop: its priority is VERY_LOW
+            example="2026/11/20 15:32:08 - mmengine - INFO - Checkpoints will be saved to "
+            "work_dirs/cfg.",
+            printed_by=f"{CHECKPOINTS} CheckpointHook.before_train",
+        ),
+        EventLine(
             anchor="Saving checkpoint at",
             regex=r"Saving checkpoint at +(?P<step>\d+) iterations",
             kind="checkpoint",
@@ -371,13 +379,6 @@ XTUNER: Final = LogFormat(
             example="2026/11/20 15:28:47 - mmengine - INFO - Sample output:",
             printed_by=CHAT,
             composed=True,
-        ),
-        FactLine(
-            anchor="Checkpoints will be saved to",
-            regex=r"mmengine - INFO - Checkpoints will be saved to",
-            example="2026/11/20 15:32:08 - mmengine - INFO - Checkpoints will be saved to "
-            "work_dirs/cfg.",
-            printed_by=CHECKPOINTS,
         ),
     ),
     blocks=(
