@@ -13,9 +13,10 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
-from metrics.evidence import explained, gap_to_stamps, likely_cause, tolerance
+from metrics import evidence as evidences
+from metrics import tokens as counts
 from metrics.statistics import ratio_interval
-from metrics.windows import SPOILERS, alike, clean, total, worlds
+from metrics.windows import SPOILERS, clean, total
 
 SUMMARY: Final = pl.Schema(
     {
@@ -38,6 +39,10 @@ SUMMARY: Final = pl.Schema(
         "data_share": FLOAT,
         "windows": INT,
         "evidence_gap": FLOAT,
+        "evidence_windows": INT,
+        "evidence_cause": TEXT,
+        "token_gap": FLOAT,
+        "token_counts": TEXTS,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
@@ -85,7 +90,6 @@ def _summary(
         "token_basis": _token_basis(frame, facts),
         "attention_ratio": _weighted(frame, "attention_ratio"),
         "sequence_length": _weighted(frame, "sequence_length"),
-        "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
     evidence = next((e for e in run["evidence"] if clean(frame, e)["seconds"].sum() > 0), None)
     if evidence is None:
@@ -94,6 +98,7 @@ def _summary(
     steady = clean(frame, evidence)
     row |= _rates(frame, steady, evidence, facts)
     row |= _claims(steady)
+    row |= evidences.summary(frame, run, evidence) | counts.summary(frame, facts)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
 
@@ -182,18 +187,7 @@ def _weighted(frame: pl.DataFrame, name: str) -> float | None:
 def _warnings(
     frame: pl.DataFrame, run: dict[str, Any], evidence: str, row: dict[str, Any]
 ) -> list[str]:
-    warnings = []
-    row["evidence_gap"] = gap = gap_to_stamps(frame, evidence)
-    if gap is not None and abs(gap) > tolerance(frame) and not explained(run, evidence):
-        warnings.append(
-            f"time stamps give {gap:+.1%} TGS against the logged {evidence}, "
-            f"{likely_cause(gap)}: not ranked"
-        )
-    if row["world_unlike"]:
-        warnings.append(
-            "gpus contradicts the tokens that ranks and steps print: the tokens of ranks are used; "
-            "not ranked"
-        )
+    warnings = [*row["evidence_warnings"], *row["token_warnings"]]
     if evidence == "elapsed" and run["elapsed_excludes_data"] and frame["data_s"].is_null().all():
         warnings.append(
             "the logged step time leaves data loading out, and the log does not say how long that "
