@@ -11,7 +11,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, half_unit
-from metrics.windows import DISAGREEMENT, SPOILERS
+from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
 
 Array = NDArray[np.float64]
 
@@ -46,6 +46,9 @@ TRUNCATED: Final = 1.22
 
 SIGMAS: Final = 3.0
 
+NORMAL: Final = 1.4826
+"""A normal's standard deviation over its median deviation."""
+
 FEWEST: Final = 3
 """Windows of single steps that can stand for all."""
 
@@ -63,7 +66,9 @@ class Comparison:
     kind, other: of KINDS; ratio: TGS by `other` over TGS by `kind`, over the same steps; windows:
     compared; seconds: that they take by `kind`; resolution: of the time stamps or the clock [s],
     if one is; tolerance: how far the ratio may be from 1; cause: why it is further, if that is
-    known; sampled: one of them times single steps of those that the other times
+    known; miscounted: and that the cause is the count of tokens, which no rate survives; sampled:
+    one of them times single steps of those that the other times; fitted: tokens (or samples) of a
+    step that the log does not say and that make most windows agree, so that only others can differ
     """
 
     kind: str
@@ -74,7 +79,9 @@ class Comparison:
     resolution: float | None
     tolerance: float
     cause: str | None
+    miscounted: bool = False
     sampled: bool = False
+    fitted: float | None = None
 
     @property
     def gap(self) -> float:
@@ -95,12 +102,12 @@ class Comparison:
     def independent(self) -> bool:
         """Whether one can check the other: not two prints of a line, nor what is never right."""
         same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
-        return not same_line and self.other in CHECKS
+        return not same_line and self.other in CHECKS and self.fitted is None
 
     @property
     def contradicts(self) -> bool:
-        """Whether they are apart without a known cause."""
-        return self.apart and self.cause is None
+        """Whether they are apart without a cause, or because tokens are counted otherwise."""
+        return self.apart and (self.cause is None or self.miscounted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +151,8 @@ def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
 
 
 def _turned(one: Comparison) -> Comparison:
-    return Comparison(
-        one.other,
-        one.kind,
-        1 / one.ratio,
-        one.windows,
-        one.seconds / one.ratio,
-        one.resolution,
-        one.tolerance,
-        one.cause,
-        one.sampled,
+    return replace(
+        one, kind=one.other, other=one.kind, ratio=1 / one.ratio, seconds=one.seconds / one.ratio
     )
 
 
@@ -162,10 +161,8 @@ def warning(one: Comparison) -> str | None:
     if not one.apart:
         return None
     told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
-    if one.cause is not None:
-        return f"{told}: {one.cause}"
-    why = _tokens(one.kind, one.other, one.ratio) or "without a known cause"
-    return f"{told}, {why}: not ranked"
+    why = one.cause or "without a known cause"
+    return f"{told}, {why}" + (": not ranked" if one.contradicts else "")
 
 
 # --- the same steps -------------------------------------------------------------------------
@@ -174,11 +171,15 @@ def warning(one: Comparison) -> str | None:
 def _compared(frame: pl.DataFrame, run: Mapping[str, Any], a: str, b: str) -> Comparison | None:
     if "runtime" in (a, b):
         return _whole_run(frame, a, b)
-    pair = _paired(frame, a, b)
+    pair, fitted = _paired(frame, a, b), None
+    if pair is None and "rate" in (a, b) and not frame["known_rate_time"].count():
+        pair, fitted = _fitted(frame, a, b)
     if pair is None or not pair.a.sum() or not pair.b.sum():
         return None
-    tolerance = DISAGREEMENT + _rounding(frame, pair, a, b)
-    return Comparison(
+    tolerance = float(DISAGREEMENT + _rounding(frame, pair, a, b))
+    if fitted is not None:
+        tolerance += _scatter(pair)
+    one = Comparison(
         a,
         b,
         pair.ratio,
@@ -186,9 +187,35 @@ def _compared(frame: pl.DataFrame, run: Mapping[str, Any], a: str, b: str) -> Co
         float(pair.a.sum()),
         _resolution(frame, a, b),
         tolerance,
-        _cause(frame, run, pair, a, b, tolerance) if abs(pair.ratio - 1) > tolerance else None,
-        pair.sampled,
+        None,
+        sampled=pair.sampled,
+        fitted=fitted,
     )
+    if not one.apart:
+        return one
+    tokens = _tokens(a, b, pair.ratio) if fitted is None else None
+    cause = _cause(frame, run, pair, a, b, tolerance) or tokens
+    return replace(one, cause=cause, miscounted=cause is not None and cause == tokens)
+
+
+def _fitted(frame: pl.DataFrame, a: str, b: str) -> tuple[_Pair | None, float | None]:
+    """A rate of unknown tokens, by what makes most windows agree with the other kind."""
+    rate = pl.coalesce("logged_tgs", "logged_samples_per_second")
+    unit = pl.when(rate.is_finite() & (rate > 0)).then(pl.col("rate_span") / rate)
+    pair = _paired(frame.with_columns(known_rate_time=unit), a, b)
+    if pair is None or len(pair.a) < FEWEST:
+        return None, None
+    printed, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
+    per_step = float(np.median(timed / printed))
+    scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
+    return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
+
+
+def _scatter(pair: _Pair) -> float:
+    """Three standard errors of the ratio, by the windows' median deviation from it."""
+    off = np.abs(pair.b - pair.a) / float(np.mean(pair.a))
+    n = len(off)
+    return float(_sigmas(n) * NORMAL * np.median(off) / np.sqrt(n))
 
 
 def _paired(frame: pl.DataFrame, a: str, b: str) -> _Pair | None:
@@ -220,15 +247,27 @@ class _Timed:
 
 
 def _timed(frame: pl.DataFrame, kind: str) -> _Timed:
-    time = frame["known_rate_time" if kind == "rate" else f"{kind}_time"]
+    time = pl.col("known_rate_time" if kind == "rate" else f"{kind}_time")
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[kind])).list.any()
+    span = pl.col(f"{kind}_span")
     if kind == "elapsed":
         spoiled |= pl.col("smeared")
-    clean = frame.select(c=~pl.col("first") & ~spoiled)["c"].to_numpy()
-    span = frame[f"{kind}_span"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    seconds = time.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    known = np.isfinite(seconds) & np.isfinite(span) & (span > 0)
-    return _Timed(frame["step"].cast(pl.Float64).to_numpy(), span, seconds, clean & known)
+        # A moving mean reaches back over the lines that its new steps lie behind.
+        whole = pl.min_horizontal("step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
+        moving = (pl.col("elapsed_covers") == "last_10").fill_null(value=False)
+        time, span = (
+            pl.when(moving).then(time * whole / span).otherwise(time),
+            pl.when(moving).then(whole).otherwise(span),
+        )
+    table = frame.select(
+        step=pl.col("step").cast(pl.Float64),
+        span=span.cast(pl.Float64).fill_null(np.nan),
+        time=time.cast(pl.Float64).fill_null(np.nan),
+        clean=~pl.col("first") & ~spoiled,
+    )
+    spans, seconds = table["span"].to_numpy(), table["time"].to_numpy()
+    known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
+    return _Timed(table["step"].to_numpy(), spans, seconds, table["clean"].to_numpy() & known)
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
@@ -415,7 +454,7 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
         f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
-        f" {KINDS[name]} (an evaluation or a checkpoint without a line?); the others agree"
+        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line?); the others agree"
     )
 
 

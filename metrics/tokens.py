@@ -27,6 +27,9 @@ COUNTED_OTHERWISE: Final = "counted otherwise"
 UNIT: Final = 0.05
 """How far from 1,000 a factor is that a unit of a few printed digits explains."""
 
+COARSEST: Final = 0.1
+"""The most that a print's last digit explains."""
+
 UNLIKE: Final = 1.5
 """Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
 
@@ -279,9 +282,12 @@ def _rounding(both: pl.DataFrame, other: str) -> float:
 
 
 def half_unit(values: pl.Series) -> float:
-    """Half a unit of the last printed decimal, as a fraction of the values; their mean."""
+    """Half a unit of the last printed decimal, as a fraction of the values; their mean.
+
+    Values that happen to be round do not show how finely they are printed: COARSEST at most.
+    """
     printed = values.drop_nulls().drop_nans().to_numpy().astype(float)
     printed = printed[printed > 0]
     if not len(printed):
         return 0.0
-    return float((10.0 ** -digits_of(printed).decimals / 2 / printed).mean())
+    return min(COARSEST, float((10.0 ** -digits_of(printed).decimals / 2 / printed).mean()))
