@@ -277,22 +277,26 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
     joined = parts.clean & (parts.step - parts.span == before)
     times = np.concatenate([[0.0], np.cumsum(np.where(joined, parts.time, 0.0))])
     bad = np.concatenate([[0], np.cumsum(~joined)])
-    start = np.searchsorted(step, step - wide.span)
-    kept: list[int] = []
-    stretches = 0
-    for i in np.flatnonzero(wide.clean):
-        j = int(start[i])  # the line that the window begins behind
-        if j >= i or step[j] != step[i] - wide.span[i] or bad[i + 1] != bad[j + 1]:
-            continue
-        if kept and step[j] < step[kept[-1]]:
-            continue
-        stretches += not kept or step[j] != step[kept[-1]]
-        kept.append(int(i))
-    if not kept:
+    lines = np.arange(len(step))
+    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins behind this line
+    whole = (start < lines) & (step[start] == step - wide.span) & (bad[1:] == bad[start + 1])
+    at = _apart(np.flatnonzero(wide.clean & whole), start)
+    if not len(at):
         return None
-    at = np.array(kept)
+    stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
     theirs = times[at + 1] - times[start[at] + 1]
     return _Pair(step[at], wide.span[at], wide.time[at], theirs, stretches)
+
+
+def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the windows that end with these lines those that share no step, the first one first."""
+    if (start[at[1:]] >= at[:-1]).all():
+        return at
+    kept = list(at[:1])
+    for line in at[1:]:
+        if start[line] >= kept[-1]:
+            kept.append(line)
+    return np.array(kept)
 
 
 def _sampled(one: _Timed, two: _Timed) -> _Pair | None:

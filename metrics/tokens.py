@@ -159,7 +159,7 @@ def _samples_times_time() -> pl.Expr:
 COUNTS: Final[dict[str, Count]] = {
     "all_ranks": Count("sum over all ranks", "tokens", _over_all_ranks),
     "ranks": Count("ranks", "tokens", lambda: pl.col("rank_tokens")),
-    "consumed_tokens": Count("consumed tokens", "slots", _consumed_tokens),
+    "consumed_tokens": Count("consumed tokens", "printed", _consumed_tokens),
     "consumed_samples": Count("consumed samples", "slots", _consumed_samples),
     "samples": Count("samples of the step", "slots", _samples),
     "global_batch": Count("global batch", "slots", _global_batch),
@@ -178,7 +178,7 @@ def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
         count.tokens().cast(pl.Float64).alias(f"{key}_count") for key, count in COUNTS.items()
     )
     used = [key for key, count in COUNTS.items() if count.used]
-    slots = [key for key in used if COUNTS[key].basis == "slots"]
+    slots = [key for key in used if COUNTS[key].basis != "tokens"]
     return counted.with_columns(
         tokens_per_gpu=pl.coalesce(f"{key}_count" for key in used),
         slots_per_gpu=pl.coalesce("rank_slots", *(f"{key}_count" for key in slots)),
@@ -200,14 +200,17 @@ def compared(frame: pl.DataFrame, facts: Mapping[str, Any]) -> list[Counted]:
     mine = later.filter(counted_by=key)
     found = []
     for other, count in COUNTS.items():
-        both = mine.filter(pl.col(f"{other}_count").is_finite())
-        if other == key or count.name == COUNTS[key].name or not both["tokens_per_gpu"].sum():
+        used, both = key, mine
+        if other == "stated_all_ranks":  # where it cannot be right, on any line
+            used, both = "ranks", frame.filter(counted_by="ranks")
+        both = both.filter(pl.col(f"{other}_count").is_finite())
+        if count.name == COUNTS[used].name or not both["tokens_per_gpu"].sum():
             continue
         theirs = float(both[f"{other}_count"].to_numpy().mean())
         gap = theirs / float(both["tokens_per_gpu"].to_numpy().mean()) - 1
         slack = DISAGREEMENT + _rounding(both, other)
-        cause = _cause(both, facts, key, other, gap) if abs(gap) > slack else None
-        found.append(Counted(count, COUNTS[key], theirs, gap, both.height, slack, cause))
+        cause = _cause(both, facts, used, other, gap) if abs(gap) > slack else None
+        found.append(Counted(count, COUNTS[used], theirs, gap, both.height, slack, cause))
     return found
 
 
@@ -225,11 +228,30 @@ def _cause(
         return f"the log does not say gradient_accumulation: at {times:.0f} they agree"
     if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
         return "the logged samples/s are samples per ms"
+    few = _few_print(both, facts, used, other, gap)
+    if few is not None:
+        return few
     pair = (COUNTS[used].basis, COUNTS[other].basis)
     if pair in {("tokens", "slots"), ("slots", "tokens")}:
         padding = gap / (1 + gap) if pair[0] == "tokens" else -gap
         return f"{padding:.1%} of the slots are padding" if padding > 0 else None
     return None
+
+
+def _few_print(
+    both: pl.DataFrame, facts: Mapping[str, Any], used: str, other: str, gap: float
+) -> str | None:
+    """Packs of the ranks that print are a sample of those of all."""
+    of_ranks = {"ranks", "rate"}
+    if not (used in of_ranks) ^ (other in of_ranks) or "slots" in {
+        COUNTS[used].basis,
+        COUNTS[other].basis,
+    }:
+        return None
+    printing, gpus = both["printing"].to_list()[-1], facts.get("gpus")
+    if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + gap < UNLIKE:
+        return None
+    return f"{printing} of {gpus} ranks print their tokens"
 
 
 def _whole(times: float) -> bool:

@@ -48,7 +48,9 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run and step, whichever ranks and lines speak of it, sorted by both.
 
     `rank_tokens` and `rank_slots` become the mean over the ranks that print them, `wall_s` is the
-    slowest rank's time with data loading, claims are the median over the ranks.
+    slowest rank's time with data loading, claims are the median over the ranks. `rated_tokens` and
+    `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
+    print it.
     """
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     return (
@@ -73,6 +75,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
             (pl.col("logged_samples_per_second") * pl.col("elapsed_s"))
             .median()
             .alias("rated_samples"),
+            pl.col("rank").n_unique().cast(pl.Int64).alias("printing"),
         )
     )
 

@@ -230,6 +230,25 @@ def test_padding_is_a_cause_where_slots_are_more_and_never_where_they_are_fewer(
     assert one.contradicts
 
 
+def test_the_packs_of_one_rank_are_a_sample_of_those_of_all() -> None:
+    rows = [{"step": n, "rank_tokens": 950.0, "step_tokens": 8000.0} for n in range(1, 9)]
+    (one,) = counted(steps(*rows), run(), gpus=8)
+    assert one.used.name == "sum over all ranks"
+    assert one.cause == "1 of 8 ranks print their tokens"
+    rows = [row | {"rank": str(rank)} for row in rows for rank in range(8)]
+    (one,) = counted(steps(*rows), run(), gpus=8)
+    assert one.contradicts
+
+
+def test_a_world_size_that_the_ranks_deny_on_one_line_is_told() -> None:
+    rows = [{"step": n, "rank_tokens": 1000.0, "step_tokens": 8000.0} for n in range(1, 9)]
+    rows[4] |= {"step_tokens": 16_000.0}
+    alike, one = counted(steps(*rows), run(), gpus=8)
+    assert alike.gap == pytest.approx(0)
+    assert (one.used.name, one.count.name, one.steps) == ("ranks", "sum over all ranks", 1)
+    assert one.contradicts
+
+
 def test_a_batch_ramp_up_is_a_cause_only_where_megatron_says_so() -> None:
     rows = [{"step": n, "samples": 8 * n, "elapsed_s": 1.0} for n in range(1, 9)]
     about = run(elapsed_covers="interval")
