@@ -133,8 +133,12 @@ def comparisons(frame: pl.DataFrame, run: Mapping[str, Any]) -> list[Comparison]
     its format prefers goes first.
     """
     order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
-    pairs = [(a, b) for a, b in combinations(order, 2) if not {a, b} <= RATES]
-    found = [_compared(frame, run, a, b) for a, b in pairs]
+    timed = {kind: _timed(frame, kind) for kind in order if kind != "runtime"}
+    fitted = {"rate"} if not frame["known_rate_time"].count() else set()  # if it can be
+    untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
+    there = [kind for kind in order if kind not in untimed]
+    pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATES]
+    found = [_compared(frame, run, timed, a, b) for a, b in pairs]
     return [one for one in found if one is not None]
 
 
@@ -168,10 +172,12 @@ def warning(one: Comparison) -> str | None:
 # --- the same steps -------------------------------------------------------------------------
 
 
-def _compared(frame: pl.DataFrame, run: Mapping[str, Any], a: str, b: str) -> Comparison | None:
+def _compared(
+    frame: pl.DataFrame, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
+) -> Comparison | None:
     if "runtime" in (a, b):
         return _whole_run(frame, a, b)
-    pair, fitted = _paired(frame, a, b), None
+    pair, fitted = _paired(timed[a], timed[b]), None
     if pair is None and "rate" in (a, b) and not frame["known_rate_time"].count():
         pair, fitted = _fitted(frame, a, b)
     if pair is None or not pair.a.sum() or not pair.b.sum():
@@ -202,7 +208,8 @@ def _fitted(frame: pl.DataFrame, a: str, b: str) -> tuple[_Pair | None, float | 
     """A rate of unknown tokens, by what makes most windows agree with the other kind."""
     rate = pl.coalesce("logged_tgs", "logged_samples_per_second")
     unit = pl.when(rate.is_finite() & (rate > 0)).then(pl.col("rate_span") / rate)
-    pair = _paired(frame.with_columns(known_rate_time=unit), a, b)
+    unknown = frame.with_columns(known_rate_time=unit)
+    pair = _paired(_timed(unknown, a), _timed(unknown, b))
     if pair is None or len(pair.a) < FEWEST:
         return None, None
     printed, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
@@ -218,8 +225,7 @@ def _scatter(pair: _Pair) -> float:
     return float(_sigmas(n) * NORMAL * np.median(off) / np.sqrt(n))
 
 
-def _paired(frame: pl.DataFrame, a: str, b: str) -> _Pair | None:
-    one, two = _timed(frame, a), _timed(frame, b)
+def _paired(one: _Timed, two: _Timed) -> _Pair | None:
     whole = max((_tiled(one, two), _swapped(_tiled(two, one))), key=_steps_of)
     if whole is not None:
         return whole
@@ -233,7 +239,7 @@ def _steps_of(pair: _Pair | None) -> float:
 def _swapped(pair: _Pair | None) -> _Pair | None:
     if pair is None:
         return None
-    return _Pair(pair.step, pair.span, pair.b, pair.a, pair.stretches, pair.sampled)
+    return replace(pair, a=pair.b, b=pair.a)
 
 
 @dataclass(frozen=True, slots=True)
