@@ -142,6 +142,15 @@ def comparisons(frame: pl.DataFrame, run: Mapping[str, Any]) -> list[Comparison]
     return [one for one in found if one is not None]
 
 
+def gap_between(frame: pl.DataFrame, kind: str, other: str) -> float | None:
+    """TGS by `other` over TGS by `kind`, less 1, over the steps that both time; None without any.
+
+    frame: metrics.windows.windows of one run; kind, other: of KINDS, `runtime` left out.
+    """
+    pair = None if kind == other else _paired(_timed(frame, kind), _timed(frame, other))
+    return pair.ratio - 1 if pair is not None and pair.a.sum() and pair.b.sum() else None
+
+
 def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
     """The comparison by which rates of `kind` are checked: time stamps, if there are any.
 
