@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus audit verify clean
+.PHONY: demo test lint types tests golden corpus audit evidence verify clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -37,6 +37,10 @@ corpus: $(VENV)/tested
 # What public and generated logs print of their own speed, reproduced by each framework's formula.
 audit: $(VENV)/tested
 	$(BIN)/python tests/audit.py
+
+# Their time stamps against their logged rates and times, and every count of their tokens.
+evidence: $(VENV)/tested
+	$(BIN)/python tests/evidence.py
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested

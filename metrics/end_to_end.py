@@ -24,8 +24,9 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
-from metrics.evidence import gap_to_stamps
-from metrics.windows import DISAGREEMENT, STAMP_ERROR, UNLIKE, total
+from metrics.evidence import gap_between
+from metrics.tokens import UNLIKE
+from metrics.windows import DISAGREEMENT, STAMP_ERROR, total
 
 CLOCK: Final = pl.Schema(
     {
@@ -273,7 +274,7 @@ def end_to_end(frame: pl.DataFrame, evidence: str | None, run: Mapping[str, Any]
     logged rate and the stamps show that they are counted wrongly; then the last one does.
     """
     by_lines = None if evidence is None else _by_lines(frame, evidence)
-    if by_lines and evidence and counted_wrongly(gap_to_stamps(frame, evidence), evidence):
+    if by_lines and evidence and counted_wrongly(gap_between(frame, evidence, "stamp"), evidence):
         return _named(by_lines)
     enough = shortest(frame["logged_at"]) if by_lines else 0.0
     for rate in (_from_start, _over_runtime, _behind_first_line):
@@ -286,7 +287,7 @@ def end_to_end(frame: pl.DataFrame, evidence: str | None, run: Mapping[str, Any]
 def counted_wrongly(gap: float | None, evidence: str | None) -> bool:
     """Whether the stamps contradict a rate that needs no tokens by as much as a wrong degree would.
 
-    gap: metrics.evidence.gap_to_stamps.
+    gap: metrics.evidence.gap_between.
     """
     return evidence == "rate" and gap is not None and not 1 / UNLIKE < 1 + gap < UNLIKE
 

@@ -1,50 +1,531 @@
 """Two kinds of time evidence side by side: how far they are apart, and why.
 
+Every two kinds of metrics.windows that a log has are compared over steps that both time, in windows
+that are clean under both. Where one speaks of a span that the other divides, the parts are summed;
+where one only times the last of several steps, it is a sample of them, and its scatter widens what
+is allowed. A gap beyond that and 1 % has a cause that follows from the log, or none.
+
 Frames in, frames out; no file is opened here.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from metrics.windows import DISAGREEMENT, clean, total
+from metrics.tokens import COUNTED_OTHERWISE, UNIT, half_unit
+from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
+
+Array = NDArray[np.float64]
+
+KINDS: Final[dict[str, str]] = {
+    "elapsed": "the logged step time",
+    "rate": "the logged rate",
+    "clock": "the clock since the start",
+    "stamp": "time stamps",
+    "engine": "the engine's time stamps",
+    "timer": "DeepSpeed's timer",
+    "runtime": "the run time that the end prints",
+}
+"""Kinds of time evidence, in words."""
+
+RATES: Final = frozenset({"rate", "timer"})
+"""Of the same time: what they have in common says nothing of it."""
+
+CHECKS: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
+"""By which the evidence of a run's rates is checked, the best first."""
+
+TRUNCATED: Final = 1.22
+"""Three standard deviations of a difference of two truncated stamps, in their unit."""
+
+SIGMAS: Final = 3.0
+
+NORMAL: Final = 1.4826
+"""A normal's standard deviation over its median deviation."""
+
+FEWEST: Final = 3
+"""Windows of single steps that can stand for all."""
+
+OUTLYING: Final = 8.0
+"""Median deviations beyond which a window holds something that the others do not."""
+
+RARE: Final = 0.2
+"""Windows that hold more are a share of at most this, or they are no exceptions."""
 
 
-def likely_cause(gap: float) -> str:
-    """An integer factor between two counts of tokens is a degree that was not known."""
-    for times, word in ((1 + gap, "many"), (1 / (1 + gap) if gap > -1 else 0, "few")):
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two kinds of time evidence of one run.
+
+    kind, other: of KINDS; ratio: TGS by `other` over TGS by `kind`, over the same steps; windows:
+    compared; seconds: that they take by `kind`; resolution: of the time stamps or the clock [s],
+    if one is; tolerance: how far the ratio may be from 1; cause: why it is further, if that is
+    known; miscounted: and that the cause is the count of tokens, which no rate survives; sampled:
+    one of them times single steps of those that the other times; fitted: tokens (or samples) of a
+    step that the log does not say and that make most windows agree, so that only others can differ
+    """
+
+    kind: str
+    other: str
+    ratio: float
+    windows: int
+    seconds: float
+    resolution: float | None
+    tolerance: float
+    cause: str | None
+    miscounted: bool = False
+    sampled: bool = False
+    fitted: float | None = None
+
+    @property
+    def gap(self) -> float:
+        """TGS by `other` over TGS by `kind`, less 1."""
+        return self.ratio - 1
+
+    @property
+    def apart(self) -> bool:
+        """Whether they are further apart than the prints allow."""
+        return abs(self.gap) > self.tolerance
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """Both kinds."""
+        return self.kind, self.other
+
+    @property
+    def independent(self) -> bool:
+        """Whether one can check the other: not two prints of a line, nor what is never right."""
+        same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
+        return not same_line and self.other in CHECKS and self.fitted is None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether they are apart without a cause, or because tokens are counted otherwise."""
+        return self.apart and (self.cause is None or self.miscounted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """The same steps by two kinds of evidence, a window in each place: its last step and times."""
+
+    step: Array
+    span: Array
+    a: Array
+    b: Array
+    stretches: int
+    sampled: bool = False
+
+    @property
+    def ratio(self) -> float:
+        return float(self.a.sum() / self.b.sum())
+
+
+def comparisons(frame: pl.DataFrame, run: Mapping[str, Any]) -> list[Comparison]:
+    """Every two kinds of time evidence of one run that time the same steps.
+
+    frame: metrics.windows.windows of the run; run: its row of ingest.schema's runs. The kind that
+    its format prefers goes first.
+    """
+    order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
+    timed = {kind: _timed(frame, kind) for kind in order if kind != "runtime"}
+    fitted = {"rate"} if not frame["known_rate_time"].count() else set()  # if it can be
+    untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
+    there = [kind for kind in order if kind not in untimed]
+    pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATES]
+    found = [_compared(frame, run, timed, a, b) for a, b in pairs]
+    return [one for one in found if one is not None]
+
+
+def gap_between(frame: pl.DataFrame, kind: str, other: str) -> float | None:
+    """TGS by `other` over TGS by `kind`, less 1, over the steps that both time; None without any.
+
+    frame: metrics.windows.windows of one run; kind, other: of KINDS, `runtime` left out.
+    """
+    pair = None if kind == other else _paired(_timed(frame, kind), _timed(frame, other))
+    return pair.ratio - 1 if pair is not None and pair.a.sum() and pair.b.sum() else None
+
+
+def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
+    """The comparison by which rates of `kind` are checked: time stamps, if there are any.
+
+    What a line says of its own step's rate and time is one piece of evidence: tokens are checked
+    by it (metrics.tokens), not time.
+    """
+    mine = [one if one.kind == kind else _turned(one) for one in found if kind in one.kinds]
+    return min(
+        (one for one in mine if one.independent), key=lambda o: CHECKS.index(o.other), default=None
+    )
+
+
+def _turned(one: Comparison) -> Comparison:
+    return replace(
+        one, kind=one.other, other=one.kind, ratio=1 / one.ratio, seconds=one.seconds / one.ratio
+    )
+
+
+def warning(one: Comparison) -> str | None:
+    """What a run is told of two kinds that are apart."""
+    if not one.apart:
+        return None
+    told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
+    why = one.cause or "without a known cause"
+    return f"{told}, {why}" + (": not ranked" if one.contradicts else "")
+
+
+# --- the same steps -------------------------------------------------------------------------
+
+
+def _compared(
+    frame: pl.DataFrame, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
+) -> Comparison | None:
+    if "runtime" in (a, b):
+        return _whole_run(frame, a, b)
+    pair, fitted = _paired(timed[a], timed[b]), None
+    if pair is None and "rate" in (a, b) and not frame["known_rate_time"].count():
+        pair, fitted = _fitted(frame, a, b)
+    if pair is None or not pair.a.sum() or not pair.b.sum():
+        return None
+    tolerance = float(DISAGREEMENT + _rounding(frame, pair, a, b))
+    if fitted is not None:
+        tolerance += _scatter(pair)
+    one = Comparison(
+        a,
+        b,
+        pair.ratio,
+        len(pair.a),
+        float(pair.a.sum()),
+        _resolution(frame, a, b),
+        tolerance,
+        None,
+        sampled=pair.sampled,
+        fitted=fitted,
+    )
+    if not one.apart:
+        return one
+    tokens = _tokens(a, b, pair.ratio) if fitted is None else None
+    cause = _cause(frame, run, pair, a, b, tolerance) or tokens
+    return replace(one, cause=cause, miscounted=cause is not None and cause == tokens)
+
+
+def _fitted(frame: pl.DataFrame, a: str, b: str) -> tuple[_Pair | None, float | None]:
+    """A rate of unknown tokens, by what makes most windows agree with the other kind."""
+    rate = pl.coalesce("logged_tgs", "logged_samples_per_second")
+    unit = pl.when(rate.is_finite() & (rate > 0)).then(pl.col("rate_span") / rate)
+    unknown = frame.with_columns(known_rate_time=unit)
+    pair = _paired(_timed(unknown, a), _timed(unknown, b))
+    if pair is None or len(pair.a) < FEWEST:
+        return None, None
+    printed, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
+    per_step = float(np.median(timed / printed))
+    scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
+    return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
+
+
+def _scatter(pair: _Pair) -> float:
+    """Three standard errors of the ratio, by the windows' median deviation from it."""
+    off = np.abs(pair.b - pair.a) / float(np.mean(pair.a))
+    n = len(off)
+    return float(_sigmas(n) * NORMAL * np.median(off) / np.sqrt(n))
+
+
+def _paired(one: _Timed, two: _Timed) -> _Pair | None:
+    whole = max((_tiled(one, two), _swapped(_tiled(two, one))), key=_steps_of)
+    if whole is not None:
+        return whole
+    return _sampled(one, two)
+
+
+def _steps_of(pair: _Pair | None) -> float:
+    return 0.0 if pair is None else float(pair.span.sum())
+
+
+def _swapped(pair: _Pair | None) -> _Pair | None:
+    if pair is None:
+        return None
+    return replace(pair, a=pair.b, b=pair.a)
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The lines of one run by one kind of evidence: step, span and time of each; clean or not."""
+
+    step: Array
+    span: Array
+    time: Array
+    clean: NDArray[np.bool_]
+
+
+def _timed(frame: pl.DataFrame, kind: str) -> _Timed:
+    time = pl.col("known_rate_time" if kind == "rate" else f"{kind}_time")
+    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[kind])).list.any()
+    span = pl.col(f"{kind}_span")
+    if kind == "elapsed":
+        spoiled |= pl.col("smeared")
+        # A moving mean reaches back over the lines that its new steps lie behind.
+        whole = pl.min_horizontal("step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
+        moving = (pl.col("elapsed_covers") == "last_10").fill_null(value=False)
+        time, span = (
+            pl.when(moving).then(time * whole / span).otherwise(time),
+            pl.when(moving).then(whole).otherwise(span),
+        )
+    table = frame.select(
+        step=pl.col("step").cast(pl.Float64),
+        span=span.cast(pl.Float64).fill_null(np.nan),
+        time=time.cast(pl.Float64).fill_null(np.nan),
+        clean=~pl.col("first") & ~spoiled,
+    )
+    spans, seconds = table["span"].to_numpy(), table["time"].to_numpy()
+    known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
+    return _Timed(table["step"].to_numpy(), spans, seconds, table["clean"].to_numpy() & known)
+
+
+def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
+    """Windows of one kind that are whole windows of the other, or sums of them; none twice."""
+    step = wide.step
+    before = np.concatenate([[np.nan], step[:-1]])
+    joined = parts.clean & (parts.step - parts.span == before)
+    times = np.concatenate([[0.0], np.cumsum(np.where(joined, parts.time, 0.0))])
+    bad = np.concatenate([[0], np.cumsum(~joined)])
+    lines = np.arange(len(step))
+    start = np.minimum(np.searchsorted(step, step - wide.span), lines)  # begins behind this line
+    whole = (start < lines) & (step[start] == step - wide.span) & (bad[1:] == bad[start + 1])
+    at = _apart(np.flatnonzero(wide.clean & whole), start)
+    if not len(at):
+        return None
+    stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
+    theirs = times[at + 1] - times[start[at] + 1]
+    return _Pair(step[at], wide.span[at], wide.time[at], theirs, stretches)
+
+
+def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the windows that end with these lines those that share no step, the first one first."""
+    if (start[at[1:]] >= at[:-1]).all():
+        return at
+    kept = list(at[:1])
+    for line in at[1:]:
+        if start[line] >= kept[-1]:
+            kept.append(line)
+    return np.array(kept)
+
+
+def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
+    """Windows that end with one step, of unlike spans: time per step x the longer span."""
+    both = one.clean & two.clean & (one.span != two.span)
+    if both.sum() < FEWEST:
+        return None
+    span = np.maximum(one.span, two.span)[both]
+    a, b = (k.time[both] / k.span[both] * span for k in (one, two))
+    joined = np.concatenate([[True], np.diff(np.flatnonzero(both)) != 1])
+    return _Pair(one.step[both], span, a, b, int(joined.sum()), sampled=True)
+
+
+# --- how exactly they can agree -------------------------------------------------------------
+
+_PRINTS: Final[dict[str, tuple[str, ...]]] = {
+    "elapsed": ("elapsed_s",),
+    "rate": ("logged_tgs", "logged_samples_per_second"),
+    "timer": ("timer_rate",),
+}
+_MOMENTS: Final = {"stamp": "logged_at", "engine": "engine_at", "clock": "since_start_s"}
+
+
+def _rounding(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> float:
+    """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
+    slack = 0.0
+    for kind, seconds in ((a, pair.a), (b, pair.b)):
+        column = next((c for c in _PRINTS.get(kind, ()) if frame[c].count()), None)
+        slack += half_unit(frame[column]) if column else 0.0
+        if kind in _MOMENTS:
+            n = pair.stretches
+            slack += _unit(frame, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
+    if pair.sampled:
+        off = pair.a - pair.ratio * pair.b
+        slack += _sigmas(len(off)) * float(off.std(ddof=1)) * len(off) ** 0.5 / float(pair.a.sum())
+    return slack
+
+
+def _sigmas(n: int) -> float:
+    """Student's quantile of three standard deviations (Cornish and Fisher's expansion)."""
+    return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
+
+
+def _unit(frame: pl.DataFrame, kind: str) -> float:
+    """The coarsest unit that all stamps or readings of a clock are multiples of [s]."""
+    moments = frame[_MOMENTS[kind]].drop_nulls()
+    if moments.dtype == pl.Datetime("us"):
+        micros = moments.dt.microsecond().to_numpy()
+    else:
+        micros = (moments.to_numpy() * 1e6).round().astype(np.int64) % 1_000_000
+    units = (1_000_000, 100_000, 10_000, 1_000)
+    return next((unit / 1e6 for unit in units if not (micros % unit).any()), 1e-6)
+
+
+def _resolution(frame: pl.DataFrame, a: str, b: str) -> float | None:
+    units = [_unit(frame, kind) for kind in (a, b) if kind in _MOMENTS]
+    return max(units, default=None)
+
+
+# --- why they are apart ---------------------------------------------------------------------
+
+
+def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
+    frame: pl.DataFrame, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
+) -> str | None:
+    """The first cause that the log bears out; none where the count of tokens would be wrong."""
+    causes = (
+        _one_micro_batch(frame, pair, a, b),
+        _without_data(frame, run, pair, a, b, tolerance),
+        _other_unit(pair, a, b, tolerance),
+        _exceptions(pair, a, b, tolerance),
+    )
+    return next((cause for cause in causes if cause is not None), None)
+
+
+def _tokens(a: str, b: str, ratio: float) -> str | None:
+    """An integer factor between a rate and a time is a degree that was not known."""
+    if "rate" not in (a, b):
+        return None
+    held = ratio if a == "rate" else 1 / ratio
+    for times, word in ((held, "many"), (1 / held, "few")):
         whole = round(times)
         if whole > 1 and abs(times / whole - 1) < DISAGREEMENT:
             return (
-                f"as if tokens per step were {whole}x too {word} "
+                f"as if tokens per step were {COUNTED_OTHERWISE}, {whole}x too {word} "
                 "(tensor_parallel, pipeline_parallel, context_parallel or gradient_accumulation?)"
             )
-    return "without a known cause"
+    return None
 
 
-def explained(run: dict[str, Any], evidence: str) -> bool:
-    """Whether a gap to the stamps is how the format counts, so that the stamps need not agree."""
-    return evidence == "rate" and (run["rate_excludes_data"] or run["rate_covers"] == "step")
+def _one_micro_batch(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> str | None:
+    """DeepSpeed's timer is started anew at each forward: Megatron calls `step` once for them all.
 
-
-def gap_to_stamps(frame: pl.DataFrame, evidence: str) -> float | None:
-    """TGS by stamps over TGS by `evidence`, less 1, over the windows clean under both."""
-    if evidence == "stamp":
+    Then it counts one call for each step, though a step accumulates gradients over several.
+    """
+    if "timer" not in (a, b):
         return None
-    mine, stamps = clean(frame, evidence), clean(frame, "stamp")
-    both = mine.join(stamps.select("step", t="tokens", s="seconds"), on="step")
-    both = both.filter(pl.col(f"{evidence}_span") == pl.col("stamp_span"))
-    if not both["s"].sum() or both["tokens_per_gpu"].null_count():
+    faster = pair.ratio if b == "timer" else 1 / pair.ratio
+    counter = pl.coalesce("timer_micro_step", "timer_step")
+    calls = frame.select(calls=counter.diff(), steps=pl.col("step").diff()).drop_nulls()
+    once = calls.height and (calls["calls"] == calls["steps"]).all()
+    batches = next(iter(frame["gradient_accumulation"].to_list()), None)
+    if not once or batches == 1 or (batches is not None and faster > batches):
         return None
-    rate = total(both["tokens"]) / total(both["seconds"])
-    return total(both["t"]) / total(both["s"]) / rate - 1
+    many = "the micro-batches" if batches is None else f"the {batches} micro-batches"
+    return f"the timer is read once a step: it times the last of {many} with the optimizer"
 
 
-def tolerance(frame: pl.DataFrame) -> float:
-    """The allowed gap, widened by a stamp's resolution of one second where it has no fraction."""
-    stamps = frame["logged_at"].drop_nulls()
-    whole = bool((stamps.dt.microsecond() == 0).all())
-    seconds = total(frame["stamp_time"]) or 1.0
-    return DISAGREEMENT + (2.0 / seconds if whole else 0.0)
+def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
+    frame: pl.DataFrame, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
+) -> str | None:
+    """What leaves data loading out is the faster; by as much, where the log says how long it is."""
+    short = RATES & {a, b} if run["rate_excludes_data"] or "timer" in (a, b) else set()
+    loading = frame.filter(~pl.col("first"))["data_s"].drop_nulls()
+    if not short and run["elapsed_excludes_data"] and not loading.len():
+        short = {"elapsed"} & {a, b}
+    if not short:
+        return None
+    (kind,) = short
+    faster = pair.ratio if b == kind else 1 / pair.ratio
+    if not loading.len():
+        left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
+        return left_out if faster > 1 else None
+    mine = np.isin(frame["step"].to_numpy(), pair.step)
+    share = float(frame.filter(mine)["data_s"].mean() or 0.0)  # type: ignore[arg-type]
+    timed = pair.a if a != kind else pair.b
+    left = faster * (1 - share * float(pair.span.sum()) / float(timed.sum()))
+    return "the logged rate leaves data loading out" if abs(left - 1) <= tolerance else None
+
+
+def _other_unit(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
+    """BigScience's fork printed samples per ms as samples per second for a while."""
+    if "rate" not in (a, b):
+        return None
+    times = 1 / pair.ratio if b == "rate" else pair.ratio
+    return (
+        "the logged samples/s are samples per ms"
+        if abs(times / 1000 - 1) < UNIT + tolerance
+        else None
+    )
+
+
+def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
+    """A few windows hold what one of the two does not time, and the others agree."""
+    off = pair.b / pair.span - pair.a / pair.span
+    middle = np.median(off)
+    spread = max(
+        float(np.median(np.abs(off - middle))), 1e-3 * float(np.median(pair.a / pair.span))
+    )
+    odd = np.abs(off - middle) > OUTLYING * spread
+    rest = ~odd
+    if not odd.any() or odd.mean() > RARE or not rest.any() or not pair.b[rest].sum():
+        return None
+    if abs(float(pair.a[rest].sum() / pair.b[rest].sum()) - 1) > tolerance:
+        return None
+    more = float((pair.b - pair.a)[odd].sum())
+    name, holds = (b, more) if more > 0 else (a, -more)
+    gaps = np.diff(pair.step[odd])
+    often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
+    return (
+        f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
+        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line?); the others agree"
+    )
+
+
+# --- the whole run --------------------------------------------------------------------------
+
+
+def _whole_run(frame: pl.DataFrame, a: str, b: str) -> Comparison | None:
+    """The run time that a log prints at its end, against a clock or the sum of all steps."""
+    kind = a if b == "runtime" else b
+    runtime = frame["runtime_s"].max()
+    total = _total(frame, kind)
+    if not isinstance(runtime, float) or not total:
+        return None
+    ratio = total / runtime
+    unit = _unit(frame, kind) if kind in _MOMENTS else 0.0
+    tolerance = DISAGREEMENT + unit / total
+    outside = f"{runtime - total:,.1f} s of it lie before the first or behind the last step"
+    cause = outside if ratio < 1 - tolerance else None
+    one = Comparison(kind, "runtime", ratio, frame.height, total, unit or None, tolerance, cause)
+    return one if b == "runtime" else _turned(one)
+
+
+def _total(frame: pl.DataFrame, kind: str) -> float | None:
+    """Seconds from the start to the last step, if every step is timed."""
+    if kind == "clock":
+        last = frame["since_start_s"][-1]
+        return None if last is None else float(last)
+    if kind != "elapsed":
+        return None
+    before = frame["step"].shift(fill_value=0)
+    every = frame["elapsed_span"] == frame["step"] - before
+    times = frame["elapsed_time"]
+    return float(times.sum()) if bool(every.all()) and not times.null_count() else None
+
+
+def summary(frame: pl.DataFrame, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings."""
+    found = comparisons(frame, run)
+    best = check(found, kind)
+    return {
+        "evidence_gap": None if best is None else best.gap,
+        "evidence_windows": None if best is None else best.windows,
+        "evidence_cause": None if best is None else best.cause,
+        "evidence_warnings": list(_told(found, best, kind)),
+    }
+
+
+def _told(found: list[Comparison], best: Comparison | None, kind: str) -> Iterator[str]:
+    """What is apart from the evidence that counts: by the best check, and without a cause."""
+    for one in found:
+        mine = one if one.kind == kind else _turned(one)
+        if mine == best or (mine.contradicts and kind in one.kinds and mine.independent):
+            text = warning(mine)
+            if text is not None:
+                yield text

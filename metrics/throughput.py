@@ -14,12 +14,13 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
+from metrics import evidence as evidences
+from metrics import tokens as counts
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
-from metrics.evidence import explained, gap_to_stamps, likely_cause, tolerance
 from metrics.statistics import rate
 from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
-from metrics.windows import SPOILERS, alike, clean, evidence_of, resolution, total, worlds
+from metrics.windows import SPOILERS, clean, evidence_of, resolution, total
 
 SUMMARY: Final = pl.Schema(
     {
@@ -47,6 +48,10 @@ SUMMARY: Final = pl.Schema(
         "wall_s": FLOAT,
         "time_lost": pl.List(LOST),
         "evidence_gap": FLOAT,
+        "evidence_windows": INT,
+        "evidence_cause": TEXT,
+        "token_gap": FLOAT,
+        "token_counts": TEXTS,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
@@ -99,7 +104,6 @@ def _summary(
         "attention_ratio": _weighted(frame, "attention_ratio"),
         "sequence_length": _weighted(frame, "sequence_length"),
         "data_share": _data_share(frame),
-        "world_unlike": frame.select((~alike(*worlds())).any()).item(),
     }
     evidence = evidence_of(frame, run["evidence"])
     row |= end_to_end(frame, evidence, run)
@@ -111,6 +115,7 @@ def _summary(
     row |= _sureness(steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(frame, evidence, run)
     row |= _claims(steady)
+    row |= evidences.summary(frame, run, evidence) | counts.summary(frame, facts)
     row["throughput_warnings"] = _warnings(frame, run, evidence, row)
     return row
 
@@ -213,18 +218,7 @@ def _weighted(frame: pl.DataFrame, name: str) -> float | None:
 def _warnings(
     frame: pl.DataFrame, run: dict[str, Any], evidence: str, row: dict[str, Any]
 ) -> list[str]:
-    warnings = []
-    row["evidence_gap"] = gap = gap_to_stamps(frame, evidence)
-    if gap is not None and abs(gap) > tolerance(frame) and not explained(run, evidence):
-        warnings.append(
-            f"time stamps give {gap:+.1%} TGS against the logged {evidence}, "
-            f"{likely_cause(gap)}: not ranked"
-        )
-    if row["world_unlike"]:
-        warnings.append(
-            "gpus contradicts the tokens that ranks and steps print: the tokens of ranks are used; "
-            "not ranked"
-        )
+    warnings = [*row["evidence_warnings"], *row["token_warnings"]]
     if evidence == "elapsed" and run["elapsed_excludes_data"] and frame["data_s"].is_null().all():
         warnings.append(
             "the logged step time leaves data loading out, and the log does not say how long that "

@@ -42,6 +42,7 @@ from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
 from metrics.time_lost import LOST
+from metrics.tokens import COUNTED_OTHERWISE
 
 IMPOSSIBLE: Final = 1.0
 """A utilisation above this is shown as `implied`, never published."""
@@ -250,6 +251,10 @@ METRICS: Final = pl.Schema(
         "wall_s": FLOAT,
         "time_lost": pl.List(LOST),
         "evidence_gap": FLOAT,
+        "evidence_windows": INT,
+        "evidence_cause": TEXT,
+        "token_gap": FLOAT,
+        "token_counts": TEXTS,
         "tokens_per_gpu_step": FLOAT,
         "attention_ratio": FLOAT,
         "sequence_length": FLOAT,
@@ -348,11 +353,11 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
 def _other_tokens(row: Mapping[str, Any]) -> list[str]:
     """That our rate and the printed ones cannot count the same tokens."""
     times = counted_otherwise(row)
-    if times == 1:
+    if times == 1 or any(COUNTED_OTHERWISE in warning for warning in row["warnings"]):
         return []
     return [
         f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
-        "per step are counted otherwise (micro_batch_size, seq_len, gpus, context_parallel?): "
+        f"per step are {COUNTED_OTHERWISE} (micro_batch_size, seq_len, gpus, context_parallel?): "
         "not ranked"
     ]
 

@@ -7,6 +7,12 @@ A window has one time for each kind of evidence that its line gives:
     clock     the difference of two times since the training loop began (a progress bar's)
     stamp     the difference of two time stamps
 
+and two that no rate of ours is ever of, to check these by:
+
+    engine    the difference of two time stamps of a companion's step lines (DeepSpeed's engine
+              under Megatron, whose own lines have none)
+    timer     the rate of DeepSpeed's ThroughputTimer beside another format's steps
+
 Frames in, frames out; no file is opened here.
 """
 
@@ -16,6 +22,8 @@ from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
+
+from metrics.tokens import length, step_samples, with_counts
 
 DISAGREEMENT: Final = 0.01
 """A gap between two kinds of time evidence above this has to have a cause."""
@@ -31,6 +39,8 @@ SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "rate": ("checkpoint", "profiler"),
     "clock": ("checkpoint", "evaluation", "profiler"),
     "stamp": ("checkpoint", "evaluation", "profiler"),
+    "engine": ("checkpoint", "evaluation", "profiler"),
+    "timer": (),
 }
 """Events whose time falls into the next window; a logged rate starts anew after evaluation."""
 
@@ -39,7 +49,9 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run and step, whichever ranks and lines speak of it, sorted by both.
 
     `rank_tokens` and `rank_slots` become the mean over the ranks that print them, `wall_s` is the
-    slowest rank's time with data loading, claims are the median over the ranks.
+    slowest rank's time with data loading, claims are the median over the ranks. `rated_tokens` and
+    `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
+    print it.
     """
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     return (
@@ -60,6 +72,11 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
             pl.col("peak_memory_bytes", "skipped_steps").max(),
             pl.col("logged_tgs", "logged_samples_per_second").median(),
             pl.col("logged_tflops", "logged_mfu").median(),
+            (pl.col("logged_tgs") * pl.col("elapsed_s")).mean().alias("rated_tokens"),
+            (pl.col("logged_samples_per_second") * pl.col("elapsed_s"))
+            .median()
+            .alias("rated_samples"),
+            pl.col("rank").n_unique().cast(pl.Int64).alias("printing"),
         )
     )
 
@@ -83,12 +100,14 @@ def windows(
         fold_ranks(steps)
         .join(about, on="run_id", validate="m:1", maintain_order="left")
         .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .pipe(_with_engine, events)
         .with_columns(
             pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
             first=pl.int_range(pl.len()).over("run_id") == 0,
         )
-        .with_columns(_tokens_per_gpu(), slots_per_gpu=pl.coalesce("rank_slots", _samples()))
+        .with_columns(interval=_interval())
         .with_columns(_spans())
+        .pipe(with_counts)
         .with_columns(_times())
         .pipe(_with_spoilers, events)
         .with_columns(_smeared(), warming=False, stall_s=0.0)
@@ -112,81 +131,28 @@ _DIFFERENCES: Final = (
     "step",
     "logged_at",
     "since_start_s",
+    "engine_at",
     "consumed_samples",
     "consumed_tokens",
 )
 
 
-def _tokens_per_gpu() -> pl.Expr:
-    """Tokens of one step on one GPU, by the best that is known.
+def _interval() -> pl.Expr:
+    """Steps that a mean since the last line is over; fewer than since the last line of an excerpt.
 
-    Tokens of the step over all ranks > of the ranks that print them > consumed tokens or samples
-    since the last line > samples of this step > batch sizes. Where the first two cannot both be
-    right, the world size is wrong, and what the ranks print holds.
+    That leaves lines out: no line speaks of more steps than lie between most of them, or than the
+    log's interval.
     """
-    shared, printed = worlds()
-    return pl.coalesce(
-        pl.when(alike(shared, printed)).then(shared), "rank_tokens", _samples()
-    ).alias("tokens_per_gpu")
-
-
-def _samples() -> pl.Expr:
-    """Tokens of the samples of one step on one GPU, as the lines count them, else the batch sizes.
-
-    Lines go first: in a ramp-up of the batch its size is only where it ends.
-    """
-    length = _length()
-    consumed = pl.coalesce("new_consumed_tokens", pl.col("new_consumed_samples") * length)
-    return pl.coalesce(
-        pl.when(consumed > 0).then(consumed / pl.col("new_step") / pl.col("gpus")),
-        pl.col("samples") * length / pl.col("gpus"),
-        _batch(),
-    )
-
-
-def _length() -> pl.Expr:
-    """Tokens of a sample: as printed, or the full length where samples have no padding."""
-    filled = pl.coalesce("packed", pl.lit(value=True))
-    return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
-
-
-def worlds() -> tuple[pl.Expr, pl.Expr]:
-    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them."""
-    return pl.col("step_tokens") / pl.col("gpus"), pl.col("rank_tokens")
-
-
-def alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
-    """Whether a mean over ranks and one rank's count are of one world; packs differ by less."""
-    ratio = shared / printed
-    return ratio.is_null() | ratio.is_between(1 / UNLIKE, UNLIKE)
-
-
-UNLIKE: Final = 1.5
-"""Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
-
-
-def _batch() -> pl.Expr:
-    """Token slots of one step on one GPU from batch sizes; null where samples vary in length.
-
-    A local batch is that of a data-parallel rank; the ranks of its model-parallel group share it.
-    """
-    micro_step = pl.col("step_unit") == "micro_step"
-    sharing = pl.lit(1)
-    for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
-        sharing *= pl.coalesce(name, 1)
-    local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
-    local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", 1))
-    whole = pl.col("global_batch_size") * pl.col("seq_len") / pl.col("gpus")
-    filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
-    return pl.when(filled).then(
-        pl.when(micro_step).then(local).otherwise(pl.coalesce(whole, local))
-    )
+    from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
+    usual = pl.col("new_step").quantile(0.5, "higher").over("run_id").cast(pl.Int64)
+    apart = pl.max_horizontal("log_interval", usual)
+    since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
+    return pl.when(from_start).then("step").otherwise(since)
 
 
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
-    from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
-    since = pl.when(from_start).then("step").otherwise("new_step")
+    since = pl.col("interval")
     mean = pl.min_horizontal(since, "step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
@@ -198,28 +164,72 @@ def _spans() -> list[pl.Expr]:
         rate.alias("rate_span"),
         pl.col("new_step").alias("clock_span"),
         pl.col("new_step").alias("stamp_span"),
+        pl.col("new_step").alias("engine_span"),
+        pl.lit(1, pl.Int64).alias("timer_span"),
     ]
 
 
 def _times() -> list[pl.Expr]:
     """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
     step_time = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
-    length = _length()
-    samples_rate = pl.col("logged_samples_per_second") * length / pl.col("gpus")
+    samples_rate = pl.col("logged_samples_per_second") * length() / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
     stamped = pl.col("new_logged_at").dt.total_microseconds() / 1e6  # 0 within one second
+    engine = pl.col("new_engine_at").dt.total_microseconds() / 1e6
+    samples, sampled = step_samples(), pl.col("logged_samples_per_second")
     clocked = pl.col("new_since_start_s")
     return [
         _positive(pl.col("elapsed_span") * step_time).alias("elapsed_time"),
         _positive(pl.col("rate_span") * tokens / rate).alias("rate_time"),
         pl.when(clocked >= 0).then(clocked).alias("clock_time"),
         pl.when(stamped >= 0).then(stamped).alias("stamp_time"),
+        pl.when(engine >= 0).then(engine).alias("engine_time"),
+        pl.coalesce(
+            _positive(pl.col("rate_span") * pl.col("tokens_per_gpu") / pl.col("logged_tgs")),
+            _positive(pl.col("rate_span") * samples / sampled),
+        ).alias("known_rate_time"),
+        _positive(samples / pl.col("timer_rate")).alias("timer_time"),
     ]
 
 
 def _positive(seconds: pl.Expr) -> pl.Expr:
     return pl.when(seconds.is_finite() & (seconds > 0)).then(seconds)
+
+
+def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """What the engine's lines say beside another format's steps.
+
+    `engine_at`: the stamp of its line of the same step; `timer_rate` [samples/s], `timer_step`
+    and `timer_micro_step`: of its ThroughputTimer, which counts from where it was started, so that
+    its line is of the step that is printed next after it.
+    """
+    engine = events.filter(kind="engine_step")
+    stamped = (
+        engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
+        .group_by("run_id", "step", maintain_order=True)
+        .agg(engine_at=pl.col("logged_at").min())
+    )
+    timer = {
+        f"timer_{name}": pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64)
+        for name in ("rate", "step", "micro_step")
+    }
+    averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
+    timed = engine.filter(averaged).sort("line").select("run_id", "line", at="line", **timer)
+    joined = steps.join(stamped, on=["run_id", "step"], how="left", maintain_order="left")
+    ended = (
+        events.filter(pl.col("kind") == "end", pl.col("seconds").is_not_null())
+        .group_by("run_id")
+        .agg(runtime_s=pl.col("seconds").max())
+    )
+    joined = joined.join(ended, on="run_id", how="left", maintain_order="left")
+    before = joined.sort("line").join_asof(timed, on="line", by="run_id", check_sortedness=False)
+    own = pl.col("at") > pl.col("line").shift().over("run_id").fill_null(0)
+    return (
+        before.with_columns(pl.when(own).then(pl.col(*timer)).name.keep())
+        .drop("at")
+        .sort("run_id", "step")
+    )
 
 
 def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:

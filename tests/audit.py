@@ -156,11 +156,12 @@ def given(path: Path = FACTS) -> list[Given]:
             "" if row["fact"] == "-" else row["fact"],
             row["source"],
         )
-        for row in _table(path)
+        for row in table(path)
     ]
 
 
-def _table(path: Path) -> list[dict[str, str]]:
+def table(path: Path) -> list[dict[str, str]]:
+    """The rows of a table whose head is behind its comments."""
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = csv.DictReader((x for x in lines if not x.startswith("#")), delimiter="\t", quoting=3)
     return [dict(row) for row in rows]
@@ -168,7 +169,7 @@ def _table(path: Path) -> list[dict[str, str]]:
 
 def golden(path: Path = AUDIT) -> dict[tuple[str, int], dict[str, str]]:
     """The rows of golden/audit.tsv by path and launch."""
-    return {(row["path"], int(row["launch"])): row for row in _table(path)}
+    return {(row["path"], int(row["launch"])): row for row in table(path)}
 
 
 def _named(path: Path) -> str:
@@ -176,8 +177,12 @@ def _named(path: Path) -> str:
     return "/".join(part for part in path.parts if part != "work")
 
 
-def rows_of(folder: Path, facts: Sequence[Given]) -> list[Row]:
-    """A row for each run of a folder's files that printed a figure of its own."""
+Tables = Mapping[str, pl.DataFrame]
+Names = Mapping[str, tuple[str, int]]
+
+
+def each_file(folder: Path, facts: Sequence[Given]) -> Iterator[tuple[Tables, Names]]:
+    """The tables of each of a folder's files, given facts held, and path and launch of its runs."""
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     with tempfile.TemporaryDirectory() as place:
         store = Store(Path(place) / "store")
@@ -189,26 +194,33 @@ def rows_of(folder: Path, facts: Sequence[Given]) -> list[Row]:
             run["run_id"]: (_named(Path(run["path"]).relative_to(folder)), run["launch"])
             for run in runs.iter_rows(named=True)
         }
-        own = {run: [f for f in facts if f.speaks_of(*name)] for run, name in named.items()}
+        own = {run: of_run(facts, name) for run, name in named.items()}
         store.give(
             {run: from_flags(f.fact for f in mine if not f.refuses) for run, mine in own.items()}
         )
         tables = {name: store.table(name) for name in ("runs", "facts", "steps", "events")}
         sources = store.table("sources")
-    found = []
     for source in sources.iter_rows(named=True):
         of_file = tables["runs"].filter(sha256=source["sha256"])
         kept = {name: t.join(of_file, on="run_id", how="semi") for name, t in tables.items()}
         kept["sources"] = sources.filter(sha256=source["sha256"])
-        found += list(_rows(kept, named, own))
+        yield kept, named
+
+
+def of_run(facts: Sequence[Given], name: tuple[str, int]) -> list[Given]:
+    """The facts that are given of a run."""
+    return [fact for fact in facts if fact.speaks_of(*name)]
+
+
+def rows_of(folder: Path, facts: Sequence[Given]) -> list[Row]:
+    """A row for each run of a folder's files that printed a figure of its own."""
+    found: list[Row] = []
+    for tables, named in each_file(folder, facts):
+        found += _rows(tables, named, facts)
     return sorted(found, key=lambda row: (row.path, row.launch))
 
 
-def _rows(
-    tables: Mapping[str, pl.DataFrame],
-    named: Mapping[str, tuple[str, int]],
-    own: Mapping[str, Sequence[Given]],
-) -> Iterator[Row]:
+def _rows(tables: Tables, named: Names, facts: Sequence[Given]) -> Iterator[Row]:
     """The rows of one file."""
     analysis = analyse(tables)
     for run in tables["runs"].iter_rows(named=True):
@@ -217,7 +229,7 @@ def _rows(
             continue  # no figure of its own, or none that follows from anything
         path, launch = named[run["run_id"]]
         known = known_of(run, analysis.facts(run["run_id"]))
-        mine = own[run["run_id"]]
+        mine = of_run(facts, (path, launch))
         yield Row(
             path=path,
             launch=launch,

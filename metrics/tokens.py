@@ -1,0 +1,315 @@
+"""Tokens of one step on one GPU, by every count that a run allows.
+
+The first count that is known is used; every other one is compared with it over the totals of the
+same steps. Slots, which hold padding, are at least as many as tokens without it; like is only
+compared with like.
+
+Frames in, frames out; no file is opened here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import polars as pl
+
+from metrics.digits import digits_of
+
+DISAGREEMENT: Final = 0.01
+"""A gap between two counts of the same tokens above this has to have a cause."""
+
+COUNTED_OTHERWISE: Final = "counted otherwise"
+"""What a warning says where a rate of the log and ours cannot count the same tokens."""
+
+UNIT: Final = 0.05
+"""How far from 1,000 a factor is that a unit of a few printed digits explains."""
+
+COARSEST: Final = 0.1
+"""The most that a print's last digit explains."""
+
+UNLIKE: Final = 1.5
+"""Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
+
+Basis = Literal["tokens", "slots", "printed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """One way to count the tokens of a step on one GPU.
+
+    basis: `tokens` without padding, `slots` with it, or `printed`: what the log's own rate counts;
+    used: whether our rates may be of it
+    """
+
+    name: str
+    basis: Basis
+    tokens: Callable[[], pl.Expr]
+    used: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A count beside the one that is used, over the same steps.
+
+    mean: tokens of a step on one GPU; gap: mean / that of the used count - 1; tolerance: the gap
+    that the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
+    """
+
+    count: Count
+    used: Count
+    mean: float
+    gap: float
+    steps: int
+    tolerance: float
+    cause: str | None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether no cause is known for a gap that is too wide."""
+        return abs(self.gap) > self.tolerance and self.cause is None
+
+
+def length() -> pl.Expr:
+    """Tokens of a sample: as printed, or the full length where samples have no padding."""
+    filled = pl.coalesce("packed", pl.lit(value=True))
+    return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
+
+
+def step_samples() -> pl.Expr:
+    """Samples of one step over all ranks; lines go first, for a batch may ramp up to its size."""
+    consumed = pl.col("new_consumed_samples") / pl.col("new_step")
+    whole = pl.when(pl.col("step_unit") == "optimizer_step").then("global_batch_size")
+    return pl.coalesce("samples", pl.when(consumed > 0).then(consumed), whole)
+
+
+def _over_all_ranks() -> pl.Expr:
+    """Where it and the ranks' count cannot both be right, the world size is wrong, not theirs."""
+    shared, printed = worlds()
+    return pl.when(alike(shared, printed)).then(shared)
+
+
+def worlds() -> tuple[pl.Expr, pl.Expr]:
+    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them."""
+    return pl.col("step_tokens") / pl.col("gpus"), pl.col("rank_tokens")
+
+
+def alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
+    """Whether a mean over ranks and one rank's count are of one world; packs differ by less."""
+    ratio = shared / printed
+    return ratio.is_null() | ratio.is_between(1 / UNLIKE, UNLIKE)
+
+
+def _consumed(counter: pl.Expr) -> pl.Expr:
+    """Of an excerpt that leaves lines out the mean is not that of the steps that a line times."""
+    apart = (pl.col("new_step") > pl.col("interval")) & pl.col("samples").is_not_null()
+    known = (counter > 0) & ~apart.fill_null(value=False)
+    return pl.when(known).then(counter / pl.col("new_step") / pl.col("gpus"))
+
+
+def _consumed_tokens() -> pl.Expr:
+    return _consumed(pl.col("new_consumed_tokens"))
+
+
+def _consumed_samples() -> pl.Expr:
+    return _consumed(pl.col("new_consumed_samples") * length())
+
+
+def _samples() -> pl.Expr:
+    return pl.col("samples") * length() / pl.col("gpus")
+
+
+def _filled() -> pl.Expr:
+    """Whether batch sizes count tokens: where samples do not vary in length."""
+    micro_step = pl.col("step_unit") == "micro_step"
+    return pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
+
+
+def _global_batch() -> pl.Expr:
+    micro_step = pl.col("step_unit") == "micro_step"
+    whole = pl.col("global_batch_size") * pl.col("seq_len") / pl.col("gpus")
+    return pl.when(_filled() & ~micro_step).then(whole)
+
+
+def _micro_batches() -> pl.Expr:
+    """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it."""
+    micro_step = pl.col("step_unit") == "micro_step"
+    sharing = pl.lit(1)
+    for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
+        sharing *= pl.coalesce(name, 1)
+    local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
+    local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", 1))
+    return pl.when(_filled()).then(local)
+
+
+def _same_span() -> pl.Expr:
+    return pl.col("rate_span") == pl.col("elapsed_span")
+
+
+def _rate_times_time() -> pl.Expr:
+    return pl.when(_same_span()).then("rated_tokens")
+
+
+def _samples_times_time() -> pl.Expr:
+    return pl.when(_same_span()).then(pl.col("rated_samples") * length() / pl.col("gpus"))
+
+
+COUNTS: Final[dict[str, Count]] = {
+    "all_ranks": Count("sum over all ranks", "tokens", _over_all_ranks),
+    "ranks": Count("ranks", "tokens", lambda: pl.col("rank_tokens")),
+    "consumed_tokens": Count("consumed tokens", "printed", _consumed_tokens),
+    "consumed_samples": Count("consumed samples", "slots", _consumed_samples),
+    "samples": Count("samples of the step", "slots", _samples),
+    "global_batch": Count("global batch", "slots", _global_batch),
+    "micro_batches": Count("micro-batches", "slots", _micro_batches),
+    "stated_all_ranks": Count("sum over all ranks", "tokens", lambda: worlds()[0], used=False),
+    "ranks_slots": Count("ranks' slots", "slots", lambda: pl.col("rank_slots"), used=False),
+    "rate": Count("logged rate x time", "printed", _rate_times_time, used=False),
+    "samples_rate": Count("logged samples/s x time", "printed", _samples_times_time, used=False),
+}
+"""The counts, the best first."""
+
+
+def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
+    """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`."""
+    counted = steps.with_columns(
+        count.tokens().cast(pl.Float64).alias(f"{key}_count") for key, count in COUNTS.items()
+    )
+    used = [key for key, count in COUNTS.items() if count.used]
+    slots = [key for key in used if COUNTS[key].basis != "tokens"]
+    return counted.with_columns(
+        tokens_per_gpu=pl.coalesce(f"{key}_count" for key in used),
+        slots_per_gpu=pl.coalesce("rank_slots", *(f"{key}_count" for key in slots)),
+        counted_by=pl.coalesce(
+            pl.when(pl.col(f"{key}_count").is_not_null()).then(pl.lit(key)) for key in used
+        ),
+    )
+
+
+def compared(frame: pl.DataFrame, facts: Mapping[str, Any]) -> list[Counted]:
+    """Every other count of one run beside the one that is used, the first window left out.
+
+    frame: metrics.windows.windows of one run; facts: its row of metrics.inputs.typed.
+    """
+    later = frame.filter(~pl.col("first"), pl.col("tokens_per_gpu").is_not_null())
+    if not later.height:
+        return []
+    key = str(later["counted_by"].mode().sort()[0])
+    mine = later.filter(counted_by=key)
+    found = []
+    for other, count in COUNTS.items():
+        used, both = key, mine
+        if other == "stated_all_ranks":  # where it cannot be right, on any line
+            used, both = "ranks", frame.filter(counted_by="ranks")
+        both = both.filter(pl.col(f"{other}_count").is_finite())
+        if count.name == COUNTS[used].name or not both["tokens_per_gpu"].sum():
+            continue
+        theirs = float(both[f"{other}_count"].to_numpy().mean())
+        gap = theirs / float(both["tokens_per_gpu"].to_numpy().mean()) - 1
+        slack = DISAGREEMENT + _rounding(both, other)
+        cause = _cause(both, facts, used, other, gap) if abs(gap) > slack else None
+        found.append(Counted(count, COUNTS[used], theirs, gap, both.height, slack, cause))
+    return found
+
+
+def _cause(
+    both: pl.DataFrame, facts: Mapping[str, Any], used: str, other: str, gap: float
+) -> str | None:
+    """Why two counts differ, as far as the log bears it out."""
+    if other in {"global_batch", "micro_batches"}:
+        ramp = _ramp_up(both, facts)
+        if ramp is not None:
+            return ramp
+    times = 1 / (1 + gap)
+    unsaid = facts.get("gradient_accumulation") is None
+    if other == "micro_batches" and unsaid and round(times) > 1 and _whole(times):
+        return f"the log does not say gradient_accumulation: at {times:.0f} they agree"
+    if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
+        return "the logged samples/s are samples per ms"
+    few = _few_print(both, facts, used, other, gap)
+    if few is not None:
+        return few
+    pair = (COUNTS[used].basis, COUNTS[other].basis)
+    if pair in {("tokens", "slots"), ("slots", "tokens")}:
+        padding = gap / (1 + gap) if pair[0] == "tokens" else -gap
+        return f"{padding:.1%} of the slots are padding" if padding > 0 else None
+    return None
+
+
+def _few_print(
+    both: pl.DataFrame, facts: Mapping[str, Any], used: str, other: str, gap: float
+) -> str | None:
+    """Packs of the ranks that print are a sample of those of all."""
+    of_ranks = {"ranks", "rate"}
+    if not (used in of_ranks) ^ (other in of_ranks) or "slots" in {
+        COUNTS[used].basis,
+        COUNTS[other].basis,
+    }:
+        return None
+    printing, gpus = both["printing"].to_list()[-1], facts.get("gpus")
+    if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + gap < UNLIKE:
+        return None
+    return f"{printing} of {gpus} ranks print their tokens"
+
+
+def _whole(times: float) -> bool:
+    return abs(times / round(times) - 1) < DISAGREEMENT
+
+
+def _ramp_up(both: pl.DataFrame, facts: Mapping[str, Any]) -> str | None:
+    """Megatron's rampup_batch_size: [first size, increment, samples until the batch is whole]."""
+    said = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
+    printed, whole = both["samples"].drop_nulls().to_list(), facts.get("global_batch_size")
+    if not printed or whole is None or said in {None, "None"} or max(printed) > whole:
+        return None
+    return f"the batch ramps up: {min(printed)} to {max(printed)} of {whole} samples"
+
+
+def summary(frame: pl.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
+
+    `token_gap` is the widest without a cause, else the widest that no padding and no ramp-up
+    explains; null where there is one count alone.
+    """
+    found = compared(frame, facts)
+    plain = [one for one in found if one.cause is None]
+    return {
+        "token_gap": max((one.gap for one in plain), key=abs, default=None),
+        "token_counts": [text(one) for one in found],
+        "token_warnings": [told for one in found if (told := warning(one)) is not None],
+    }
+
+
+def text(one: Counted) -> str:
+    """Both counts, in tokens of a step on one GPU."""
+    ours = one.mean / (1 + one.gap)
+    both = f"{one.used.name} {ours:,.1f} / {one.count.name} {one.mean:,.1f} tokens per GPU and step"
+    return both if one.cause is None else f"{both}: {one.cause}"
+
+
+def warning(one: Counted) -> str | None:
+    """That two counts of the same tokens contradict one another, which costs a run its rank."""
+    if not one.contradicts:
+        return None
+    return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause: not ranked"
+
+
+def _rounding(both: pl.DataFrame, other: str) -> float:
+    """Of a product of two printed figures: half a unit of the last digit of each."""
+    columns = {"rate": ("logged_tgs", "elapsed_s")}
+    columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
+    return sum(half_unit(both[name]) for name in columns.get(other, ()))
+
+
+def half_unit(values: pl.Series) -> float:
+    """Half a unit of the last printed decimal, as a fraction of the values; their mean.
+
+    Values that happen to be round do not show how finely they are printed: COARSEST at most.
+    """
+    printed = values.drop_nulls().drop_nans().to_numpy().astype(float)
+    printed = printed[printed > 0]
+    if not len(printed):
+        return 0.0
+    return min(COARSEST, float((10.0 ** -digits_of(printed).decimals / 2 / printed).mean()))
