@@ -244,8 +244,9 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     from reports.tables import render
 
     analysis = _analysis(_open(store))
-    comparison = rank(_chosen(analysis.metrics, names), analysis.windows, price)
-    rows = compared(analysis, comparison)
+    chosen = _chosen(analysis.metrics, names)
+    comparison = rank(chosen, analysis.windows, price)
+    rows = compared(analysis, chosen, comparison)
     if output in ("json", "csv"):
         click.echo(render(with_verdicts(comparison, rows), output))
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -149,7 +149,7 @@ class Pair:
     different: tuple[str, ...]
     listed: tuple[str, ...]
     why: tuple[str, ...]
-    context: tuple[str, ...]
+    context: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -163,11 +163,14 @@ class Pair:
 
 def pair(one: Row, other: Row) -> Pair:
     """The verdict on two rows of `metrics.utilization.METRICS`."""
-    return _pair(_keyed(one), _keyed(other))
+    both = (_keyed(one), _keyed(other))
+    found = _pair(*both)
+    without = MEASURED if found.different else ()
+    return replace(found, context=tuple(_differences(both, without)))
 
 
 def _pair(one: Row, other: Row) -> Pair:
-    """Of rows as `_keyed` gives them."""
+    """The verdict on rows as `_keyed` gives them, without its context."""
     both = (one, other)
     different = [n for n in SAME_WORK if None not in (one[n], other[n]) and one[n] != other[n]]
     if not _near(one["flops_per_token"], other["flops_per_token"]):
@@ -184,7 +187,6 @@ def _pair(one: Row, other: Row) -> Pair:
         different=tuple(different),
         listed=tuple(listed),
         why=tuple(why),
-        context=tuple(_differences(both)),
     )
 
 
@@ -311,7 +313,7 @@ def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, A
         label += ", synthetic" if best["synthetic"] else ""
     letters = repeats.setups(order, _setup)
     order = [row | {"setup": letter} for row, letter in zip(order, letters, strict=True)]
-    common = {"group": label, "differs": _differences(group)}
+    common = {"group": label, "differs": _differences(group) + _own_formulas(group)}
     sides = repeats.sides(order)
     rows = [{**row, **common, **_against(side, sides[0])} for side in sides for row in side.rows]
     return [
@@ -460,11 +462,12 @@ LONGEST: Final = 60
 """Characters of a value that are shown."""
 
 
-def _differences(group: Sequence[Row]) -> list[str]:
+def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
     """What is known to differ within a group; then what only some of its runs say."""
     differs = [
         f"{LABELS.get(name, name)}: {' / '.join(sorted(_known(name, group)))}"
         for name in varying(group)
+        if name not in without
     ]
     partly = [
         LABELS.get(name, name)
@@ -473,7 +476,7 @@ def _differences(group: Sequence[Row]) -> list[str]:
     ]
     if partly:
         differs.append(f"{SAID_BY_SOME}{', '.join(partly)}")
-    return differs + _own_formulas(group)
+    return differs
 
 
 def _own_formulas(group: Sequence[Row]) -> list[str]:

@@ -97,10 +97,12 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
     return {name: how for name, how in columns.items() if name not in empty}
 
 
-def compared(analysis: Analysis, comparison: pl.DataFrame) -> list[dict[str, Any]]:
-    """Rows of a comparison as the sentences take them: reports.verdict.joined."""
-    bridges = {run_id: analysis.bridges(run_id) for run_id in comparison["run_id"]}
-    return verdict_rows(analysis.metrics, comparison, bridges)
+def compared(
+    analysis: Analysis, chosen: pl.DataFrame, comparison: pl.DataFrame
+) -> list[dict[str, Any]]:
+    """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
+    bridges = {run_id: analysis.bridges(run_id) for run_id in chosen["run_id"]}
+    return verdict_rows(chosen, comparison, bridges)
 
 
 def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -119,7 +121,8 @@ def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Said | None:
     """Two runs, of which nobody may say that one is the faster."""
     if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
         return None
-    return between(found[0], found[1])
+    one, other = sorted(found, key=lambda row: int(row["place"]))
+    return between(one, other)
 
 
 def with_verdicts(comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from metrics.fairness import LABELS, SAID_BY_SOME, pair
 from metrics.reconcile import Bridge
 from metrics.repeats import FEWEST, Gap, Side, gap, sides
-from reports.logs import Claims, because, claims, listed, logged_ratio
+from reports.logs import SHOWS, Claims, because, claims, listed, logged_ratio
 
 Row = Mapping[str, Any]
 
@@ -73,8 +73,11 @@ def names(metrics: pl.DataFrame) -> dict[str, str]:
 def joined(
     metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
 ) -> list[dict[str, Any]]:
-    """Rows of `metrics.fairness.compare` in their order, with all that is known of each run."""
-    about = metrics.rows_by_key("run_id", named=True, unique=True)
+    """Rows of `metrics.fairness.compare` in their order, with all that is known of each run.
+
+    `label` is a name of its own for each, `place` where it stands in `metrics`.
+    """
+    about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
     known = names(metrics)
     return [
         {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
@@ -209,9 +212,9 @@ class _Speaker:
         return f"{self._side(self.best)} is {told}{logs}"
 
     def _gain(self, other: Side, found: Gap) -> str:
-        digits = 2 if found.ratio >= NEAR else 3
+        digits = _digits(found)
         ratio = self.style.strong(f"{found.ratio:.{digits}f}x")
-        sure = self.style.quiet(f"({_bounds(found)})")
+        sure = self.style.quiet(f"({found.low:.{digits}f} to {found.high:.{digits}f})")
         return f"{ratio} {sure} faster per GPU than {self._side(other)}"
 
     def _logs_said(self) -> str:
@@ -224,7 +227,7 @@ class _Speaker:
         if ratio is None:
             return "their logs print no figure in common"
         said = f"the logs said {self.style.strong(f'{ratio:.2f}x')}"
-        if abs(ratio / self.gaps[0].ratio - 1) < LOGS_AGREE:
+        if abs(ratio / self.gaps[0].ratio - 1) < SHOWS:
             return f"{said} too"
         of = "" if len(self.sides) == 2 else " for the first two"  # noqa: PLR2004 - of a pair
         why = because(self.best.rows[0], second.rows[0], figure, self.style.name, self.style.plain)
@@ -308,17 +311,22 @@ class _Speaker:
         """The wrong verdict that the logs alone suggest, where they do, and why."""
         first, last = found.ends
         right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
-        if right or found.apart <= LOGS_AGREE:
+        order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
+        listing = self.style.plain(", ".join(order)) if len(order) <= 2 * NAMED else ""
+        if found.apart <= LOGS_AGREE:
             return ""
+        if right:
+            ours = [row["label"] for row in found.rows]
+            other = listing and order != ours
+            return f"By the logs the order would be {listing}." if other else ""
         text = (
             f"By the logs alone {self.style.name(first)} would seem {1 + found.apart:.2f}x as "
             f"fast as {self.style.name(last)}"
         )
         if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
             text += because(first, last, found.figure, self.style.name, self.style.plain)
-        order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
-        if 2 < len(order) <= 2 * NAMED:  # noqa: PLR2004 - two are said already
-            text += f"; the order by the logs: {self.style.plain(', '.join(order))}"
+        if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
+            text += f"; the order by the logs: {listing}"
         return f"{text}."
 
     def _equal(self) -> bool:
@@ -386,13 +394,13 @@ def _within(found: Gap) -> bool:
 # --- words --------------------------------------------------------------------------------
 
 
-def _bounds(found: Gap) -> str:
-    """The interval; with more digits where two would say that it is a point, or holds 1."""
-    for digits in (2, 3, 4) if found.ratio >= NEAR else (3, 4):
-        low, high = f"{found.low:.{digits}f}", f"{found.high:.{digits}f}"
-        if low != high:
-            break
-    return f"{low} to {high}"
+def _digits(found: Gap) -> int:
+    """Decimals of a ratio: two, or as many as its interval needs so as not to read as a point."""
+    for digits in (2, 3):
+        low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
+        if low != ratio != high and found.ratio >= NEAR:
+            return digits
+    return 3
 
 
 def _some(words: Sequence[str]) -> list[str]:

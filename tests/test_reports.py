@@ -25,7 +25,7 @@ from reports.bridge import COLUMNS, steps
 
 EVIL = "</script><script>alert(1)</script>"
 LOGGED_TFLOPS = {"torchtitan": 331.0, "xtuner": 412.0, "deepspeed": 298.0}
-EQUAL = {"torchtitan": 5_830.0, "xtuner": 5_812.0, "deepspeed": 5_838.0}
+EQUAL = {"torchtitan": 5_836.0, "xtuner": 5_834.0, "deepspeed": 5_838.0}
 FACTS = {
     "model": "llama3-8b",
     "seq_len": "8192",
@@ -288,9 +288,9 @@ def first_screen(text):
 
 def test_equal_runs_with_different_logs():
     says = first_screen(equal_page())
-    assert "are equally fast, within 0.4 % (5,838 tokens/s/GPU" in says
+    assert "are equally fast, within 0.1 % (5,8" in says
     assert "although their logs print 298, 331 and 412 TFLOP/s per GPU." in says
-    assert "it is 300, 300 and 299 TFLOP/s per GPU" in says
+    assert "it is 300, 300 and 300 TFLOP/s per GPU" in says
     assert "the order by the logs: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
     assert "One run each: noise between runs unknown" in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
