@@ -162,10 +162,25 @@ class _Speaker:
             return self._unsure()
         parts = [self._tied(tied)] if tied else []
         parts += [self._slower(slower, after=bool(tied))] if slower else []
-        if unsure:
-            few = self._listed([side for side, _ in unsure])
-            parts.append(f"of {few} no rank is claimed: {self._why(unsure[0][1])}")
+        parts += self._unknown(unsure)
         return "; ".join(parts) + "."
+
+    def _unknown(self, unsure: Sequence[tuple[Side, Gap]]) -> list[str]:
+        """Of sides without an interval: those that are near to the best, and the others."""
+        near = [(side, found) for side, found in unsure if found.ratio < 1 + EQUAL]
+        far = [(side, found) for side, found in unsure if found.ratio >= 1 + EQUAL]
+        parts = []
+        if near:
+            verb = "lies" if len(near) == 1 else "lie"
+            parts.append(
+                f"{self._listed([side for side, _ in near])} {verb} within "
+                f"{_small(1 - 1 / near[-1][1].ratio)} too, but without an interval: "
+                f"{self._why(near[0][1])}"
+            )
+        if far:
+            few = self._listed([side for side, _ in far])
+            parts.append(f"of {few} no rank is claimed: {self._why(far[0][1])}")
+        return parts
 
     def _unsure(self) -> str:
         """No side can be set against the best with an interval."""

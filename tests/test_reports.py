@@ -415,7 +415,7 @@ def test_every_figure_carries_its_convention():
     text = Page(equal_page()).text
     assert "MFU (exact attention)" in text
     assert "MFU (full attention)" in text
-    assert "5,825\N{EN DASH}5,855" in text
+    assert "5,822\N{EN DASH}5,853" in text
     assert "MFU = ideal time per token / actual time per token" in text
 
 
