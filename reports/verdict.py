@@ -162,8 +162,15 @@ class _Speaker:
             return self._unsure()
         parts = [self._tied(tied)] if tied else []
         parts += [self._slower(slower, after=bool(tied))] if slower else []
-        parts += self._unknown(unsure)
-        return "; ".join(parts) + "."
+        parts += map(self.style.aside, self._unknown(unsure))
+        return "; ".join(parts) + "." + self._losses_apart()
+
+    def _losses_apart(self) -> str:
+        """A doubt that belongs beside a claim: a run that trains less is soon faster."""
+        if all(row["same_loss"] is not False for row in self.group):
+            return ""
+        doubt = self.style.strong("Their losses are apart")
+        return self.style.aside(f" {doubt}: they may not have done the same work.")
 
     def _unknown(self, unsure: Sequence[tuple[Side, Gap]]) -> list[str]:
         """Of sides without an interval: those that are near to the best, and the others."""

@@ -188,6 +188,18 @@ def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:
     assert "at 2.50 EUR / GPU-h" in text
 
 
+def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    log = shelf.folder / "xtuner.log"
+    log.write_text(re.sub(r"loss: 2\.", "loss: 3.", log.read_text()), encoding="utf-8")
+    other = shelf.folder / "other"
+    fairmfu("ingest", log, shelf.folder / "titan.log", "--store", other)
+    text = fairmfu("compare", "--store", other)
+    assert "Their losses are apart: they may not have done the same" in text.splitlines()[0]
+    assert re.search(r"Losses at 3.9e7 tokens: 2.2\d+ and 3.2\d+; apart by more than", text)
+
+
 def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
