@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ingest.store import Store
     from metrics.accelerators import Accelerator
     from metrics.calculator import Question
+    from metrics.cost import Price
     from metrics.utilization import Analysis
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -53,6 +54,25 @@ def format_option(command: Command) -> Command:
         default="table",
         help="JSON and CSV carry every column; tables the most wanted.",
     )(command)
+
+
+def price_option(command: Command) -> Command:
+    """What a GPU-hour costs."""
+    return click.option(
+        "--price",
+        callback=_price,
+        metavar="AMOUNT",
+        help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR': adds what 10^9 tokens cost.",
+    )(command)
+
+
+def _price(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Price | None:
+    from metrics.cost import price
+
+    try:
+        return None if text is None else price(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 class _Command(click.Command):
@@ -206,24 +226,33 @@ def runs(store: Path, output: str) -> None:
 
 @main.command()
 @click.argument("names", nargs=-1, metavar="[RUN]...")
+@price_option
 @store_option
 @format_option
-def compare(names: tuple[str, ...], store: Path, output: str) -> None:
-    """Groups of like-for-like runs, ranked, with what differs; logged beside recomputed.
+def compare(names: tuple[str, ...], price: Price | None, store: Path, output: str) -> None:
+    r"""Who is faster, by how much, how sure, and why the logs disagree.
 
-    RUN is a run id or a run's name; without one, all runs are compared.
+    RUN is a run id or a run's name; without one, all runs are compared. Runs are ranked within
+    groups of like-for-like runs; of two runs that are not, what differs is said, and no winner.
+
+    \b
+    Example:
+      fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
     """
     from metrics.fairness import compare as rank
-    from reports.summary import sentences, show_comparison
+    from reports.summary import compared, sentences, show_comparison, with_verdicts, wrapped
     from reports.tables import render
 
-    comparison = rank(_chosen(_analysis(_open(store)).metrics, names))
+    analysis = _analysis(_open(store))
+    chosen = _chosen(analysis.metrics, names)
+    comparison = rank(chosen, analysis.windows, price)
+    rows = compared(analysis, chosen, comparison)
     if output in ("json", "csv"):
-        click.echo(render(comparison, output))
+        click.echo(render(with_verdicts(comparison, rows), output))
         return
-    for sentence in sentences(comparison):
-        click.echo(sentence)
-    click.echo(show_comparison(comparison, output))
+    for sentence in sentences(rows):
+        click.echo(wrapped(sentence))
+    click.echo(f"\n{show_comparison(comparison, rows, output)}")
 
 
 @main.command()
@@ -263,7 +292,8 @@ def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
     help="The page to write.",
 )
 @click.option("--title", default="Training runs", help="Heading of the page.")
-def report(store: Path, out: Path, title: str) -> None:
+@price_option
+def report(store: Path, out: Path, title: str, price: Price | None) -> None:
     """One offline HTML page with tables and charts of all runs."""
     from metrics.fairness import compare as rank
     from metrics.utilization import analyse
@@ -274,7 +304,7 @@ def report(store: Path, out: Path, title: str) -> None:
     html = render(
         title=title,
         metrics=analysis.metrics,
-        comparison=rank(analysis.metrics),
+        comparison=rank(analysis.metrics, analysis.windows, price),
         windows=analysis.windows,
         facts_held=analysis.held,
         operators={run_id: analysis.operators(run_id) for run_id in analysis.metrics["run_id"]},

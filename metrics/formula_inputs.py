@@ -16,6 +16,8 @@ from metrics import accelerators, flops, inputs, vision
 from metrics.accelerators import Accelerator
 from metrics.flops import Dtype, Operator, Trainable
 from metrics.model_shapes import (
+    Attention,
+    LayerGroup,
     ModelShape,
     ShapeError,
     from_hugging_face,
@@ -133,14 +135,56 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
 
 
 def work_key(run: Inputs) -> str:
-    """A key of the work that a run does: layers, width and what is trained.
+    """A key of the model that a run trains: layers and width.
 
-    Without names, and without the vocabulary, which frameworks pad or crop by less than 1 %.
+    Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; and
+    without windows, which `attention_pattern` tells.
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
-    masked = "masked" if run.attended is not None or not run.documents_known else "whole"
-    text = f"{layers} {run.trainable} {masked}"
+    text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _unmasked(group: LayerGroup) -> LayerGroup:
+    if not isinstance(group.attention, Attention):
+        return group
+    return replace(group, attention=replace(group.attention, window=None, chunk=None, causal=True))
+
+
+def attention_pattern(run: Inputs) -> str:
+    """Which keys a query sees, in words; a window or chunk as long as the sequence is none."""
+    layers = [(g.count, g.attention) for g in run.shape.layers]
+    seen = [(count, a) for count, a in layers if isinstance(a, Attention)]
+    whole = sum(count for count, _ in layers)
+    words = ["causal" if all(a.causal for _, a in seen) else "not causal"]
+    for name in ("window", "chunk"):
+        lengths = [(count, getattr(a, name)) for count, a in seen]
+        short = [(n, length) for n, length in lengths if length and length < run.seq_len]
+        for length in sorted({length for _, length in short}):
+            among = sum(n for n, other in short if other == length)
+            words.append(f"{name} of {length:,} in {among} of {whole} layers")
+    pairs = attended_pairs(run)
+    if pairs is None or pairs < NEARLY_WHOLE * (run.seq_len + 1) / 2:
+        words.append("stops at document borders")
+    return ", ".join(words)
+
+
+NEARLY_WHOLE: Final = 0.99
+"""Of the pairs of a whole sequence: from here on documents are as long as their pack."""
+
+
+def trained_weights(trainable: Trainable) -> str:
+    """What of a model is trained, with the rank and the targets of adapters."""
+    if trainable.kind != "lora":
+        return trainable.kind
+    return f"lora of rank {trainable.lora_rank} on {', '.join(sorted(trainable.lora_targets))}"
+
+
+def attended_pairs(run: Inputs) -> float | None:
+    """Pairs per token of a layer without a window; None where documents' lengths are unknown."""
+    if not run.documents_known:
+        return None
+    return (run.seq_len + 1) / 2 if run.attended is None else run.attended
 
 
 def canonical_name(shape: ModelShape) -> str:

@@ -24,6 +24,8 @@ from metrics.formula_inputs import (
     Hardware,
     Inputs,
     Score,
+    attended_pairs,
+    attention_pattern,
     canonical_name,
     dtypes_of,
     formula_inputs,
@@ -31,6 +33,7 @@ from metrics.formula_inputs import (
     integer_of,
     is_inferred,
     text_of,
+    trained_weights,
     work_key,
 )
 from metrics.goodput import goodput
@@ -212,6 +215,9 @@ METRICS: Final = pl.Schema(
         "expert_parallel": INT,
         "zero_stage": INT,
         "compile": TEXT,
+        "torch": TEXT,
+        "packed": TEXT,
+        "attention": TEXT,
         "quantization": TEXT,
         "inferred": TEXTS,
         "precision": TEXT,
@@ -235,6 +241,9 @@ METRICS: Final = pl.Schema(
         "implied": FLOAT,
         "params_total": INT,
         "work": TEXT,
+        "attention_pattern": TEXT,
+        "attended_pairs": FLOAT,
+        "trained": TEXT,
         "flops_per_token": FLOAT,
         "flops_per_token_full_attention": FLOAT,
         "peak_flops": FLOAT,
@@ -320,6 +329,9 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         "trainable",
         "quantization",
         "compile",
+        "torch",
+        "packed",
+        "attention",
     )
     values: dict[str, Any] = {name: text_of(facts, name) for name in plain}
     values |= {name: integer_of(facts, name) for name in ("seq_len", *inputs.SETUP)}
@@ -405,6 +417,9 @@ def score(
         "model": canonical_name(run.shape),
         "params_total": run.shape.params_total,
         "work": work_key(run),
+        "attention_pattern": attention_pattern(run),
+        "attended_pairs": attended_pairs(run),
+        "trained": trained_weights(run.trainable),
         "flops_per_token_full_attention": flops.flops_per_token(full),
     }
     if run.documents_known:

@@ -20,6 +20,7 @@ from metrics.time_lost import START_UP, WARM_UP
 from metrics.windows import SPOILERS, clean
 from reports import bridge as bridge_steps
 from reports import theme
+from reports.verdict import names
 
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
 Layers = alt.LayerChart | alt.FacetChart
@@ -51,15 +52,6 @@ CARD: Final = (
     alt.Tooltip("peak_tflops:Q", title="dense peak [TFLOP/s]", format=",.1f"),
 )
 """The figure card: what every point of a run says of itself."""
-
-
-def names(metrics: pl.DataFrame) -> dict[str, str]:
-    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
-    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
-    return {
-        run_id: f"{name} [{run_id}]" if name in shared else str(name)
-        for run_id, name in metrics.select("run_id", "name").iter_rows()
-    }
 
 
 def tgs_by_run(comparison: pl.DataFrame, metrics: pl.DataFrame) -> alt.FacetChart:

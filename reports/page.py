@@ -23,9 +23,7 @@ import vl_convert
 from ingest.schema import FACT_NAMES
 from metrics.fairness import (
     LABELS,
-    SAID_BY_SOME,
     SAME_WORK,
-    ratio_interval,
     varying,
     written,
 )
@@ -36,14 +34,10 @@ from metrics.utilization import METRICS
 from reports import bridge, charts
 from reports.charts import Chart
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import SAME, how_it_went
+from reports.verdict import Said, Style, between, groups, how_it_went, joined, verdict
 
 Row = Mapping[str, Any]
 
-LOGS_AGREE: Final = 0.02
-"""Logged figures that differ by less are not worth a word."""
-NAMED: Final = 3
-"""Runs that a sentence names before it points to the table."""
 WHOLE: Final = 100
 """From here on a figure needs no decimals."""
 LONG: Final = 160
@@ -74,15 +68,7 @@ def render(  # noqa: PLR0913 - the frames of one store
     metrics.utilization.operator_table; sources, unread: as in ingest.schema; others: by model and
     length, metrics.utilization.Analysis.others; audits, bridges: by run_id, as Analysis has them.
     """
-    about = {row["run_id"]: row for row in metrics.iter_rows(named=True)}
-    names = charts.names(metrics)
-    rows = [about[row["run_id"]] | row for row in comparison.iter_rows(named=True)]
-    rows = [
-        row
-        | {"label": names[row["run_id"]]}
-        | {"audit": audits[row["run_id"]], "bridges": bridges[row["run_id"]]}
-        for row in rows
-    ]
+    rows = [row | {"audit": audits[row["run_id"]]} for row in joined(metrics, comparison, bridges)]
     body = [
         _header(title, metrics, sources, version),
         _first_screen(rows),
@@ -165,25 +151,14 @@ def _header(title: str, metrics: pl.DataFrame, sources: pl.DataFrame, version: s
 
 def _first_screen(rows: Sequence[Row]) -> str:
     """Who is faster, by how much and how sure; then the table of each group."""
-    groups = _groups(rows)
-    several = sorted((g for g in groups if len(g) > 1), key=lambda g: -len(_frameworks(g)))
-    alone = [group[0] for group in groups if len(group) == 1]
+    found = groups(rows)
+    several = sorted((g for g in found if len(g) > 1), key=lambda g: -len(_frameworks(g)))
+    alone = [group[0] for group in found if len(group) == 1]
     verdicts = [_verdict(group) for group in several] or [_no_verdict(rows, alone)]
     tables = [_group_table(group) for group in several]
     if alone:
         tables.append(table("Runs that no other is like", ALONE_COLUMNS, alone, ALONE_NOTE))
     return "".join([*verdicts, "<h2>The figures</h2>" if tables else "", *tables])
-
-
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """Runs that are like for like, best first; each group begins with its rank 1."""
-    found: list[list[Row]] = []
-    for row in rows:
-        if row["rank"] == 1:
-            found.append([])
-        if row["rank"] is not None:
-            found[-1].append(row)
-    return found
 
 
 def _frameworks(group: Iterable[Row]) -> set[str]:
@@ -192,6 +167,8 @@ def _frameworks(group: Iterable[Row]) -> set[str]:
 
 def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
     """What the first line says where no two runs may be compared."""
+    if len(rows) == 2:  # noqa: PLR2004 - a pair
+        return _said(between(rows[0], rows[1], HTML))
     if not rows:
         says, note = "The store holds no run.", "Read some with: fairmfu ingest LOG…"
     elif alone:
@@ -202,149 +179,33 @@ def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
     else:
         says = "No run can be ranked yet: the logs leave too much unsaid."
         note = "What would complete each run stands below."
-    return (
-        f'<section class="verdict"><p class="says">{says}</p><p class="note">{note}</p></section>'
-    )
+    return _said(Said("", says, (note,)))
 
 
 def _verdict(group: Sequence[Row]) -> str:
     """One group in a sentence. Where all its runs are synthetic, that stands once, above."""
     made_up = all(row["synthetic"] for row in group)
     tag = '<span class="tag">synthetic runs</span> ' if made_up else ""
-    said = [{**row, "synthetic": False} for row in group] if made_up else group
-    notes = [_logs_say(said), _not_the_same(said)]
-    return (
-        f'<section class="verdict"><p class="on">{tag}{esc(group[0]["group"])}</p>'
-        f'<p class="says">{_says(said)}</p>'
-        + "".join(f'<p class="note">{note}</p>' for note in notes if note)
-        + "</section>"
-    )
+    told = [{**row, "synthetic": False} for row in group] if made_up else group
+    return _said(verdict(told, HTML), tag)
 
 
-def _says(group: Sequence[Row]) -> str:
-    """The sentence: who is faster, by how much, how sure."""
-    tied = [row for row in group if row["tied_with_best"]]
-    slower = [row for row in group if not row["tied_with_best"]]
-    if not slower:
-        return _all_tied(group)
-    start = (
-        f"{_several(tied)} can't be told apart. {_name(tied[0])}" if tied[1:] else _name(tied[0])
-    )
-    gains = _listed([_gain(tied[0], row) for row in slower[:NAMED]])
-    rest = len(slower) - NAMED
-    return f"{start} is {gains}" + (f"; {_count(rest, 'more run')} below." if rest > 0 else ".")
+def _said(said: Said, tag: str = "") -> str:
+    """The sentence with its notes; those are HTML already."""
+    on = f'<p class="on">{tag}{esc(said.label)}</p>' if said.label else ""
+    notes = "".join(f'<p class="note">{note}</p>' for note in (*said.notes, said.differs) if note)
+    says = said.says.removeprefix("all ")
+    says = said.says if says == said.says else f"All {says}"
+    return f'<section class="verdict">{on}<p class="says">{says}</p>{notes}</section>'
 
 
-def _all_tied(group: Sequence[Row]) -> str:
-    spread = _spread(group)
-    if not _equal(group):
-        return (
-            f"{_several(group)} <strong>can't be told apart</strong>: {_percent(spread)} lie "
-            "between them and their 95 % intervals overlap."
-        )
-    within = "equal" if spread == 0 else f"equal within {_percent(max(spread, 0.001))}"
-    start = f"{_several(group)} are <strong>{within}</strong>"
-    claims = _claims(group)
-    if claims is None or claims.apart <= LOGS_AGREE:
-        return f"{start}."
-    return f"{start}, although their logs print {claims.few(claims.values)}{claims.unit}."
-
-
-def _spread(group: Sequence[Row]) -> float:
-    """How far the slowest is behind the best, as a fraction."""
-    return 1 - min(float(row["relative_tgs"]) for row in group)
-
-
-def _equal(group: Sequence[Row]) -> bool:
-    return all(row["tied_with_best"] for row in group) and _spread(group) < SAME
-
-
-def _several(group: Sequence[Row]) -> str:
-    names = [_name(row) for row in group]
-    if len(names) > NAMED:
-        names = [*names[: NAMED - 1], _count(len(names) - NAMED + 1, "more run")]
-    return _listed(names)
-
-
-def _gain(best: Row, other: Row) -> str:
-    """How many times as fast `best` is as `other`, with the interval of the ratio."""
-    interval = ratio_interval(best, other)
-    sure = "no interval: too few windows"
-    if interval is not None:
-        sure = f"95 % interval {interval[0]:.2f}{DASH}{interval[1]:.2f}"
-    ratio = best["tgs"] / other["tgs"]
-    times = f'<strong>{ratio:.2f}x</strong> <span class="sure">({sure})</span>'
-    return f"{times} as fast as {_name(other)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """What logs of a group print of speed, in the order of their runs, and ours of the same."""
-
-    rows: Sequence[Row]
-    values: list[float]
-    ours: list[float | None]
-    unit: str
-    text: Callable[[float | None], str]
-
-    @property
-    def apart(self) -> float:
-        """How far the highest is above the lowest, as a fraction."""
-        return max(self.values) / min(self.values) - 1
-
-    def few(self, values: Sequence[float]) -> str:
-        """All of a few values; of many, the ends."""
-        if len(values) <= 2 * NAMED:
-            return _listed([self.text(value) for value in values])
-        return f"from {self.text(min(values))} to {self.text(max(values))}"
-
-
-def _claims(group: Sequence[Row]) -> Claims | None:
-    """The figure that most logs of the group print: TFLOP/s, or else MFU; two at least."""
-    for name, unit, text in (
-        ("tflops", " TFLOP/s per GPU", _significant),
-        ("mfu", " MFU", _percent),
-    ):
-        rows = [row for row in group if row[f"logged_{name}"]]
-        if len(rows) > 1:
-            values = [row[f"logged_{name}"] for row in rows]
-            return Claims(rows, values, [row[name] for row in rows], unit, text)
-    return None
-
-
-def _logs_say(group: Sequence[Row]) -> str:
-    """The logs' own figures beside ours, and whom one would believe the faster by them."""
-    claims = _claims(group)
-    if claims is None:
-        return "Hardly a log here prints a speed of its own; the table shows those that do."
-    said = _equal(group) and claims.apart > LOGS_AGREE
-    says = "" if said else f"The logs print {claims.few(claims.values)}{claims.unit}. "
-    ours = [value for value in claims.ours if value is not None]
-    if len(ours) == len(claims.ours):
-        says += f"By one formula (exact attention) it is {claims.few(ours)}{claims.unit}. "
-    silent = len(group) - len(claims.rows)
-    if silent:
-        says += f"{_count(silent, 'log')} of {len(group)} print none. "
-    return says + _misled(claims)
-
-
-def _misled(claims: Claims) -> str:
-    """The wrong verdict that the logs alone suggest, where they do."""
-    first, last = (claims.rows[claims.values.index(end(claims.values))] for end in (max, min))
-    right = first["tied_with_best"] and not last["tied_with_best"]
-    if right or claims.apart <= LOGS_AGREE:
-        return ""
-    times = f"{1 + claims.apart:.2f}x"
-    return f"By the logs alone {_name(first)} would seem {times} as fast as {_name(last)}."
-
-
-def _not_the_same(group: Sequence[Row]) -> str:
-    """What differs within a group, but for the framework, which one compares."""
-    usual = ["framework:", SAID_BY_SOME]
-    if len(_frameworks(group)) > 1:
-        usual += [f"{LABELS['framework_version']}:", f"{LABELS['time_basis']}:"]
-    found = [words for words in group[0]["differs"] if not words.startswith(tuple(usual))]
-    return f"Not the same: {esc('; '.join(found))}." if found else ""
+HTML: Final = Style(
+    name=_name,
+    strong=lambda text: f"<strong>{text}</strong>",
+    quiet=lambda text: f'<span class="sure">{text}</span>',
+    aside=lambda text: f'<span class="aside">{text}</span>',
+    plain=esc,
+)
 
 
 # --- tables -------------------------------------------------------------------------------
@@ -382,7 +243,27 @@ def _kind(kind: str) -> str:
 
 def _group_table(group: Sequence[Row]) -> str:
     rows = [{**row, "among": group} for row in group]
-    return table(esc(group[0]["group"]), GROUP_COLUMNS, rows, GROUP_NOTE)
+    speeds = table(esc(group[0]["group"]), GROUP_COLUMNS, rows, GROUP_NOTE)
+    return speeds + table("Cost, loss and setup", _setup_columns(rows), rows, _setup_note(group))
+
+
+def _setup_columns(rows: Sequence[Row]) -> list[Column]:
+    """Without the TGS at equal FLOPs where no group has other ones."""
+    if rows[0]["equal_flops"] is not None:
+        return list(SETUP_COLUMNS)
+    return [column for column in SETUP_COLUMNS if "FLOPs" not in column.heading]
+
+
+def _setup_note(group: Sequence[Row]) -> str:
+    at = next((row["equal_tokens"] for row in group if row["equal_tokens"]), None)
+    words = ["Runs of one letter differ in nothing that their logs say."]
+    words += [] if at is None else [f"Losses are at {at:,.0f} tokens."]
+    if group[0]["equal_flops"] is not None:
+        words.append(
+            f"TGS at {group[0]['equal_flops']:.4g} FLOPs per token is what the same MFU would give "
+            "with the FLOPs of another group: for no ranking."
+        )
+    return " ".join(words)
 
 
 def _tgs(row: Row) -> str:
@@ -393,8 +274,42 @@ def _tgs(row: Row) -> str:
 
 
 def _against_best(row: Row) -> str:
-    tied = row["tied_with_best"] and row["rank"] > 1
-    return f"{row['relative_tgs']:.2f}x" + ('<span class="small">tied</span>' if tied else "")
+    if row["rank"] == 1:
+        return "1.00x"
+    low, high = row["relative_low"], row["relative_high"]
+    sure = _range(low, high, lambda value: f"{value:.2f}") or "no interval"
+    tied = ", tied" if row["tied_with_best"] else ""
+    return f'{row["relative_tgs"]:.2f}x<span class="small">{sure}{tied}</span>'
+
+
+def _by_logs(row: Row) -> str:
+    """The rank that the logs give; where it is not ours, it stands out."""
+    if row["logged_rank"] is None:
+        return DASH
+    mine = sum(
+        other["logged_rank"] is not None for other in row["among"] if other["rank"] < row["rank"]
+    )
+    return (
+        f"<strong>{row['logged_rank']}</strong>"
+        if mine + 1 != row["logged_rank"]
+        else str(row["logged_rank"])
+    )
+
+
+def _gpu_hours(row: Row) -> str:
+    """Steady, with the money where a price is known, and end to end beneath."""
+    steady, whole = (row[f"gpu_hours_per_billion_tokens{end}"] for end in ("", "_end_to_end"))
+    paid = row["cost_per_billion_tokens"]
+    money = f" = {paid:,.2f} at {esc(row['price_per_gpu_hour'])}" if paid is not None else ""
+    ends = f'<span class="small">{_significant(whole)} end to end</span>' if whole else ""
+    return f"{_significant(steady)}{money}{ends}"
+
+
+def _loss(row: Row) -> str:
+    if row["loss_at_equal_tokens"] is None:
+        return f'<span class="muted">{esc(row["no_loss"] or DASH)}</span>'
+    apart = "" if row["same_loss"] else '<span class="small warning">apart</span>'
+    return f"{row['loss_at_equal_tokens']:.4g}{apart}"
 
 
 def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
@@ -456,6 +371,16 @@ GROUP_COLUMNS: Final = (
     *RUN_COLUMNS,
     Column("Of the<br>best", _against_best, "number"),
     *FIGURE_COLUMNS,
+    Column("By the<br>logs #", _by_logs, "number"),
+)
+SETUP_COLUMNS: Final = (
+    Column("Run", _name),
+    Column("Setup", lambda row: esc(row["setup"])),
+    Column("GPU-hours per<br>10^9 tokens", _gpu_hours, "number"),
+    Column(
+        "TGS at equal<br>FLOPs per token", lambda row: _number(row["tgs_at_equal_flops"]), "number"
+    ),
+    Column("Loss at<br>equal tokens", _loss, "number"),
     Column("What differs", _what_differs, "text"),
 )
 ALONE_COLUMNS: Final = (
@@ -465,7 +390,7 @@ ALONE_COLUMNS: Final = (
 )
 GROUP_NOTE: Final = (
     "Like for like, best TGS first. Intervals cover the windows of these very runs, not another "
-    "night or node."
+    "night or node. Behind each ratio its own interval."
 )
 ALONE_NOTE: Final = (
     "Their speeds can't be set against each other; what each ran stands at the right."
@@ -824,8 +749,9 @@ documents. It is the headline: only so can runs of different length stand side b
 and most papers do. It is for setting a figure beside a published one.</li>
 <li><strong>Steady</strong> figures leave out start-up, checkpoints, evaluation and profiling, and
 say how much time that was. Stalls and all that is unexplained stay in.</li>
-<li><strong>95 % intervals</strong> resample a run's windows in blocks. Runs whose intervals
-overlap are not told apart. The interval of a ratio joins those of its two runs.</li>
+<li><strong>95 % intervals</strong> are of a run's windows, and say nothing of another night or
+node; of a setup that ran three times or more they are between its runs. Two runs are told apart
+where the interval of their ratio leaves 1 out.</li>
 <li><strong>Ranked</strong> are only runs of the same model, length, number format, trained
 weights, device and way of counting tokens.</li>
 </ul>

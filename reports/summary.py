@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
@@ -27,7 +30,8 @@ from reports.tables import (
     records,
     render,
 )
-from reports.verdict import how_it_went, verdicts
+from reports.verdict import Said, between, groups, how_it_went, verdict
+from reports.verdict import joined as verdict_rows
 
 Columns = dict[str, tuple[str, Formatter]]
 
@@ -49,59 +53,136 @@ RUN_COLUMNS: Final[Columns] = {
     "outcome": ("outcome", str),
 }
 
-COMPARISON_COLUMNS: Final[Columns] = {
+
+SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
     "name": ("run", str),
     "tgs": ("TGS", count),
     "interval": ("95 % interval", str),
     "relative_tgs": ("of best", percent),
-    "mfu": ("MFU exact attention", percent),
-    "mfu_full_attention": ("MFU full attention", percent),
-    "tflops": ("TFLOP/s", decimal),
-    "logged_tflops": ("logged TFLOP/s", decimal),
-    "logged_mfu": ("logged MFU", percent),
-    "overstated": ("logged / ours", ratio),
+    "mfu": ("MFU exact\nattention", percent),
+    "mfu_full_attention": ("MFU full\nattention", percent),
+    "logged_tflops": ("logged\nTFLOP/s", decimal),
+    "logged_mfu": ("logged\nMFU", percent),
+    "overstated": ("logged\n/ ours", ratio),
+    "logged_rank": ("# by\nlogs", str),
 }
 
 
-def show_comparison(comparison: pl.DataFrame, output: str) -> str:
-    """One table per group, then the runs that cannot be ranked, with why."""
+def _cost_columns(of: pl.DataFrame) -> Columns:
+    price, tokens = of["price_per_gpu_hour"][0], of["equal_tokens"].drop_nulls().to_list()
+    return {
+        "name": ("run", str),
+        "setup": ("setup", str),
+        "gpu_hours_per_billion_tokens": ("GPU-h / 10^9 tokens", decimal),
+        "gpu_hours_per_billion_tokens_end_to_end": ("end to end", decimal),
+        "cost_per_billion_tokens": (f"at {price} / GPU-h", "{:,.2f}".format),
+        "tgs_at_equal_flops": ("TGS at equal FLOPs/token", count),
+        "loss_at_equal_tokens": (
+            f"loss at {tokens[0] if tokens else 0:,.0f} tokens",
+            "{:.4g}".format,
+        ),
+    }
+
+
+def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
+    """Without the columns that hold nothing, or that say nothing."""
+    empty = {name for name in columns if of[name].null_count() == of.height}
+    if of["logged_tflops"].null_count() < of.height:
+        empty.add("logged_mfu")
+    if of.height == 1:
+        empty |= {"rank", "relative_tgs", "logged_rank"}
+    if (of["repeats"] == 1).all():
+        empty.add("setup")
+    return {name: how for name, how in columns.items() if name not in empty}
+
+
+def compared(
+    analysis: Analysis, chosen: pl.DataFrame, comparison: pl.DataFrame
+) -> list[dict[str, Any]]:
+    """Rows of the comparison of chosen metrics as the sentences take them: verdict.joined."""
+    bridges = {run_id: analysis.bridges(run_id) for run_id in chosen["run_id"]}
+    return verdict_rows(chosen, comparison, bridges)
+
+
+def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
+    if (two := _apart_from_each_other(found)) is not None:
+        return [printable(" ".join([two.says, *two.notes]))]
+    return [printable(_headed(group, verdict(group).says)) for group in groups(found)]
+
+
+def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
+    made_up = " (synthetic)" if any(row["synthetic"] for row in group) else ""
+    return f"{group[0]['group']}{made_up}: {says}"
+
+
+def _apart_from_each_other(found: Sequence[Mapping[str, Any]]) -> Said | None:
+    """Two runs, of which nobody may say that one is the faster."""
+    if len(found) != 2 or found[1]["rank"] == 2:  # noqa: PLR2004 - a pair, and of one group
+        return None
+    one, other = sorted(found, key=lambda row: int(row["place"]))
+    return between(one, other)
+
+
+def with_verdicts(comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """The comparison with the sentence on each run's group, and its notes, for programs."""
+    told = {str(group[0]["group"]): verdict(group) for group in groups(found)}
+    two = _apart_from_each_other(found)
+    said = [two or told.get(str(group)) for group in comparison["group"]]
+    return comparison.with_columns(
+        pl.Series("verdict", [one.says if one else None for one in said], pl.String),
+        pl.Series("notes", [list(one.notes) if one else [] for one in said], pl.List(pl.String)),
+    )
+
+
+def show_comparison(
+    comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]], output: str
+) -> str:
+    """Two tables per group and notes; then the runs without a rank, with why."""
+    notes = {str(group[0]["group"]): verdict(group).notes for group in groups(found)}
     blocks = []
-    for (group,), rows in comparison.group_by("group", maintain_order=True):
+    for (group,), of in comparison.group_by("group", maintain_order=True):
         if group is None:
-            blocks.append(_apart(rows, output))
+            blocks.append(_apart(of, output))
             continue
-        heading = printable(str(group)) + _labels(rows)
-        blocks.append(f"\n{heading}\n" + render(_with_ratios(rows), output, COMPARISON_COLUMNS))
-        if differs := rows["differs"][0].to_list():
-            blocks.append(f"What differs: {printable(joined(differs))}")
+        heading = printable(str(group)) + _labels(of)
+        shown = _with_ratios(of)
+        blocks.append(f"\n{heading}\n" + render(shown, output, _filled(SPEED_COLUMNS, shown)))
+        blocks.append("\n" + render(shown, output, _filled(_cost_columns(shown), shown)))
+        blocks += [wrapped(f"- {printable(note)}") for note in notes[str(group)]]
+        if differs := of["differs"][0].to_list():
+            blocks.append(wrapped(f"- What differs: {printable(joined(differs))}."))
     return "\n".join(blocks).strip("\n")
 
 
-def _labels(rows: pl.DataFrame) -> str:
-    return " [synthetic]" if rows["synthetic"].any() else ""
+def wrapped(text: str) -> str:
+    """Broken between words where it goes to a terminal; as it is where a program reads it."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _with_ratios(rows: pl.DataFrame) -> pl.DataFrame:
+def _labels(of: pl.DataFrame) -> str:
+    return " [synthetic]" if of["synthetic"].any() else ""
+
+
+def _with_ratios(of: pl.DataFrame) -> pl.DataFrame:
     """`interval` as text; `overstated`: the logged TFLOP/s over ours, where one was logged."""
     low, high = (
         pl.col(c).map_elements(count, return_dtype=pl.String) for c in ("tgs_low", "tgs_high")
     )
-    return rows.with_columns(
+    return of.with_columns(
         interval=pl.format("{} to {}", low, high),
         overstated=pl.col("logged_tflops") / pl.col("tflops"),
     )
 
 
-def _apart(rows: pl.DataFrame, output: str) -> str:
-    shown = rows.with_columns(why=pl.col("not_ranked").list.join("; "))
+def _apart(of: pl.DataFrame, output: str) -> str:
+    shown = of.with_columns(why=pl.col("not_ranked").list.join("; "))
     columns: Columns = {"name": ("run", str), "tgs": ("TGS", count), "why": ("why not", str)}
     return "\nNot ranked\n" + render(shown, output, columns)
-
-
-def sentences(comparison: pl.DataFrame) -> Sequence[str]:
-    """The verdict of each group, fit for a terminal."""
-    return [printable(verdict) for verdict in verdicts(comparison)]
 
 
 # -- one run explained -------------------------------------------------------------------------

@@ -111,6 +111,7 @@ header p { margin: 0; font-size: .85rem; }
 .verdict .on { color: var(--muted); font-size: .9rem; }
 .verdict .says { margin: .15rem 0 .3rem; font-size: 1.4rem; line-height: 1.3; text-wrap: pretty; }
 .verdict .sure { color: var(--muted); font-size: .75em; white-space: nowrap; }
+.verdict .aside { font-size: .75em; }
 .verdict .note { max-width: 60rem; }
 .muted, .note { color: var(--muted); }
 .tag { padding: 0 .4em; border: 1px dashed var(--warn); border-radius: .3em; color: var(--warn);

@@ -1,85 +1,460 @@
-"""The sentence: who is faster, by how much, how sure, and what the logs said instead."""
+"""The sentences: who is faster, by how much, how sure, and what the logs said instead.
+
+One wording for the terminal and the page: a `Style` says how each writes a run's name, what weighs
+and what is quiet. Rows are those of `joined`: metrics and comparison of one run, with its bridges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import polars as pl
 
-from metrics.fairness import ratio_interval
+from metrics.fairness import LABELS, SAID_BY_SOME, pair
+from metrics.reconcile import Bridge
+from metrics.repeats import FEWEST, Gap, Side, gap, sides
+from reports.logs import SHOWS, Claims, because, claims, listed, logged_ratio
 
-SAME: Final = 0.005
-"""Rates that differ by less, with overlapping intervals, are called equal."""
+Row = Mapping[str, Any]
 
-MOST_NAMED: Final = 3
+EQUAL: Final = 0.005
+"""Sides whose whole interval lies within this of 1 are called equally fast."""
+
+NEAR: Final = 1.02
+"""Ratios below this need a third decimal."""
+
+NAMED: Final = 3
+"""Runs that a sentence names before it points to the table."""
+
+LOGS_AGREE: Final = 0.02
+"""Logged figures that differ by less are not worth a word."""
 
 
-def verdicts(comparison: pl.DataFrame) -> list[str]:
-    """One text per group of like-for-like runs, in the order of `metrics.fairness.compare`."""
-    ranked = comparison.filter(pl.col("group").is_not_null())
-    groups = ranked.group_by("group", maintain_order=True)
-    return [_verdict(str(group), rows.to_dicts()) for (group,), rows in groups]
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How a text is written.
+
+    name: of a run; strong: what weighs; quiet: how sure a figure is; aside: the clause that comes
+    after the sentence; plain: any other text
+    """
+
+    name: Callable[[Row], str]
+    strong: Callable[[str], str]
+    quiet: Callable[[str], str]
+    aside: Callable[[str], str]
+    plain: Callable[[str], str]
 
 
-def _verdict(group: str, rows: list[dict[str, Any]]) -> str:
-    best = rows[0]
-    made_up = " (synthetic)" if any(row["synthetic"] for row in rows) else ""
-    head = f"{group}{made_up}: "
-    if len(rows) == 1:
-        return f"{head}{best['name']} alone, {best['tgs']:,.0f} tokens/s/GPU{_mfu(best)}."
-    spread = 1 - rows[-1]["tgs"] / best["tgs"]
-    if spread < SAME and all(row["tied_with_best"] for row in rows):
-        return head + _equal(rows, spread)
-    tied = [row for row in rows if row["tied_with_best"]]
-    if len(tied) > 1:
-        return head + _not_told_apart(rows, tied)
-    second = rows[1]
-    return (
-        f"{head}{best['name']} is fastest with {best['tgs']:,.0f} tokens/s/GPU{_mfu(best)}, "
-        f"{best['tgs'] / second['tgs']:.2f}x {second['name']}{_sureness(best, second)}."
+PLAIN: Final = Style(lambda row: str(row["label"]), str, str, str, str)
+"""As a terminal shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of a group: its label, the sentence, notes beneath, and what is not the same."""
+
+    label: str
+    says: str
+    notes: tuple[str, ...]
+    differs: str = ""
+
+
+def names(metrics: pl.DataFrame) -> dict[str, str]:
+    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
+    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
+    return {
+        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        for run_id, name in metrics.select("run_id", "name").iter_rows()
+    }
+
+
+def joined(
+    metrics: pl.DataFrame, comparison: pl.DataFrame, bridges: Mapping[str, Sequence[Bridge]]
+) -> list[dict[str, Any]]:
+    """Rows of `metrics.fairness.compare` in their order, with all that is known of each run.
+
+    `label` is a name of its own for each, `place` where it stands in `metrics`.
+    """
+    about = metrics.with_row_index("place").rows_by_key("run_id", named=True, unique=True)
+    known = names(metrics)
+    return [
+        {**about[row["run_id"]], **row, "label": known[row["run_id"]]}
+        | {"bridges": bridges.get(row["run_id"], [])}
+        for row in comparison.iter_rows(named=True)
+    ]
+
+
+def groups(found: Sequence[Row]) -> list[list[Row]]:
+    """Runs that are like for like, best first; each group begins with its rank 1."""
+    several: list[list[Row]] = []
+    for row in found:
+        if row["rank"] == 1:
+            several.append([])
+        if row["rank"] is not None:
+            several[-1].append(row)
+    return several
+
+
+def verdict(group: Sequence[Row], style: Style = PLAIN) -> Said:
+    """What is said of one group of like-for-like runs."""
+    speaker = _Speaker(group, style)
+    notes = (
+        speaker.noise(),
+        speaker.logs(),
+        speaker.losses(),
+        speaker.cost(),
+        speaker.nearest(),
     )
+    told = tuple(note for note in notes if note)
+    return Said(str(group[0]["group"]), speaker.says(), told, speaker.not_the_same())
 
 
-def _equal(rows: list[dict[str, Any]], spread: float) -> str:
-    """The point of the tool: one speed, and logs that print several."""
-    text = (
-        f"all {len(rows)} runs are equally fast, {rows[0]['tgs']:,.0f} tokens/s/GPU"
-        f"{_mfu(rows[0])}, within {_tiny(spread)}"
-    )
-    claims = sorted({round(row["logged_tflops"]) for row in rows if row["logged_tflops"]})
-    if len(claims) > 1:
-        printed = " and ".join(f"{claim:,}" for claim in claims)
-        text += f"; their logs print {printed} TFLOP/s per GPU"
-    return f"{text}."
+def between(one: Row, other: Row, style: Style = PLAIN) -> Said:
+    """What is said of two runs that are not like for like."""
+    found = pair(one, other)
+    both = f"{style.name(one)} and {style.name(other)}"
+    says = f"{both} are {style.strong(style.plain(found.words))}; no winner is claimed."
+    if found.verdict == "same model":
+        says = (
+            f"{both} train the same model, but {style.strong('are not ranked')}: different "
+            f"{style.plain('; '.join(found.listed))}. No winner is claimed."
+        )
+    notes = []
+    if one["tgs"] and other["tgs"]:
+        notes.append(f"They reach {one['tgs']:,.0f} and {other['tgs']:,.0f} tokens/s/GPU.")
+    mine, theirs = one["tgs_at_equal_flops"], other["tgs_at_equal_flops"]
+    if mine and theirs and one["equal_flops"] == other["equal_flops"]:
+        notes.append(
+            f"At equal FLOPs per token ({one['equal_flops']:.4g}) that would be {mine:,.0f} and "
+            f"{theirs:,.0f} tokens/s/GPU, {mine / theirs:.2f}x: the ratio of their MFU, not of "
+            "their speed."
+        )
+    context = [words for words in found.context if not words.startswith(SAID_BY_SOME)]
+    if context and found.verdict == "same model":
+        notes.append(style.plain(f"Also not the same: {'; '.join(context)}."))
+    return Said("", says, tuple(notes))
 
 
-def _not_told_apart(rows: list[dict[str, Any]], tied: list[dict[str, Any]]) -> str:
-    names = [row["name"] for row in tied[:MOST_NAMED]]
-    more = f" and {len(tied) - MOST_NAMED} more" if len(tied) > MOST_NAMED else ""
-    text = (
-        f"{' and '.join(names)}{more} cannot be told apart "
-        f"(95 % intervals overlap; {tied[-1]['tgs']:,.0f} to {tied[0]['tgs']:,.0f} tokens/s/GPU)"
-    )
-    slower = [row for row in rows if not row["tied_with_best"]]
-    if slower:
-        text += f"; the next, {slower[0]['name']}, has {slower[0]['relative_tgs']:.0%} of the best"
-    return f"{text}."
+# --- one group ----------------------------------------------------------------------------
 
 
-def _sureness(best: dict[str, Any], second: dict[str, Any]) -> str:
-    interval = ratio_interval(best, second)
-    if interval is None:
-        return " (too few windows for an interval)"
-    return f" (95 % interval {interval[0]:.2f}x to {interval[1]:.2f}x)"
+class _Speaker:
+    """The sentences on one group."""
+
+    def __init__(self, group: Sequence[Row], style: Style) -> None:
+        self.group, self.style = group, style
+        self.sides = sides(group)
+        self.best, self.others = self.sides[0], self.sides[1:]
+        self.gaps = [gap(self.best, other) for other in self.others]
+
+    def says(self) -> str:
+        """Who is faster, by how much, how sure, and what the logs said."""
+        if not self.others:
+            return f"{self._side(self.best)} alone, {self._rate(self.best)}."
+        pairs = list(zip(self.others, self.gaps, strict=True))
+        tied = [(side, found) for side, found in pairs if found.tied or _within(found)]
+        slower = [(side, found) for side, found in pairs if (side, found) not in tied]
+        slower = [(side, found) for side, found in slower if found.tied is False]
+        unsure = [(side, found) for side, found in pairs if found.tied is None]
+        if not tied and not slower:
+            return self._unsure()
+        parts = [self._tied(tied)] if tied else []
+        parts += [self._slower(slower, after=bool(tied))] if slower else []
+        parts += map(self.style.aside, self._unknown(unsure))
+        return "; ".join(parts) + "." + self._losses_apart()
+
+    def _losses_apart(self) -> str:
+        """A doubt that belongs beside a claim: a run that trains less is soon faster."""
+        if all(row["same_loss"] is not False for row in self.group):
+            return ""
+        doubt = self.style.strong("Their losses are apart")
+        return self.style.aside(f" {doubt}: they may not have done the same work.")
+
+    def _unknown(self, unsure: Sequence[tuple[Side, Gap]]) -> list[str]:
+        """Of sides without an interval: those that are near to the best, and the others."""
+        near = [(side, found) for side, found in unsure if found.ratio < 1 + EQUAL]
+        far = [(side, found) for side, found in unsure if found.ratio >= 1 + EQUAL]
+        parts = []
+        if near:
+            verb = "lies" if len(near) == 1 else "lie"
+            parts.append(
+                f"{self._listed([side for side, _ in near])} {verb} within "
+                f"{_small(1 - 1 / near[-1][1].ratio)} too, but without an interval: "
+                f"{self._why(near[0][1])}"
+            )
+        if far:
+            few = self._listed([side for side, _ in far])
+            parts.append(f"of {few} no rank is claimed: {self._why(far[0][1])}")
+        return parts
+
+    def _unsure(self) -> str:
+        """No side can be set against the best with an interval."""
+        why = self._why(self.gaps[0])
+        apart = 1 - 1 / self.gaps[-1].ratio
+        if apart < EQUAL:
+            return (
+                f"{self._all(self.sides)} lie {self.style.strong(f'within {_small(apart)}')} "
+                f"({self._rate(self.best)}; no interval: {why}){self._printed(self.sides)}."
+            )
+        times = ", ".join(
+            f"{found.ratio:.2f}x {self._side(side)}"
+            for side, found in list(zip(self.others, self.gaps, strict=True))[:NAMED]
+        )
+        return (
+            f"{self._side(self.best)} has {times} in tokens/s/GPU, but "
+            f"{self.style.strong('no winner is claimed')}: {why}{self._logs_said()}."
+        )
+
+    def _why(self, found: Gap) -> str:
+        return self.style.plain(found.why or "no interval")
+
+    def _tied(self, tied: Sequence[tuple[Side, Gap]]) -> str:
+        """The sides that the data do not tell from the best."""
+        among = [self.best, *(side for side, _ in tied)]
+        apart = 1 - 1 / tied[-1][1].ratio
+        whole = self._all(among)
+        if all(_within(found) for _, found in tied):
+            text = f"{whole} are {self.style.strong('equally fast')}, within {_small(apart)}"
+            return text + f" ({self._rate(self.best)})" + self._printed(among)
+        shown = max(found.smallest or 0.0 for _, found in tied)
+        return (
+            f"{whole} {self.style.strong('cannot be told apart')}: {_small(apart)} apart, inside "
+            f"the noise (these data would have shown {_small(shown)} or more)"
+            + (self._logs_said() if len(self.sides) == 2 else "")  # noqa: PLR2004 - a pair
+        )
+
+    def _slower(self, slower: Sequence[tuple[Side, Gap]], *, after: bool) -> str:
+        gains = [self._gain(side, found) for side, found in slower[:NAMED]]
+        rest = len(slower) - NAMED
+        more = f" and {_count(rest, 'more')} below" if rest > 0 else ""
+        told = listed(gains) if not more else ", ".join(gains) + more
+        logs = "" if after else self._logs_said()
+        return f"{self._side(self.best)} is {told}{logs}"
+
+    def _gain(self, other: Side, found: Gap) -> str:
+        digits = _digits(found)
+        ratio = self.style.strong(f"{found.ratio:.{digits}f}x")
+        sure = self.style.quiet(f"({found.low:.{digits}f} to {found.high:.{digits}f})")
+        return f"{ratio} {sure} faster per GPU than {self._side(other)}"
+
+    def _logs_said(self) -> str:
+        """What the two logs make of the first two sides, and why that is not ours."""
+        return self.style.aside(f"; {self._of_the_logs()}")
+
+    def _of_the_logs(self) -> str:
+        second = self.others[0]
+        figure, ratio = logged_ratio(self.best.rows, second.rows)
+        if ratio is None:
+            return "their logs print no figure in common"
+        said = f"the logs said {self.style.strong(f'{ratio:.2f}x')}"
+        if abs(ratio / self.gaps[0].ratio - 1) < SHOWS:
+            return f"{said} too"
+        of = "" if len(self.sides) == 2 else " for the first two"  # noqa: PLR2004 - of a pair
+        why = because(self.best.rows[0], second.rows[0], figure, self.style.name, self.style.plain)
+        return f"{said}{of}{why}"
+
+    def _printed(self, among: Sequence[Side]) -> str:
+        """The point of the tool: one speed, and logs that print several."""
+        found = claims([row for side in among for row in side.rows])
+        if found is None or found.apart <= LOGS_AGREE:
+            return ""
+        printed = f"{found.few(found.values)}{found.unit}"
+        return f", although their logs print {self.style.strong(printed)}"
+
+    def _rate(self, side: Side) -> str:
+        mfu = side.rows[0]["mfu"]
+        told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
+        return f"{side.tgs:,.0f} tokens/s/GPU{told}"
+
+    def _side(self, side: Side) -> str:
+        """One run by its name; a setup by what runs it, and how often."""
+        if not side.clustered:
+            return self.style.name(side.rows[0])
+        framework = side.rows[0]["framework"]
+        alone = [s for s in self.sides if s.rows[0]["framework"] == framework]
+        letter = "" if len(alone) == 1 else f" setup {side.rows[0]['setup']}"
+        return self.style.plain(f"{framework}{letter} ({side.repeats} runs)")
+
+    def _listed(self, among: Sequence[Side]) -> str:
+        names = [self._side(side) for side in among]
+        if len(names) > NAMED:
+            names = [*names[: NAMED - 1], _count(len(names) - NAMED + 1, "more run")]
+        return listed(names)
+
+    def _all(self, among: Sequence[Side]) -> str:
+        """`all 5 runs` where that is the group, else their names."""
+        if len(among) > NAMED and len(among) == len(self.sides):
+            return f"all {len(among)} runs"
+        return self._listed(among)
+
+    # --- notes ---
+
+    def noise(self) -> str:
+        """What of the noise between runs is known."""
+        if not self.others:
+            return ""
+        if not any(side.clustered for side in self.sides):
+            twice = sorted({s.rows[0]["setup"] for s in self.sides if s.repeats > 1})
+            if not twice:
+                return "One run each: noise between runs unknown; intervals are within a run."
+            which = "The setup" if len(twice) == 1 else f"Setups {listed(twice)} each"
+            which = f"Setup {twice[0]}" if len(twice) == 1 else which
+            return f"{which} ran twice, too few for the noise between runs ({FEWEST} needed)."
+        parts = [
+            f"The interval of {self._side(side)} is between runs"
+            for side in self.sides
+            if side.clustered
+        ]
+        once = [side for side in self.sides if not side.clustered]
+        if once:
+            verb = "has" if len(once) == 1 else "have"
+            parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
+        return "; ".join(parts) + "."
+
+    def logs(self) -> str:
+        """The logs' own figures beside ours, and the order that they would have given."""
+        if len(self.group) == 1:
+            return ""
+        found = claims(self.group)
+        if found is None:
+            return "Hardly a log here prints a speed of its own; the table shows those that do."
+        text = f"The logs print {found.few(found.values)}{found.unit}. "
+        ours = [value for value in found.ours if value is not None]
+        if len(ours) == len(found.ours):
+            text += f"By one formula (exact attention) it is {found.few(ours)}{found.unit}. "
+        silent = len(self.group) - len(found.rows)
+        if silent:
+            text += f"{_count(silent, 'log')} of {len(self.group)} print none. "
+        return (text + self._misled(found)).strip()
+
+    def _misled(self, found: Claims) -> str:
+        """The wrong verdict that the logs alone suggest, where they do, and why."""
+        first, last = found.ends
+        right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
+        order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
+        listing = self.style.plain(", ".join(order)) if len(order) <= 2 * NAMED else ""
+        if found.apart <= LOGS_AGREE:
+            return ""
+        if right:
+            ours = [row["label"] for row in found.rows]
+            other = listing and order != ours
+            return f"By the logs the order would be {listing}." if other else ""
+        text = (
+            f"By the logs alone {self.style.name(first)} would seem {1 + found.apart:.2f}x as "
+            f"fast as {self.style.name(last)}"
+        )
+        if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
+            text += because(first, last, found.figure, self.style.name, self.style.plain)
+        if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
+            text += f"; the order by the logs: {listing}"
+        return f"{text}."
+
+    def _equal(self) -> bool:
+        return all(map(_within, self.gaps))
+
+    def losses(self) -> str:
+        """The losses at one count of tokens; a flag where they are apart."""
+        if len(self.group) == 1:
+            return ""
+        there = [row for row in self.group if row["loss_at_equal_tokens"] is not None]
+        if len(there) < 2:  # noqa: PLR2004 - nothing to set side by side
+            why = sorted({row["no_loss"] for row in self.group if row["no_loss"]})
+            return f"Losses are not compared: {self.style.plain('; '.join(why))}." if why else ""
+        told = listed(_some([f"{row['loss_at_equal_tokens']:.4g}" for row in there]))
+        text = f"Losses at {_tokens(there[0]['equal_tokens'])} tokens: {told}"
+        apart = [row for row in there if not row["same_loss"]]
+        if not apart:
+            return f"{text}, alike within their scatter."
+        spread = max(row["loss_spread"] for row in there)
+        who = "they" if len(there) == 2 else listed(_some([self.style.name(r) for r in apart]))  # noqa: PLR2004
+        return (
+            f"{text}; {self.style.strong('apart')} by more than their scatter ({spread:.2g}): "
+            f"{who} may not have done the same work."
+        )
+
+    def cost(self) -> str:
+        """GPU-hours, and money where a price is given, of 10^9 tokens; steady."""
+        if not self.others:
+            return ""
+        hours = [_hours(1e9 / side.tgs / 3600) for side in self.sides]
+        text = f"10^9 tokens take {_few(hours, ' GPU-hours')}"
+        price = self.group[0]["price_per_gpu_hour"]
+        if price is not None:
+            paid = [f"{side.rows[0]['cost_per_billion_tokens']:,.2f}" for side in self.sides]
+            text += f", that is {_few(paid)} at {price} per GPU-hour"
+        return self.style.plain(f"{text} (steady).")
+
+    def not_the_same(self) -> str:
+        """What differs within a group, but for the framework, which one compares."""
+        usual = ["framework:", SAID_BY_SOME]
+        if len({row["framework"] for row in self.group}) > 1:
+            usual += [f"{LABELS['framework_version']}:", f"{LABELS['time_basis']}:"]
+        found = [words for words in self.group[0]["differs"] if not words.startswith(tuple(usual))]
+        return self.style.plain(f"Not the same: {'; '.join(found)}.") if found else ""
+
+    def nearest(self) -> str:
+        """The nearest group that the same model ran in, and what keeps it apart."""
+        best = self.group[0]
+        if best["nearest_group"] is None:
+            return ""
+        text = (
+            f"Not ranked against {best['nearest_group']}: same model, different "
+            f"{'; '.join(best['nearest_differs'])}."
+        )
+        return self.style.plain(text)
 
 
-def _mfu(row: dict[str, Any]) -> str:
-    return "" if row["mfu"] is None else f" (MFU {row['mfu']:.1%}, exact attention)"
+def _within(found: Gap) -> bool:
+    """Whether all of an interval lies near to 1."""
+    if found.low is None or found.high is None:
+        return False
+    return found.low >= 1 - EQUAL and found.high <= 1 + EQUAL
 
 
-def _tiny(spread: float) -> str:
-    return f"{spread:.2%}" if spread >= 0.0001 else "0.01%"  # noqa: PLR2004 - two decimals
+# --- words --------------------------------------------------------------------------------
+
+
+def _digits(found: Gap) -> int:
+    """Decimals of a ratio: two, or as many as its interval needs so as not to read as a point."""
+    for digits in (2, 3):
+        low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
+        if low != ratio != high and found.ratio >= NEAR:
+            return digits
+    return 3
+
+
+def _some(words: Sequence[str]) -> list[str]:
+    """All of a few; of many, the first and how many more."""
+    most = 2 * NAMED
+    return [*words] if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"]
+
+
+def _few(figures: Sequence[str], unit: str = "") -> str:
+    """Figures in the order of the runs; once where all read the same."""
+    same = len(set(figures)) == 1
+    return f"{figures[0]}{unit} each" if same else f"{listed(_some(figures))}{unit}"
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" + ("" if n == 1 or noun == "more" else "s")
+
+
+def _small(share: float) -> str:
+    """0.0132 as 1.3 %; what would read as nothing as under 0.1 %."""
+    return f"{100 * share:.1f} %" if share >= 0.0005 else "0.1 %"  # noqa: PLR2004 - one decimal
+
+
+def _tokens(count: float) -> str:
+    return f"{count:,.0f}" if count < 1e6 else f"{count:.2g}".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"  # noqa: PLR2004 - three digits
+
+
+# --- one run ------------------------------------------------------------------------------
 
 
 def how_it_went(row: Mapping[str, Any]) -> str:

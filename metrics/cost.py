@@ -1,0 +1,44 @@
+"""What training costs: GPU-hours, and with a price money, per 10^9 tokens."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+BILLION: Final = 1e9
+SECONDS_PER_HOUR: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money for one device and hour; `currency` as it was given, empty where it was not."""
+
+    amount: float
+    currency: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.amount:.2f} {self.currency}".strip()
+
+
+_PRICE: Final = re.compile(
+    r"(?P<before>[^\d.\s-]*)\s*(?P<amount>\d+(\.\d+)?|\.\d+)\s*(?P<after>.*)"
+)
+
+
+def price(text: str) -> Price:
+    """A price per GPU-hour as people write it: 2.50, 2.50 EUR, $2.50; else ValueError."""
+    found = _PRICE.fullmatch(text.strip())
+    if found is None or re.search(r"\d", found["after"]) or not float(found["amount"]):
+        raise ValueError(f"{text!r} is no price per GPU-hour; write 2.50 or '2.50 EUR'")
+    return Price(float(found["amount"]), (found["before"] or found["after"]).strip())
+
+
+def gpu_hours(tgs: float | None) -> float | None:
+    """GPU-hours per 10^9 tokens at `tgs` tokens/s/GPU."""
+    return BILLION / tgs / SECONDS_PER_HOUR if tgs else None
+
+
+def money(hours: float | None, of: Price | None) -> float | None:
+    """What so many GPU-hours cost, in the price's currency."""
+    return None if hours is None or of is None else hours * of.amount

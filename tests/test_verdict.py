@@ -1,0 +1,233 @@
+"""The sentence of `compare`: who is faster, how sure, what the logs said, and why not so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from html import unescape
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from cli import main
+from sample_logs.make_synthetic import SIDECARS, WRITERS, ImaginaryRun
+
+DEVICE = 'accelerator = "NVIDIA H100 80GB HBM3"\n'
+
+
+def fairmfu(*arguments: object) -> str:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def steps(seconds: float, seed: int, count: int = 600, noise: float = 0.01) -> list[float]:
+    chance = np.random.default_rng(seed)
+    return [9.6, *(seconds * (1 + noise * chance.standard_normal(count - 1))).tolist()]
+
+
+class Shelf:
+    """A store that logs of imaginary runs are put into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def put(  # noqa: PLR0913 - what a run may have of its own
+        self,
+        name: str,
+        log_format: str,
+        seconds: float,
+        *,
+        seed: int = 1,
+        noise: float = 0.01,
+        count: int = 600,
+        seq_len: int = 8192,
+        facts: str = "",
+    ) -> None:
+        made_up = steps(seconds, seed, count, noise)
+        run = ImaginaryRun(step_s=made_up, log_interval=2, seq_len=seq_len)
+        log = self.folder / f"{name}.log"
+        log.write_text("\n".join(WRITERS[log_format](run)) + "\n", encoding="utf-8")
+        log.with_name(f"{name}.log.facts.toml").write_text(
+            SIDECARS[log_format] + facts, encoding="utf-8"
+        )
+        fairmfu("ingest", log, "--store", self.folder / "store")
+
+    def compare(self, *arguments: str) -> str:
+        return fairmfu("compare", *arguments, "--store", self.folder / "store")
+
+    def first_line(self, *arguments: str) -> str:
+        return self.compare(*arguments).splitlines()[0]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path)
+
+
+def numbers(text: str, pattern: str) -> list[float]:
+    found = re.search(pattern, text)
+    assert found, text
+    return [float(group) for group in found.groups()]
+
+
+def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    said = shelf.first_line("xtuner", "titan")
+    ratio, low, high = numbers(said, r"titan is ([\d.]+)x \(([\d.]+) to ([\d.]+)\) faster per GPU")
+    assert low <= ratio <= high
+    assert ratio == pytest.approx(1.40 / 1.28, abs=0.01)
+    # both logs by their own formulas: 370.8 at 6,398 tokens/s and 474.2
+    (logged,) = numbers(said, r"faster per GPU than xtuner; the logs said ([\d.]+)x, because ")
+    assert logged == pytest.approx(370.8 / 474.2 * 1.40 / 1.28, abs=0.01)
+    assert "the log of xtuner counts recomputed forwards as work (x1.31)" in said
+    assert "takes key and value to be as wide as the query (x1.09)" in said
+    assert "the log of titan counts attended pairs that the mask leaves out (x1.13)" in said
+
+
+def test_causes_multiply_to_what_the_logs_say(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    said = shelf.first_line()
+    ours, logs = numbers(said, r"is ([\d.]+)x .*the logs said ([\d.]+)x")
+    told = dict(re.findall(r"the log of (\w+) (.*?)(?=, the log| and the log|\.$)", said))
+    product = {
+        run: np.prod([float(x) for x in re.findall(r"\(x([\d.]+)\)", words)])
+        for run, words in told.items()
+    }
+    assert ours * product["titan"] / product["xtuner"] == pytest.approx(logs, rel=0.02)
+
+
+def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
+    shelf.put("one", "torchtitan", 1.28, seed=1, noise=0.2)
+    shelf.put("two", "xtuner", 1.285, seed=2, noise=0.2)
+    said = shelf.first_line()
+    assert "cannot be told apart: " in said
+    apart, shown = numbers(
+        said,
+        r"([\d.]+) % apart, inside the noise \(these data would have shown ([\d.]+) % or more\)",
+    )
+    assert apart < shown
+    assert "faster" not in said
+
+
+def test_one_run_each_says_what_is_unknown(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    assert "One run each: noise between runs unknown" in shelf.compare()
+
+
+def repeats(shelf: Shelf, log_format: str, rates: Sequence[float], facts: str = "") -> None:
+    for place, seconds in enumerate(rates):
+        name = f"{log_format}-{place}"
+        shelf.put(name, log_format, seconds, seed=place + len(log_format), facts=facts)
+
+
+def test_three_repeats_are_spoken_of_as_a_setup(shelf: Shelf) -> None:
+    repeats(shelf, "torchtitan", (1.28, 1.29, 1.27))
+    shelf.put("once", "xtuner", 1.60, seed=9)
+    text = shelf.compare()
+    assert "torchtitan (3 runs) is 1.2" in text.splitlines()[0]
+    assert "The interval of torchtitan (3 runs) is between runs; once has too few runs" in text
+    (low, high) = numbers(text, r"torchtitan \(3 runs\) is [\d.]+x \(([\d.]+) to ([\d.]+)\)")
+    assert high - low > 0.03  # the runs are 0.8 % apart, t of 2 degrees of freedom
+
+
+def test_two_repeats_are_too_few(shelf: Shelf) -> None:
+    repeats(shelf, "torchtitan", (1.28, 1.30))
+    text = shelf.compare()
+    assert "torchtitan-0 is 1.01" in text.splitlines()[0]
+    assert "Setup A ran twice, too few for the noise between runs (3 needed)." in text
+
+
+def test_too_few_windows_claim_no_winner(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, count=6)
+    shelf.put("xtuner", "xtuner", 1.60, count=20, seed=2)
+    said = shelf.first_line()
+    assert "no winner is claimed: " in said
+    assert "faster" not in said
+
+
+def test_runs_that_are_not_alike_have_no_winner(shelf: Shelf) -> None:
+    shelf.put("long", "torchtitan", 2.56, seq_len=16_384)
+    shelf.put("short", "torchtitan", 1.28, seed=2)
+    said = shelf.first_line("long", "short")
+    assert said.startswith(
+        "long and short train the same model, but are not ranked: different sequence length "
+        "(16,384 / 8,192); FLOPs per token (5.7914e+10 / 5.1471e+10). No winner is claimed."
+    )
+    (ratio,) = numbers(said, r"At equal FLOPs per token \(5.147e\+10\) .* tokens/s/GPU, ([\d.]+)x")
+    rows = json.loads(shelf.compare("--format", "json"))
+    mfu = {row["name"]: row["mfu"] for row in rows}
+    assert ratio == pytest.approx(mfu["long"] / mfu["short"], abs=0.006)
+    assert {row["verdict"] for row in rows} == {said.split(" They reach")[0]}
+
+
+def test_other_models_are_not_comparable(shelf: Shelf) -> None:
+    shelf.put("llama", "torchtitan", 1.28)
+    shelf.put("small", "xtuner-v1", 1.28, seed=2)
+    fairmfu("set", "small", "model=llama2-7b", "--store", shelf.folder / "store")
+    said = shelf.first_line("llama", "small")
+    assert "not comparable: different models (llama-3-8b / llama-2-7b)" in said
+    assert "no winner is claimed" in said
+
+
+def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    text = shelf.compare("--price", "2.50 EUR")
+    assert re.search(r"- Losses at 3.9e7 tokens: 2.2\d+ and 2.2\d+, alike within", text)
+    hours, more = numbers(text, r"10\^9 tokens take ([\d.]+) and ([\d.]+) GPU-hours")
+    assert more / hours == pytest.approx(1.40 / 1.28, rel=0.01)
+    paid = numbers(text, r"that is ([\d.]+) and ([\d.]+) at 2.50 EUR per GPU-hour")
+    assert paid == pytest.approx([2.5 * hours, 2.5 * more], rel=0.002)
+    assert "at 2.50 EUR / GPU-h" in text
+
+
+def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    log = shelf.folder / "xtuner.log"
+    log.write_text(re.sub(r"loss: 2\.", "loss: 3.", log.read_text()), encoding="utf-8")
+    other = shelf.folder / "other"
+    fairmfu("ingest", log, shelf.folder / "titan.log", "--store", other)
+    text = fairmfu("compare", "--store", other)
+    assert "Their losses are apart: they may not have done the same" in text.splitlines()[0]
+    assert re.search(r"Losses at 3.9e7 tokens: 2.2\d+ and 3.2\d+; apart by more than", text)
+
+
+def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    rows = json.loads(shelf.compare("--format", "json", "--price", "3"))
+    assert [row["name"] for row in rows] == ["titan", "xtuner"]
+    assert [row["logged_rank"] for row in rows] == [2, 1]
+    for row in rows:
+        assert row["verdict"] in shelf.first_line()
+        assert any(note.startswith("One run each") for note in row["notes"])
+        assert row["cost_per_billion_tokens"] == pytest.approx(
+            3 * row["gpu_hours_per_billion_tokens"]
+        )
+
+
+def test_what_is_no_price_is_an_error() -> None:
+    result = CliRunner().invoke(main, ["compare", "--price", "cheap"])
+    assert result.exit_code == 2
+    assert "'cheap' is no price per GPU-hour" in result.stderr
+
+
+def test_the_page_says_the_same(shelf: Shelf) -> None:
+    shelf.put("titan<b>", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    page = shelf.folder / "page.html"
+    fairmfu("report", "--store", shelf.folder / "store", "--out", page)
+    text = page.read_text(encoding="utf-8")
+    assert "titan<b>" not in text
+    shown = re.search(r'<p class="says">(.*?)</p>', text)
+    assert shown
+    words = unescape(re.sub(r"<[^>]*>", "", shown[1])).replace("\N{BLACK CIRCLE}\xa0", "")
+    assert words in shelf.first_line()
