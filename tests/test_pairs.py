@@ -168,8 +168,6 @@ def test_what_has_to_be_the_same(
     ("other", "context"),
     [
         ({"recompute": "none"}, "recompute: full / none"),
-        ({"gradient_accumulation": 4}, "accumulation: 1 / 4"),
-        ({"tensor_parallel": 2}, "said by some only: tensor parallel"),
         ({"framework_version": "0.15.1"}, "version: 0.15.1 / 0.16.9"),
         ({"torch": "2.9.0"}, "said by some only: PyTorch"),
         ({"zero_stage": 2}, "ZeRO stage: 2 / 3"),
@@ -189,6 +187,17 @@ def test_another_batch_or_count_of_gpus_is_named(run: Run) -> None:
     found = pair(run(), run() | {"global_batch_size": 64, "gpus": 64})
     assert found.verdict == LIKE
     assert found.context[:2] == ("GPUs: 64 / 8", "global batch: 64 / 8")
+    found = pair(run(), run() | {"gradient_accumulation": 4, "tensor_parallel": 2})
+    assert found.verdict == LIKE
+    assert found.context == ("accumulation: 1 / 4", "said by some only: tensor parallel")
+
+
+@pytest.mark.parametrize("wrong", [{"gradient_accumulation": 4}, {"tensor_parallel": 2}])
+def test_batch_sizes_that_the_lines_deny_are_no_ground_to_compare(run: Run, wrong: Facts) -> None:
+    """The log's batch is 8 samples of 8 GPUs: 4 micro-steps, or shared samples, would be others."""
+    found = pair(run(), run(wrong))
+    assert found.verdict == "not comparable"
+    assert any("not ranked" in why for why in found.why)
 
 
 def test_two_torch_versions_are_named(run: Run) -> None:
