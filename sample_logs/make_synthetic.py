@@ -326,10 +326,12 @@ def demo_run(decades: int = 20) -> ImaginaryRun:
     """200 steps of about 1.28 s; step 1 starts up, and the speed drifts by 1 % between decades.
 
     Formats leave out different parts of the first ten steps, so these run at the mean of the rest.
+    Behind them single steps differ by up to 3 %, and each five of them by nothing.
     """
     drift = [1.28 * (1 + 0.01 * math.sin(1.7 * k)) for k in range(1, decades)]
     first = sum(drift) / len(drift)
-    step_s = [first] * 10 + [seconds for seconds in drift for _ in range(10)]
+    jitter = (0.03, -0.01, 0.02, -0.03, -0.01, 0.01, -0.02, 0.03, -0.02, 0.0)
+    step_s = [first] * 10 + [seconds * (1 + j) for seconds in drift for j in jitter]
     return ImaginaryRun(step_s=[9.6, *step_s[1:]])
 
 
