@@ -25,6 +25,7 @@ LOST: Final = pl.Struct(
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
 AFTER: Final = "after the last step"
+AROUND: Final = "before, after and between the steps' times"
 UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
 
@@ -41,11 +42,11 @@ def time_lost(
     """Wall time [s] of a launch, and what of it was not steady training.
 
     frame: the marked windows of one run (metrics.steady.mark); evidence: its time basis; run: with
-    startup_s and after_s of metrics.end_to_end.clock where they are known. Each row of `LOST` has
-    the windows of a cause, the seconds that they took beyond the steady pace, and their share of
-    the wall time; the largest first. By time stamps where there are any, else by `evidence`, which
-    may not see all of it. (None, []) where nothing is steady, or a rate of unknown tokens is all
-    that there is.
+    startup_s, after_s and wall_s of metrics.end_to_end.clock where they are known. Each row of
+    `LOST` has the windows of a cause, the seconds that they took beyond the steady pace, and their
+    share of the wall time; the largest first. By time stamps where there are any, else by
+    `evidence`, which may not see all of it. (None, []) where nothing is steady, or a rate of
+    unknown tokens is all that there is.
     """
     uncounted = frame["tokens_per_gpu"].is_null().all()
     if uncounted:
@@ -77,6 +78,9 @@ def time_lost(
         for cause, lines in _by_cause(timed)
     ]
     wall_s = total(timed["seconds"]) + first_s + after_s
+    if clock != "stamp" and (run.get("wall_s") or 0.0) > wall_s:
+        rows.append({"cause": AROUND, "windows": 0, "seconds": run["wall_s"] - wall_s})
+        wall_s = run["wall_s"]
     lost = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
     return wall_s, sorted(lost, key=lambda row: -row["seconds"])
 

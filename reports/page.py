@@ -31,10 +31,10 @@ from metrics.flops import FORMULA
 from metrics.logged import Audit
 from metrics.reconcile import Bridge
 from metrics.utilization import METRICS
-from reports import bridge, charts
+from reports import bridge, charts, course
 from reports.charts import Chart
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import Said, Style, between, groups, how_it_went, joined, verdict
+from reports.verdict import Said, Style, between, groups, joined, verdict
 
 Row = Mapping[str, Any]
 
@@ -482,9 +482,10 @@ def _run(
 ) -> str:
     parts = [
         "".join(f'<p class="warning">{esc(words)}</p>' for words in row["warnings"]),
-        f'<p class="note">{esc(how_it_went(row))}</p>',
+        f'<p class="note">{esc(course.how_it_went(row))}</p>',
         _figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
         _card(row),
+        _time(row),
         _why_not_ours(row),
         _operators(operators) if operators is not None and operators.height else "",
         table("Facts, each with its origin", FACT_COLUMNS, facts.iter_rows(named=True)),
@@ -509,6 +510,26 @@ def _card(row: Row) -> str:
     lines = [{"name": name, "value": value, "means": means} for name, value, means in _figures(row)]
     return table("Figures", CARD_COLUMNS, [x for x in lines if x["value"] not in ("", DASH)])
 
+
+def _time(row: Row) -> str:
+    """What the wall time of the launch went to."""
+    rows = course.time_rows(row)
+    if not rows:
+        return ""
+    caption = f"What the wall time of {course.seconds_text(row['wall_s'])} went to"
+    return table(caption, TIME_COLUMNS, rows, TIME_NOTE)
+
+
+TIME_NOTE: Final = (
+    "Each cause: what its windows took beyond the steady pace. Stalls and garbage collection stay "
+    "in the steady rate."
+)
+TIME_COLUMNS: Final = (
+    Column("Went to", lambda line: esc(line["cause"])),
+    Column("Windows", lambda line: line["windows"], "number"),
+    Column("Time", lambda line: line["time"], "number"),
+    Column("Share", lambda line: line["share"].replace("%", " %"), "number"),
+)
 
 CARD_COLUMNS: Final = (
     Column("Figure", lambda line: esc(line["name"])),
@@ -544,14 +565,15 @@ def _rates(row: Row) -> list[tuple[str, str, str]]:
         ("TGS", _number(row["tgs"], 1), f"tokens/s/GPU, steady, {basis}"),
         (
             "TGS, 95 % interval",
-            interval,
-            f"tokens/s/GPU, of {_count(row['windows'] or 0, 'window')}",
+            interval or ("none" if row["no_interval"] else ""),
+            f"tokens/s/GPU, {course.sureness(row)}",
         ),
         (
             "TGS, end to end",
             _number(row["tgs_end_to_end"], 1),
-            f"tokens/s/GPU, behind the first line, time by {row['end_to_end_basis']}",
+            f"tokens/s/GPU, {course.end_to_end_words(row)}",
         ),
+        ("Goodput", _number(row["goodput"], 1), f"tokens/s/GPU, {course.goodput_words(row)}"),
         ("TGS, with padding", _number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
         ("Tokens/s", _number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
         ("Time left out", _percent(row["excluded_share"]), f"of the time logged: {left_out}"),

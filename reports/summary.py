@@ -19,6 +19,14 @@ from metrics.model_shapes import known_models
 from metrics.proposals import Proposal
 from metrics.reconcile import Bridge
 from metrics.utilization import METRICS, Analysis
+from reports.course import (
+    end_to_end_words,
+    goodput_words,
+    how_it_went,
+    seconds_text,
+    sureness,
+    time_rows,
+)
 from reports.tables import (
     Formatter,
     count,
@@ -30,7 +38,7 @@ from reports.tables import (
     records,
     render,
 )
-from reports.verdict import Said, between, groups, how_it_went, verdict
+from reports.verdict import Said, between, groups, verdict
 from reports.verdict import joined as verdict_rows
 
 Columns = dict[str, tuple[str, Formatter]]
@@ -230,6 +238,7 @@ def explain(
         + (" [synthetic]" if row["synthetic"] else ""),
         printable(how_it_went(row)),
         _formula(row),
+        _time(row),
         render(operators, "table", OPERATOR_COLUMNS) if operators.height else "",
         _claims(row),
         _audit(row, analysis.audits[run_id]),
@@ -249,11 +258,15 @@ def _formula(row: Mapping[str, Any]) -> str:
         return "TGS: not known, so nothing follows."
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {row['windows']} windows, "
-        f"from {row['time_basis']}; {BASES[row['token_basis']]}" + _interval(row),
-        f"       {_or_unknown(row['tgs_end_to_end'])} end to end; "
-        f"{_share(row['excluded_share'])} of the time left out of steady "
+        f"from {row['time_basis']}; {BASES[row['token_basis']]}",
+        f"       {_interval(row)}",
+        f"       {_share(row['excluded_share'])} of the time left out of steady "
         f"({joined(row['excluded_causes'] or [])})",
     ]
+    if row["tgs_end_to_end"] is not None:
+        lines.append(f"       {row['tgs_end_to_end']:,.1f} end to end, {end_to_end_words(row)}")
+    if row["goodput"] is not None:
+        lines.append(f"       {row['goodput']:,.1f} goodput, {goodput_words(row)}")
     if row["flops_per_token"] is not None:
         lines.append(
             f"F      {row['flops_per_token']:,.0f} FLOPs/token, exact attention; "
@@ -275,16 +288,29 @@ def _formula(row: Mapping[str, Any]) -> str:
 
 def _interval(row: Mapping[str, Any]) -> str:
     if row["tgs_low"] is None:
-        return ""
-    return f", 95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}"
-
-
-def _or_unknown(value: float | None) -> str:
-    return "not known" if value is None else f"{value:,.1f}"
+        return sureness(row)
+    return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {sureness(row)}"
 
 
 def _share(value: float | None) -> str:
     return "an unknown share" if value is None else percent(value)
+
+
+TIME_COLUMNS: Final[Columns] = {
+    "cause": ("what the time went to", str),
+    "windows": ("windows", str),
+    "time": ("time", str),
+    "share": ("share", str),
+}
+
+
+def _time(row: Mapping[str, Any]) -> str:
+    """The wall time of the launch by cause."""
+    rows = time_rows(row)
+    if not rows:
+        return ""
+    head = f"Wall time {seconds_text(row['wall_s'])}\n"
+    return head + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
 
 def _claims(row: Mapping[str, Any]) -> str:

@@ -452,31 +452,3 @@ def _tokens(count: float) -> str:
 
 def _hours(hours: float) -> str:
     return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"  # noqa: PLR2004 - three digits
-
-
-# --- one run ------------------------------------------------------------------------------
-
-
-def how_it_went(row: Mapping[str, Any]) -> str:
-    """How a launch ended, what it continues, what was trained again and how its ranks differ."""
-    quoted = row["outcome_text"] and row["outcome"] != "completed"
-    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if quoted else ""
-    parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
-    if row["continues"]:
-        parts.append(f"continues run {row['continues']}")
-    if row["repeated_steps"]:
-        parts.append(f"{row['repeated_steps']:,} of its logged steps were trained again later")
-    if row["rank_spread"] is not None:
-        parts.append(f"{row['ranks']} ranks print, {row['rank_spread']:.1%} apart in step time")
-    return "; ".join(parts) + "."
-
-
-ENDED: Final = {
-    "completed": "completed",
-    "out_of_memory": "out of memory",
-    "crashed": "crashed",
-    "killed": "killed",
-    "nan_loss": "the loss is not a number",
-    "incomplete": "the log stops without saying why",
-}
-MOST_QUOTED: Final = 160

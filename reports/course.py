@@ -1,0 +1,112 @@
+"""The course of one run in words: how it went, how sure its rate is, what its time went to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Row = Mapping[str, Any]
+
+ENOUGH_STEPS: Final = 20
+"""Steps of all ranks from which the share that one of them is slowest in says something."""
+
+
+def how_it_went(row: Row) -> str:
+    """How a launch ended, what it continues, what was trained again and how its ranks differ."""
+    quoted = row["outcome_text"] and row["outcome"] != "completed"
+    said = f' ("{row["outcome_text"][:MOST_QUOTED]}")' if quoted else ""
+    parts = [f"Outcome: {ENDED.get(row['outcome'], 'unknown')}{said}"]
+    if row["continues"]:
+        parts.append(f"continues run {row['continues']}")
+    if row["repeated_steps"]:
+        parts.append(f"{row['repeated_steps']:,} of its logged steps were trained again later")
+    if row["rank_spread"] is not None:
+        parts.append(_ranks(row))
+    if row["bound"] == "data":
+        parts.append(f"data-bound: {row['data_share']:.0%} of a step is waiting for data")
+    return "; ".join(parts) + "."
+
+
+def _ranks(row: Row) -> str:
+    text = f"{row['ranks']} ranks print, {row['rank_spread']:.1%} apart in step time"
+    if row["slowest_rank"] is None or row["rank_steps"] < ENOUGH_STEPS:
+        return text
+    return (
+        f"{text}, rank {row['slowest_rank']} the slowest in {row['slowest_share']:.0%} of "
+        f"{row['rank_steps']:,} steps (by chance {1 / row['ranks']:.0%})"
+    )
+
+
+ENDED: Final = {
+    "completed": "completed",
+    "out_of_memory": "out of memory",
+    "crashed": "crashed",
+    "killed": "killed",
+    "nan_loss": "the loss is not a number",
+    "incomplete": "the log stops without saying why",
+}
+MOST_QUOTED: Final = 160
+
+END_TO_END: Final = {
+    "stamp from start": "from the start of training, time by stamps",
+    "runtime": "over the run time that the log prints",
+    "stamp": "behind the first line, time by stamps",
+}
+
+
+def end_to_end_words(row: Row) -> str:
+    """What the end-to-end rate covers."""
+    basis = row["end_to_end_basis"]
+    return END_TO_END.get(basis, f"behind the first line, time by {basis}")
+
+
+def sureness(row: Row) -> str:
+    """How many windows the interval comes from, or why there is none."""
+    if row["no_interval"] is not None:
+        return f"no interval: {row['no_interval']}"
+    if row["effective_windows"] is None:
+        return ""
+    return f"of {row['windows']:,} windows, as good as {row['effective_windows']:,.0f} independent"
+
+
+def goodput_words(row: Row) -> str:
+    """What the goodput covers: one launch, or a chain of them."""
+    count = row["goodput_launches"]
+    chain = f", {count:,} launches up to this one" if count and count > 1 else ""
+    lost = ""
+    if row["lost_to_restarts_s"]:
+        lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
+    share = "" if row["goodput_share"] is None else f"{row['goodput_share']:.1%} of steady; "
+    return f"{share}tokens that count over all of the wall time{chain}{lost}"
+
+
+def time_rows(row: Row) -> list[dict[str, str]]:
+    """What the wall time went to: cause, windows, time and share, steady training first."""
+    lost = row["time_lost"] or []
+    if row["wall_s"] is None or not lost:
+        return []
+    share = 1 - sum(each["share"] for each in lost)
+    steady = {"cause": "steady training", "windows": "", "seconds": share * row["wall_s"]}
+    rows = [steady | {"share": share}, *lost]
+    return [
+        {
+            "cause": each["cause"],
+            "windows": f"{each['windows']:,}" if each["windows"] else "",
+            "time": seconds_text(each["seconds"]),
+            "share": f"{each['share']:.1%}",
+        }
+        for each in rows
+    ]
+
+
+MINUTE: Final = 60.0
+HOUR: Final = 3600.0
+
+
+def seconds_text(seconds: float) -> str:
+    """A time in the unit that people read it in: 8.41 s, 12.3 min, 31.0 h."""
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:,.1f} h"
+    if seconds >= MINUTE:
+        return f"{seconds / MINUTE:.1f} min"
+    return f"{seconds:.3g} s"
