@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus audit evidence verify clean
+.PHONY: demo test lint types tests golden corpus coverage audit evidence verify clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -41,6 +41,10 @@ audit: $(VENV)/tested
 # Their time stamps against their logged rates and times, and every count of their tokens.
 evidence: $(VENV)/tested
 	$(BIN)/python tests/evidence.py
+
+# How often the intervals of simulated runs cover the truth: the table of docs/statistics.md.
+coverage: $(VENV)/tested
+	$(BIN)/python -m tests.coverage_table
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested

@@ -437,3 +437,16 @@ def test_no_real_log_has_goodput_above_end_to_end_or_that_above_steady(
     )
     assert figures.rows() == []
     assert rows["goodput"].count() > 40
+    lost = rows.filter(pl.col("time_lost").list.len() > 0).select(
+        "name", "wall_s", "goodput_share", "time_lost"
+    )
+    for name, wall_s, share, causes in lost.iter_rows():
+        assert all(0 < each["seconds"] <= wall_s for each in causes), name
+        steady = 1 - sum(each["share"] for each in causes)
+        assert 0 < steady < 1, name
+        if share is not None:  # told apart from the time lost by another path: rates and stamps
+            stays = sum(each["share"] for each in causes if each["cause"] in STAYS_IN)
+            assert share == pytest.approx(steady + stays, abs=0.025), name
+
+
+STAYS_IN = ("unexplained", "garbage collection")
