@@ -95,7 +95,9 @@ def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) 
     """
     n = len(tokens)
     if n < FEWEST_WINDOWS:
-        return Rate(None, None, None, f"{n} windows: an interval needs {FEWEST_WINDOWS}")
+        return Rate(
+            None, None, None, f"{n} window{'s' * (n != 1)}: an interval needs {FEWEST_WINDOWS}"
+        )
     whole = float(tokens.sum())
     base = seconds - excess
     pace = float(base.sum()) / whole

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from ingest.schema import frame_schema
+from metrics.end_to_end import clock
+from metrics.goodput import goodput
 from metrics.inputs import holding, typed
+from metrics.resumes import resumes
 from metrics.statistics import Rate, rate
 from metrics.steady import mark, stalls, warm_up
 from metrics.throughput import summarise
@@ -19,6 +23,8 @@ TOKENS = 4096
 """Of a step, on the one GPU."""
 INTERVAL = 10
 """Steps of a window."""
+START = datetime(2026, 1, 1)
+SETUP_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,17 @@ class Simulation:
         return rates(pace, saved, kept)
 
 
+GIVEN = {"gpus": 1, "global_batch_size": 1, "seq_len": TOKENS, "log_interval": INTERVAL}
+ABOUT = {
+    "framework": "torchtitan",
+    "step_unit": "optimizer_step",
+    "elapsed_covers": "interval",
+    "elapsed_excludes_data": False,
+    "rate_excludes_data": False,
+    "utc": False,
+}
+
+
 def rates(
     pace: NDArray[np.float64], saved: NDArray[np.bool_], kept: NDArray[np.bool_]
 ) -> pl.DataFrame:
@@ -100,23 +117,67 @@ def rates(
     )
     steps = _table("steps", lines.filter("kept").drop("kept", "saved"))
     saves = lines.filter("saved").select("run_id", pl.col("line") - 1, kind=pl.lit("checkpoint"))
-    ids = lines.select("run_id").unique(maintain_order=True)
-    about = ids.with_columns(
-        name="run_id",
-        step_unit=pl.lit("optimizer_step"),
-        evidence=pl.lit(["elapsed"], pl.List(pl.String)),
-        elapsed_covers=pl.lit("interval"),
-        elapsed_excludes_data=False,
-        rate_excludes_data=False,
-    )
-    given = {"gpus": 1, "global_batch_size": 1, "seq_len": TOKENS, "log_interval": INTERVAL}
-    facts = ids.join(
-        pl.DataFrame({"name": list(given), "value": [str(v) for v in given.values()]}), how="cross"
-    ).with_columns(origin=pl.lit("flag"), sequence=0)
-    known = typed(holding(_table("facts", facts)))
-    every = _table("runs", about)
+    every, known = _runs(lines.select("run_id").unique(maintain_order=True), "elapsed")
     marked = mark(windows(steps, every, known, _table("events", saves)), every)
     return summarise(marked, every, known)
+
+
+def _runs(ids: pl.DataFrame, evidence: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tables `runs` and typed facts of these ids; other columns of `ids` are kept."""
+    of = pl.lit([evidence], pl.List(pl.String))
+    about = ids.with_columns(name="run_id", evidence=of, **{k: pl.lit(v) for k, v in ABOUT.items()})
+    given = pl.DataFrame({"name": list(GIVEN), "value": [str(v) for v in GIVEN.values()]})
+    facts = ids.select("run_id").join(given, how="cross")
+    facts = facts.with_columns(origin=pl.lit("flag"), sequence=0)
+    return _table("runs", about), typed(holding(_table("facts", facts)))
+
+
+def restarted(law: Simulation, runs: int, seed: int, repeated: int, gap_s: float) -> pl.DataFrame:
+    """Runs that crash, wait and train `repeated` windows again; with the true goodput.
+
+    Each is two launches of one file, stamped; training begins `SETUP_S` behind the first stamp.
+    Columns of metrics.throughput.SUMMARY and metrics.goodput.GOODPUT, and `truth`: the true goodput,
+    of the later launch.
+    """
+    random = np.random.default_rng(seed)
+    first, later = law.paces(runs, random), law.paces(runs, random)
+    begins = law.windows - repeated
+    lines, launches, truths = [], [], {}
+    for i, (one, other) in enumerate(zip(first, later, strict=True)):
+        began = START
+        for launch, pace, before in ((1, one, 0), (2, other, begins)):
+            ends = np.cumsum(pace) * INTERVAL + SETUP_S
+            run_id = f"{i:06}-{launch}"
+            launches.append({"run_id": run_id, "launch": launch, "started_at": began})
+            launches[-1] |= {"sha256": str(i), "first_line": launch * 10_000}
+            lines += [
+                {
+                    "run_id": run_id,
+                    "line": launch * 10_000 + w + 2,
+                    "step": (before + w + 1) * INTERVAL,
+                    "logged_at": began + timedelta(seconds=float(end)),
+                }
+                for w, end in enumerate(ends)
+            ]
+            began = lines[-1]["logged_at"] + timedelta(seconds=gap_s)
+        tokens = (begins + law.windows) * INTERVAL * TOKENS
+        truths[f"{i:06}-2"] = tokens / (lines[-1]["logged_at"] - START).total_seconds()
+    every, known = _runs(pl.DataFrame(launches), "stamp")
+    begun = [
+        {"run_id": r["run_id"], "line": r["first_line"] + 1, "kind": "train_start"}
+        | {"logged_at": r["started_at"] + timedelta(seconds=SETUP_S)}
+        for r in launches
+    ]
+    happened = _table("events", pl.DataFrame(begun))
+    marked = mark(windows(_table("steps", pl.DataFrame(lines)), every, known, happened), every)
+    clocks = clock(every, marked, known, happened)
+    rated = summarise(marked, every.join(clocks, on="run_id"), known)
+    linked = resumes(every, marked, known, clocks)
+    good = goodput(every, marked, linked, clocks, rated)
+    true = pl.DataFrame({"run_id": list(truths), "truth": list(truths.values())})
+    return (
+        rated.join(linked, on="run_id").join(good, on="run_id").join(true, on="run_id", how="left")
+    )
 
 
 def _table(name: str, frame: pl.DataFrame) -> pl.DataFrame:

@@ -13,7 +13,7 @@ import pytest
 
 from metrics.statistics import Estimate, Rate, over_runs, ratio, smallest_difference
 from metrics.steady import warm_up
-from tests.simulated import INTERVAL, Simulation
+from tests.simulated import INTERVAL, SETUP_S, Simulation, restarted
 
 RUNS = 1000
 
@@ -57,6 +57,21 @@ def test_the_lines_of_eventful_runs_give_intervals_that_cover_as_well() -> None:
     saved = lost.filter(pl.col("cause") == "checkpoint")
     assert saved.height == RUNS  # 7 of them, less the lines that are lost, each of 3 windows' time
     assert saved["seconds"].median() == pytest.approx(7 * 3 * INTERVAL * 0.97, rel=0.05)
+
+
+def test_restarts_cost_goodput_and_leave_each_launch_its_interval() -> None:
+    """A crash, an hour's wait, and 20 windows again: both launches warm up."""
+    law = Simulation(autocorrelation=0.6, warm_up=6, noise=0.02)
+    found = restarted(law, runs=200, seed=15, repeated=20, gap_s=3600.0)
+    later = found.filter(pl.col("continues").is_not_null())
+    assert later.height == 200
+    assert (found["repeated_steps"].sum(), later["goodput_launches"].unique().item()) == (4000, 2)
+    assert (later["goodput"] / later["truth"] - 1).abs().max() < 1e-6  # type: ignore[operator]
+    cover = found.select(pl.lit(law.tgs).is_between("tgs_low", "tgs_high").mean()).item()
+    assert 0.92 <= cover <= 0.98
+    # Behind the 220th window of the first launch: 20 windows, the hour, the later start-up.
+    again = 20 * INTERVAL * law.step_s + 3600 + SETUP_S
+    assert later["lost_to_restarts_s"].median() == pytest.approx(again, rel=0.05)
 
 
 @pytest.mark.parametrize("windows", [9, 12, 20, 40, 80])
