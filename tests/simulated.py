@@ -136,7 +136,7 @@ def restarted(law: Simulation, runs: int, seed: int, repeated: int, gap_s: float
     """Runs that crash, wait and train `repeated` windows again; with the true goodput.
 
     Each is two launches of one file, stamped; training begins `SETUP_S` behind the first stamp.
-    Columns of metrics.throughput.SUMMARY and metrics.goodput.GOODPUT, and `truth`: the true goodput,
+    Columns of metrics.throughput.SUMMARY and metrics.goodput.GOODPUT, and `truth`: the true one,
     of the later launch.
     """
     random = np.random.default_rng(seed)
