@@ -31,6 +31,8 @@ PERIODIC: Final = "unexplained, every {:,} steps"
 
 MOST_OF_IT: Final = 0.5
 """Of a stall's excess that waiting for data or a printed time makes up, for it to be the cause."""
+MOST_STEPS: Final = 0.8
+"""Steps that the lines have to time for their sum to be wall time."""
 FEWEST_PERIODIC: Final = 4
 OFTEN: Final = 0.7
 """Of the multiples of a period that have a stall, for it to be one."""
@@ -45,14 +47,14 @@ def time_lost(
     startup_s, after_s and wall_s of metrics.end_to_end.clock where they are known. Each row of
     `LOST` has the windows of a cause, the seconds that they took beyond the steady pace, and their
     share of the wall time; the largest first. By time stamps where there are any, else by
-    `evidence`, which may not see all of it. (None, []) where nothing is steady, or a rate of
-    unknown tokens is all that there is.
+    `evidence`, which may not see all of it. (None, []) where nothing is steady, or all that there
+    is are rates of unknown tokens, or times of single steps among many.
     """
     uncounted = frame["tokens_per_gpu"].is_null().all()
     if uncounted:
         frame = frame.with_columns(tokens_per_gpu=1.0)  # steps, then, at the pace of a step
     clock = _wall_clock(frame, evidence)
-    if uncounted and clock == "rate":
+    if (uncounted and clock == "rate") or _samples(frame, clock):
         return None, []
     counted = clean(frame, clock)
     excess = stalls(counted, resolution(frame, clock))
@@ -89,6 +91,12 @@ def _wall_clock(frame: pl.DataFrame, evidence: str) -> str:
     """The evidence that sees most: time stamps, a progress bar's clock, or the run's own."""
     clocks = ("stamp", "clock")
     return next((c for c in clocks if total(clean(frame, c)["seconds"]) > 0), evidence)
+
+
+def _samples(frame: pl.DataFrame, clock: str) -> bool:
+    """Whether lines time a part of the steps alone, as one micro-step of ten; a few may be lost."""
+    later = frame.filter(~pl.col("first"))
+    return total(later[f"{clock}_span"]) < MOST_STEPS * total(later["new_step"])
 
 
 def _first_line(

@@ -180,3 +180,11 @@ def test_stalls_that_follow_each_other_are_no_warm_up() -> None:
     assert warm_up(pace) == 0
     pace[:3] = 1.3
     assert warm_up(pace) == 3
+
+
+def test_times_of_single_steps_among_ten_are_no_wall_time() -> None:
+    """Legacy XTuner prints every tenth micro-step's own time."""
+    table = steps(*({"step": 10 * i, "elapsed_s": 1.0} for i in range(1, 40)))
+    row = rates(table, run(elapsed_covers="step"), FACTS)
+    assert row["tgs"] == pytest.approx(100)
+    assert (row["wall_s"], row["time_lost"]) == (None, [])
