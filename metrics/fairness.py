@@ -256,7 +256,7 @@ def compare(
     setup, repeats: runs of a letter differ in nothing that is known; how many starts it has
     relative_tgs: TGS over that of rank 1; relative_low, relative_high: the 95 % interval of the
     ratio, of all runs of a setup where it has repeats; tied_with_best: it holds 1, null where there
-    is none, by no_interval; smallest_difference: that the data shows in 80 of 100 cases
+    is none, by no_interval; smallest_difference: that the data mostly shows
     logged_rank: the rank by `logged_by`: TFLOP/s, MFU or TGS, the first that most logs print
     tflops: ours, TGS x FLOPs per token, per GPU
     tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, where runs

@@ -49,7 +49,8 @@ class Gap:
     """One side against another.
 
     ratio: of their TGS; low, high: its 95 % interval; smallest: the least relative difference that
-    such data shows in 80 of 100 cases; all None where a side has no interval, which `why` explains
+    such data mostly shows (statistics.FOUND); all None where a side has no interval, which `why`
+    explains
     """
 
     ratio: float

@@ -20,6 +20,8 @@ FEWEST_SETTLED: Final = 8
 """Windows behind a warm-up that tell how much windows scatter."""
 MOST_WARMING: Final = 1 / 3
 """Of a run's windows. A slower start that is longer is not start but speed."""
+SEARCHED: Final = 1 / 2
+"""Of a run's windows, so that a slower start that is longer is seen to be."""
 CLIPPED: Final = 20.0
 """Spreads from the middle at which a window is as far as any."""
 LONE: Final = 2.5
@@ -90,7 +92,10 @@ def warm_up(pace: Array) -> int:
     as the second half is; again behind it until none is left that chance would not give. Where
     what follows is no faster for its stalls, there is none.
     """
-    most = min(int(len(pace) * MOST_WARMING), len(pace) - FEWEST_SETTLED)
+    most, searched = (
+        min(int(len(pace) * share), len(pace) - FEWEST_SETTLED)
+        for share in (MOST_WARMING, SEARCHED)
+    )
     if most < 1 or not np.isfinite(pace).all():
         return 0
     settled = pace[len(pace) // 2 :]
@@ -100,8 +105,8 @@ def warm_up(pace: Array) -> int:
     alike = max(0.0, autocorrelation(x[len(x) // 2 :]))
     cut = 0
     while cut < most:
-        more = _first_shift(x[cut:], most - cut, alike)
-        if not more:
+        more = _first_shift(x[cut:], searched - cut, alike)
+        if not more or cut + more > most:
             break
         cut += more
     return cut if cut and pace[:cut].mean() > pace[cut:].mean() else 0
@@ -117,15 +122,23 @@ def _without_lone(x: Array) -> Array:
 
 
 def _first_shift(x: Array, most: int, alike: float) -> int:
-    """Windows before the likeliest drop of the mean, 0 where there is none."""
+    """Windows before the likeliest drop of the mean, 0 where there is none.
+
+    The drop has to be one of most windows: a few stalls that follow each other are none.
+    """
     before = np.arange(1.0, most + 1)
     behind = len(x) - before
     sums = np.cumsum(x)
     drop = sums[:most] / before - (sums[-1] - sums[:most]) / behind
     error = np.sqrt(_variance_of_mean(before, alike) + _variance_of_mean(behind, alike))
-    best = int(np.argmax(drop / error))
+    surely = drop / error
     enough = float(stdtrit(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most))
-    return best + 1 if drop[best] / error[best] > enough else 0
+    while len(surely) and surely[best := int(np.argmax(surely))] > enough:
+        of_most = float(np.median(x[: best + 1]) - np.median(x[best + 1 :]))
+        if of_most > drop[best] / 2:
+            return best + 1
+        surely = surely[:best]
+    return 0
 
 
 def _variance_of_mean(n: Array, alike: float) -> Array:

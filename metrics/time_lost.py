@@ -29,8 +29,10 @@ AROUND: Final = "before, after and between the steps' times"
 UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
 
-DATA_SHARE: Final = 0.5
-"""Of a stall's excess that waiting for data makes up, for it to be the cause."""
+MOST_OF_IT: Final = 0.5
+"""Of a stall's excess that waiting for data or a printed time makes up, for it to be the cause."""
+MOST_STEPS: Final = 0.8
+"""Steps that the lines have to time for their sum to be wall time."""
 FEWEST_PERIODIC: Final = 4
 OFTEN: Final = 0.7
 """Of the multiples of a period that have a stall, for it to be one."""
@@ -45,14 +47,14 @@ def time_lost(
     startup_s, after_s and wall_s of metrics.end_to_end.clock where they are known. Each row of
     `LOST` has the windows of a cause, the seconds that they took beyond the steady pace, and their
     share of the wall time; the largest first. By time stamps where there are any, else by
-    `evidence`, which may not see all of it. (None, []) where nothing is steady, or a rate of
-    unknown tokens is all that there is.
+    `evidence`, which may not see all of it. (None, []) where nothing is steady, or all that there
+    is are rates of unknown tokens, or times of single steps among many.
     """
     uncounted = frame["tokens_per_gpu"].is_null().all()
     if uncounted:
         frame = frame.with_columns(tokens_per_gpu=1.0)  # steps, then, at the pace of a step
     clock = _wall_clock(frame, evidence)
-    if uncounted and clock == "rate":
+    if (uncounted and clock == "rate") or _samples(frame, clock):
         return None, []
     counted = clean(frame, clock)
     excess = stalls(counted, resolution(frame, clock))
@@ -91,6 +93,12 @@ def _wall_clock(frame: pl.DataFrame, evidence: str) -> str:
     return next((c for c in clocks if total(clean(frame, c)["seconds"]) > 0), evidence)
 
 
+def _samples(frame: pl.DataFrame, clock: str) -> bool:
+    """Whether lines time a part of the steps alone, as one micro-step of ten; a few may be lost."""
+    later = frame.filter(~pl.col("first"))
+    return total(later[f"{clock}_span"]) < MOST_STEPS * total(later["new_step"])
+
+
 def _first_line(
     frame: pl.DataFrame, pace: float, evidence: str, run: Mapping[str, Any]
 ) -> tuple[float, float]:
@@ -110,12 +118,16 @@ def _by_cause(timed: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
     """The windows that lost time, by what the log says fell into them, else what they show."""
     said = pl.col("spoilers").list.set_intersection(list(SPOILERS["stamp"])).list.sort()
     waited = (pl.col("data_s") - pl.col("data_s").median()) * pl.col("new_step")
+    enough = pl.col("gc_s").is_null() | (pl.col("gc_s") > MOST_OF_IT * pl.col("lost"))
+    borne_out = {"gc": enough}
     seen = pl.coalesce(
         *(
-            pl.when(pl.col("spoilers").list.contains(kind)).then(pl.lit(words))
+            pl.when(pl.col("spoilers").list.contains(kind), borne_out.get(kind, True)).then(
+                pl.lit(words)
+            )
             for kind, words in SEEN.items()
         ),
-        pl.when(waited > DATA_SHARE * pl.col("lost")).then(pl.lit("data loading")),
+        pl.when(waited > MOST_OF_IT * pl.col("lost")).then(pl.lit("data loading")),
         pl.lit(UNEXPLAINED),
     )
     cause = (
@@ -126,12 +138,12 @@ def _by_cause(timed: pl.DataFrame) -> Iterator[tuple[str, pl.DataFrame]]:
         .when("stalled")
         .then(seen)
     )
-    optimizer = (pl.col("step_unit") == "micro_step") & (
-        pl.col("step") % pl.col("gradient_accumulation") == 0
-    )  # slower than the micro-steps before it, and no loss
-    lost = timed.with_columns(cause=cause).filter(
-        pl.col("cause").is_not_null(), ~optimizer.fill_null(value=False)
-    )
+    single = (pl.col("step_unit") == "micro_step") & (pl.col("new_step") == 1)
+    every = pl.col("gradient_accumulation")
+    # A micro-step with the optimizer's is slower than those before it, and no loss.
+    optimizer = single & (every > 1) & (pl.col("step") % every == 0)
+    usual = optimizer.fill_null(value=False) & (said.list.len() == 0)
+    lost = timed.with_columns(cause=cause).filter(pl.col("cause").is_not_null(), ~usual)
     for (words,), lines in lost.group_by("cause", maintain_order=True):
         period = _period(lines["step"].to_list()) if words == UNEXPLAINED else None
         yield str(words) if period is None else PERIODIC.format(period), lines

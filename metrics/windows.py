@@ -88,9 +88,9 @@ def windows(
 
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
-    [steps] and `*_time` [s; null where absent], `spoilers`: what fell into the window, `smeared`:
-    a moving mean that still holds the start-up or spoiler of an earlier line, and `warming` and
-    `stall_s`, which metrics.steady.mark fills.
+    [steps] and `*_time` [s; null where absent], `spoilers` and `gc_s`: what fell into the window,
+    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line, and
+    `warming` and `stall_s`, which metrics.steady.mark fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -233,14 +233,23 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """`spoilers`: kinds of the events between the line before and this one."""
+    """`spoilers`: kinds of the events between the line before and this one.
+
+    `gc_s`: the time that garbage collection printed there, of all ranks; null where it did not.
+    """
+    collected = pl.col("kind") == "gc"
     places = steps.select("run_id", "line", at=pl.col("line")).sort("line")
     kinds = (
-        events.select("run_id", "line", "kind")
+        events.select("run_id", "line", "kind", "seconds")
         .sort("line")
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
         .group_by("run_id", "at", maintain_order=True)
-        .agg(spoilers=pl.col("kind").unique(maintain_order=True))
+        .agg(
+            spoilers=pl.col("kind").unique(maintain_order=True),
+            gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
+                pl.col("seconds").filter(collected).sum()
+            ),
+        )
     )
     joined = steps.join(
         kinds,

@@ -332,14 +332,15 @@ class _Speaker:
     def _misled(self, found: Claims) -> str:
         """The wrong verdict that the logs alone suggest, where they do, and why."""
         first, last = found.ends
-        right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
+        ours = first["tgs"] / last["tgs"]
+        sure = bool(first["tied_with_best"]) and last["tied_with_best"] is False
+        right = sure or abs((1 + found.apart) / ours - 1) < SHOWS
         order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
         listing = self.style.plain(", ".join(order)) if len(order) <= 2 * NAMED else ""
         if found.apart <= LOGS_AGREE:
             return ""
         if right:
-            ours = [row["label"] for row in found.rows]
-            other = listing and order != ours
+            other = listing and order != [row["label"] for row in found.rows]
             return f"By the logs the order would be {listing}." if other else ""
         text = (
             f"By the logs alone {self.style.name(first)} would seem {1 + found.apart:.2f}x as "

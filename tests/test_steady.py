@@ -143,3 +143,48 @@ def test_steps_of_unknown_tokens_lose_time_too() -> None:
     assert [(x["cause"], x["seconds"]) for x in row["time_lost"]] == [
         ("unexplained", pytest.approx(10.0))
     ]
+
+
+def test_a_collection_of_a_blink_explains_no_stall() -> None:
+    """torchtitan collects every 50 steps and prints 0.07 s; the window is 8 s longer."""
+    blink = {"line": 315, "kind": "gc", "seconds": 0.07}
+    assert lost(timeline(*STEADY, 9.0, *STEADY), blink) == {"unexplained": (1, 8.0)}
+    long = blink | {"seconds": 7.5}
+    assert lost(timeline(*STEADY, 9.0, *STEADY), long) == {"garbage collection": (1, 8.0)}
+
+
+def test_lines_of_several_micro_steps_lose_time_though_an_optimizer_step_ends_them() -> None:
+    """Legacy XTuner: a line every 10 micro-steps, an optimizer step every 2, or with each."""
+    table = timeline(*STEADY, 9.0, *STEADY).with_columns(step=10 * pl.col("step"))
+    for accumulation in (1, 2):
+        given = facts(
+            gpus=1, micro_batch_size=1, seq_len=100, packed=True, gradient_accumulation=accumulation
+        )
+        about = run(evidence=["stamp"], step_unit="micro_step")
+        row = rates(table, about, given)
+        assert [x["cause"] for x in row["time_lost"]] == ["unexplained"]
+
+
+WOBBLE = [1.0, 1.01, 0.99, 1.005, 0.995]
+
+
+def test_a_slower_start_longer_than_a_third_is_left_whole() -> None:
+    """Half of it cut away would leave a rate that is neither that of the start nor of the end."""
+    assert warm_up(np.array([1.2 * w for w in WOBBLE * 24] + WOBBLE * 24)) == 0
+    assert warm_up(np.array(WOBBLE * 48) * np.linspace(1.05, 1.0, 240)) == 0  # a trend
+
+
+def test_stalls_that_follow_each_other_are_no_warm_up() -> None:
+    pace = np.array(WOBBLE * 40)
+    pace[[12, 13, 30, 31]] = 1.5
+    assert warm_up(pace) == 0
+    pace[:3] = 1.3
+    assert warm_up(pace) == 3
+
+
+def test_times_of_single_steps_among_ten_are_no_wall_time() -> None:
+    """Legacy XTuner prints every tenth micro-step's own time."""
+    table = steps(*({"step": 10 * i, "elapsed_s": 1.0} for i in range(1, 40)))
+    row = rates(table, run(elapsed_covers="step"), FACTS)
+    assert row["tgs"] == pytest.approx(100)
+    assert (row["wall_s"], row["time_lost"]) == (None, [])

@@ -231,3 +231,14 @@ def test_the_page_says_the_same(shelf: Shelf) -> None:
     assert shown
     words = unescape(re.sub(r"<[^>]*>", "", shown[1])).replace("\N{BLACK CIRCLE}\xa0", "")
     assert words in shelf.first_line()
+
+
+def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
+    """No winner for want of windows, but one framework's logs have the ratio right."""
+    shelf.put("fast", "torchtitan", 1.28, seed=1, count=6)
+    shelf.put("slow", "torchtitan", 1.50, seed=2, count=600)
+    said = " ".join(shelf.compare().split())
+    assert "no winner is claimed" in said
+    assert "the logs said 1.1" in said
+    assert "too." in said
+    assert "would seem" not in said
