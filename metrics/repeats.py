@@ -15,7 +15,7 @@ from typing import Any, Final
 from metrics import statistics
 from metrics.statistics import Estimate
 
-FEWEST: Final = 3
+FEWEST: Final = statistics.FEWEST_RUNS
 """Repeats from which on the noise between runs is estimated."""
 
 TOO_FEW_WINDOWS: Final = "too few windows"
@@ -123,11 +123,17 @@ def _of_setup(rows: Sequence[Row]) -> list[Side]:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
     mean = exp(fsum(map(log, rates)) / len(rates))
-    return [Side(tuple(rows), len(starts), mean, statistics.over_runs(rates), None)]
+    between = statistics.over_runs(rates, [own for row in rows if (own := _own(row)) is not None])
+    return [Side(tuple(rows), len(starts), mean, between, None)]
 
 
 def _alone(row: Row, repeats: int) -> Side:
+    own = _own(row)
+    why = None if own is not None else row["no_interval"] or TOO_FEW_WINDOWS
+    return Side((row,), repeats, row["tgs"], own, why)
+
+
+def _own(row: Row) -> Estimate | None:
+    """A run's rate with the interval of its own windows."""
     low, high = row["tgs_low"], row["tgs_high"]
-    if low is None or high is None:
-        return Side((row,), repeats, row["tgs"], None, row["no_interval"] or TOO_FEW_WINDOWS)
-    return Side((row,), repeats, row["tgs"], Estimate(row["tgs"], low, high), None)
+    return None if low is None or high is None else Estimate(row["tgs"], low, high)

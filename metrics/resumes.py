@@ -19,7 +19,8 @@ import numpy as np
 import polars as pl
 
 SAME_WORK: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
-"""What a resumed launch has in common with the one before, where both say it."""
+"""What a resumed launch has in common with the one before, where both say it. One that says that it
+was resumed may go on for longer than was planned."""
 
 SLACK: Final = timedelta(seconds=2)
 NEAR_STEPS: Final = 20
@@ -42,6 +43,8 @@ class _Course:
     interval: int
     first_stamp: datetime | None
     last_stamp: datetime | None
+    began: int | None
+    """The step behind which it says, or shows, that training began."""
 
 
 def resumes(
@@ -53,14 +56,14 @@ def resumes(
     metrics.inputs.typed; clocks: metrics.end_to_end.clock, which tells what began at step 1.
     `repeated_steps` counts the logged steps of a run that one which continues it trained again.
     """
-    courses = _courses(runs, folded, facts)
+    began = dict(clocks.select("run_id", "trained_from").iter_rows())
+    courses = _courses(runs, folded, facts, began)
     rows: dict[str, dict[str, Any]] = {
         c.run["run_id"]: {"run_id": c.run["run_id"], "continues": None, "repeated_steps": 0}
         for c in courses
     }
-    began = dict(clocks.select("run_id", "trained_from").iter_rows())
     for later in courses:
-        fresh = began[later.run["run_id"]] == 0  # it is no checkpoint's
+        fresh = later.began == 0  # it is no checkpoint's
         before = None if fresh else _before(later, courses)
         if before is None:
             continue
@@ -82,7 +85,12 @@ def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
     return found[::-1]
 
 
-def _courses(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> list[_Course]:
+def _courses(
+    runs: pl.DataFrame,
+    folded: pl.DataFrame,
+    facts: pl.DataFrame,
+    began: Mapping[str, int | None],
+) -> list[_Course]:
     known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
     about = {row["run_id"]: row for row in runs.iter_rows(named=True)}
     return [
@@ -94,6 +102,7 @@ def _courses(runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame) -> l
             interval=int(frame["step"].diff().median() or 1),  # type: ignore[arg-type]
             first_stamp=frame["logged_at"].min(),  # type: ignore[arg-type]
             last_stamp=frame["logged_at"].max(),  # type: ignore[arg-type]
+            began=began[str(run_id)],
         )
         for (run_id,), frame in folded.group_by("run_id", maintain_order=True)
     ]
@@ -129,7 +138,8 @@ def _fits(before: _Course, later: _Course) -> bool:
         return False
     if any(before.run[name] != later.run[name] for name in ("framework", "step_unit")):
         return False
-    pairs = [(before.facts.get(name), later.facts.get(name)) for name in SAME_WORK]
+    named = [name for name in SAME_WORK if name != "total_steps" or not later.began]
+    pairs = [(before.facts.get(name), later.facts.get(name)) for name in named]
     known = [pair for pair in pairs if None not in pair]
     if any(one != other for one, other in known):
         return False

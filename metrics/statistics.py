@@ -38,8 +38,11 @@ FEWEST_WINDOWS: Final = 8
 """With fewer, 95 % intervals cover the truth in less than 93 % (autocorrelation 0.6)."""
 SHORT: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
-MOST_ALIKE: Final = 0.9
-"""Autocorrelation of windows above which a run's noise can't be told from its drift."""
+MOST_ALIKE: Final = 0.6
+SURELY: Final = 4.0
+DRIFTS: Final = 0.9
+"""An autocorrelation that is surely, by so many standard errors, above the first has no interval,
+nor has one above the last: 95 % intervals of such series cover the truth in too few runs."""
 FEWEST_RUNS: Final = 3
 """Repeats that an interval between runs needs."""
 
@@ -106,7 +109,8 @@ def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) 
     spread = (base - pace * tokens) / (whole / n)
     alike = autocorrelation(spread)
     effective = n * min(1.0, (1 - alike) / (1 + alike))
-    if alike > MOST_ALIKE:
+    unsure = SURELY * sqrt((1 - MOST_ALIKE**2) / n)
+    if alike > min(DRIFTS, MOST_ALIKE + unsure):
         why = f"the windows drift (autocorrelation {alike:.2f}): noise can't be told from it"
         return Rate(None, effective, alike, why)
     error = _long_run_error(spread, effective)
@@ -182,15 +186,18 @@ def smallest_difference(one: Estimate, other: Estimate) -> float:
     return exp(max(between.down, between.up) * FOUND) - 1
 
 
-def over_runs(rates: Sequence[float]) -> Estimate | None:
+def over_runs(rates: Sequence[float], own: Sequence[Estimate] = ()) -> Estimate | None:
     """Geometric mean of repeated runs, with the interval that their scatter gives.
 
     It holds what differs from run to run, such as nodes, which no interval of one run does.
-    Student's t on the log scale; None for fewer than three runs.
+    Student's t on the log scale; None for fewer than three runs. own: the runs with intervals of
+    their own; repeats that happen to agree are no surer than these make their mean.
     """
     if len(rates) < FEWEST_RUNS:
         return None
     logs = np.log(np.asarray(rates, np.float64))
     middle = float(logs.mean())
     half = float(stdtrit(len(rates) - 1, UPPER)) * float(logs.std(ddof=1)) / sqrt(len(rates))
+    least = sum(max(one.down, one.up) ** 2 for one in own)
+    half = max(half, sqrt(least) / len(own) if own else 0.0)
     return Estimate(exp(middle), exp(middle - half), exp(middle + half))

@@ -144,3 +144,14 @@ def test_an_interval_over_runs_holds_what_differs_between_them(repeats: int) -> 
     found = [over_runs(list(row)) for row in rates]
     assert 0.93 <= covered([e for e in found if e is not None], 6000) <= 0.97
     assert over_runs([6000.0, 6100.0]) is None
+
+
+def test_repeats_that_agree_are_no_surer_than_their_own_intervals_make_them() -> None:
+    """Half a percent each: their mean is sure to that over the root of three."""
+    alike = over_runs([7000.0] * 3, [Estimate(7000.0, 6965.0, 7035.0)] * 3)
+    assert alike is not None
+    assert alike.high / alike.value - 1 == pytest.approx(0.005 / 3**0.5, rel=0.01)
+    other = over_runs([7010.0] * 3, [Estimate(7010.0, 6975.0, 7045.0)] * 3)
+    assert other is not None
+    between = ratio(other, alike)
+    assert between.low < 1 < between.high

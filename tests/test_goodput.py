@@ -410,6 +410,23 @@ def test_real_megatron_whose_steps_have_no_stamps(
     assert row["goodput"] == pytest.approx(50 * 2048 / wall.total_seconds())
 
 
+def test_a_real_chain_counts_its_repeated_steps_once(
+    real: Callable[[str], dict[str, dict[str, Any]]],
+) -> None:
+    """Its raw lines: job 12:55:00.591, step 400 at 13:05:06.613 and on to 500; started again, from
+    the checkpoint of step 400, to "Training completed" at 13:26:21.433 behind step 1000.
+    """
+    row = real("torchtitan/msg_2025-07-01_c31ff8b053.txt")["msg_2025-07-01_c31ff8b053#2"]
+    assert row["goodput_launches"] == 2
+    wall = (13 * 60 + 26) * 60 + 21.433 - ((12 * 60 + 55) * 60 + 0.591)
+    assert row["goodput"] == pytest.approx(1000 * 8192 / wall)
+    # To the first line of the later launch, step 410 at 13:11:13.774, less ten steps of 1.4 s.
+    first_step_began = (13 * 60 + 11) * 60 + 13.774 - 10 * 1.4
+    assert row["lost_to_restarts_s"] == pytest.approx(
+        first_step_began - ((13 * 60 + 5) * 60 + 6.613), abs=0.5
+    )
+
+
 def test_real_logs_that_have_no_honest_goodput(
     real: Callable[[str], dict[str, dict[str, Any]]],
 ) -> None:
@@ -438,13 +455,15 @@ def test_no_real_log_has_goodput_above_end_to_end_or_that_above_steady(
     assert figures.rows() == []
     assert rows["goodput"].count() > 40
     lost = rows.filter(pl.col("time_lost").list.len() > 0).select(
-        "name", "wall_s", "goodput_share", "time_lost"
+        "name", "wall_s", "goodput_share", "goodput_launches", "time_lost"
     )
-    for name, wall_s, share, causes in lost.iter_rows():
+    for name, wall_s, share, launches, causes in lost.iter_rows():
         assert all(0 < each["seconds"] <= wall_s for each in causes), name
         steady = 1 - sum(each["share"] for each in causes)
         assert 0 < steady < 1, name
-        if share is not None:  # told apart from the time lost by another path: rates and stamps
+        if (
+            share is not None and launches == 1
+        ):  # told apart from the time lost by another path: rates and stamps
             stays = sum(each["share"] for each in causes if each["cause"] in STAYS_IN)
             assert share == pytest.approx(steady + stays, abs=0.025), name
 
