@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -215,13 +215,14 @@ def _counted(outcomes: list[Outcome]) -> str:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU, logged figures, what is missing."""
-    from reports.summary import RUN_COLUMNS
+    from reports.summary import RUN_COLUMNS, labelled
     from reports.tables import render
 
     metrics = _analysis(_open(store)).metrics
-    click.echo(render(metrics, output, RUN_COLUMNS))
+    shown = labelled(metrics) if output in ("table", "markdown") else metrics
+    click.echo(render(shown, output, RUN_COLUMNS))
     if output == "table":
-        _echo_missing(metrics)
+        _echo_missing(labelled(metrics))
 
 
 @main.command()
@@ -245,6 +246,8 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
 
     analysis = _analysis(_open(store))
     chosen = _chosen(analysis.metrics, names)
+    if len(names) > 1 and chosen.height == 1:
+        click.echo("All names are of one run; a comparison takes two.", err=True)
     comparison = rank(chosen, analysis.windows, price)
     rows = compared(analysis, chosen, comparison)
     if output in ("json", "csv"):
@@ -279,7 +282,11 @@ def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
     from reports.summary import explain as describe
 
     analysis = _analysis(_open(store))
-    row = _chosen(analysis.metrics, (run,)).row(0, named=True)
+    found = _chosen(analysis.metrics, (run,))
+    if found.height > 1:
+        ids = ", ".join(found["run_id"])
+        raise click.ClickException(f"{found.height} runs are called {run!r}; give an id: {ids}")
+    row = found.row(0, named=True)
     click.echo(describe(analysis, row, output, propose=propose))
 
 
@@ -652,11 +659,18 @@ def _echo_missing(metrics: pl.DataFrame) -> None:
     """What is doubtful and what would complete the rows, on stderr: the table stays a table."""
     from reports.tables import printable
 
+    said: dict[str, list[str]] = {}
     for row in metrics.select("name", "missing", "warnings").iter_rows(named=True):
-        if row["missing"]:
-            click.echo(f"{row['name']}: missing {', '.join(row['missing'])}", err=True)
-        for warning in row["warnings"]:
-            click.echo(f"{row['name']}: {printable(warning)}", err=True)
+        lacks = [f"missing {', '.join(row['missing'])}"] if row["missing"] else []
+        for words in (*lacks, *row["warnings"]):
+            said.setdefault(words, []).append(row["name"])
+    for words, runs in said.items():
+        few = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
+        click.echo(printable(f"{', '.join(few)}: {words}"), err=True)
+
+
+MOST_NAMED: Final = 3
+"""Runs of one and the same message that are named before they are counted."""
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from reports.tables import percent
+
 Row = Mapping[str, Any]
 
 ENOUGH_STEPS: Final = 20
@@ -23,17 +25,20 @@ def how_it_went(row: Row) -> str:
     if row["rank_spread"] is not None:
         parts.append(_ranks(row))
     if row["bound"] == "data":
-        parts.append(f"data-bound: {row['data_share']:.0%} of a step is waiting for data")
+        parts.append(
+            f"data-bound: {whole_percent(row['data_share'])} of a step is waiting for data"
+        )
     return "; ".join(parts) + "."
 
 
 def _ranks(row: Row) -> str:
-    text = f"{row['ranks']} ranks print, {row['rank_spread']:.1%} apart in step time"
+    text = f"{row['ranks']} ranks print, {percent(row['rank_spread'])} apart in step time"
     if row["slowest_rank"] is None or row["rank_steps"] < ENOUGH_STEPS:
         return text
+    share, chance = whole_percent(row["slowest_share"]), whole_percent(1 / row["ranks"])
     return (
-        f"{text}, rank {row['slowest_rank']} the slowest in {row['slowest_share']:.0%} of "
-        f"{row['rank_steps']:,} steps (by chance {1 / row['ranks']:.0%})"
+        f"{text}, rank {row['slowest_rank']} the slowest in {share} of {row['rank_steps']:,} "
+        f"steps (by chance {chance})"
     )
 
 
@@ -66,7 +71,10 @@ def sureness(row: Row) -> str:
         return f"no interval: {row['no_interval']}"
     if row["effective_windows"] is None:
         return ""
-    return f"of {row['windows']:,} windows, as good as {row['effective_windows']:,.0f} independent"
+    windows, effective = f"{row['windows']:,}", f"{row['effective_windows']:,.0f}"
+    if windows == effective:
+        return f"of {windows} windows"
+    return f"of {windows} windows, as good as {effective} independent"
 
 
 def goodput_words(row: Row) -> str:
@@ -76,7 +84,7 @@ def goodput_words(row: Row) -> str:
     lost = ""
     if row["lost_to_restarts_s"]:
         lost = f"; {seconds_text(row['lost_to_restarts_s'])} lost to restarts"
-    share = "" if row["goodput_share"] is None else f"{row['goodput_share']:.1%} of steady; "
+    share = "" if row["goodput_share"] is None else f"{percent(row['goodput_share'])} of steady; "
     return f"{share}tokens that count over all of the wall time{chain}{lost}"
 
 
@@ -93,10 +101,15 @@ def time_rows(row: Row) -> list[dict[str, str]]:
             "cause": each["cause"],
             "windows": f"{each['windows']:,}" if each["windows"] else "",
             "time": seconds_text(each["seconds"]),
-            "share": f"{each['share']:.1%}",
+            "share": percent(each["share"]),
         }
         for each in rows
     ]
+
+
+def whole_percent(share: float) -> str:
+    """0.254 as 25 %."""
+    return f"{100 * share:.0f} %"
 
 
 MINUTE: Final = 60.0

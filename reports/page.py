@@ -30,11 +30,13 @@ from metrics.fairness import (
 from metrics.flops import FORMULA
 from metrics.logged import Audit
 from metrics.reconcile import Bridge
+from metrics.repeats import sides
 from metrics.utilization import METRICS
 from reports import bridge, charts, course
 from reports.charts import Chart
+from reports.tables import decimal
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import Said, Style, between, groups, joined, verdict
+from reports.verdict import NONE_RANKED, Said, Style, between, groups, joined, verdict
 
 Row = Mapping[str, Any]
 
@@ -177,7 +179,7 @@ def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
             f"{len(alone)} of {_count(len(rows), 'run')} can be ranked, each in a group of its own."
         )
     else:
-        says = "No run can be ranked yet: the logs leave too much unsaid."
+        says = NONE_RANKED
         note = "What would complete each run stands below."
     return _said(Said("", says, (note,)))
 
@@ -243,7 +245,9 @@ def _kind(kind: str) -> str:
 
 def _group_table(group: Sequence[Row]) -> str:
     rows = [{**row, "among": group} for row in group]
-    speeds = table(esc(group[0]["group"]), GROUP_COLUMNS, rows, GROUP_NOTE)
+    between_runs = any(side.clustered for side in sides(group))
+    note = GROUP_NOTE + (BETWEEN_RUNS if between_runs else WITHIN_RUNS)
+    speeds = table(esc(group[0]["group"]), GROUP_COLUMNS, rows, note)
     return speeds + table("Cost, loss and setup", _setup_columns(rows), rows, _setup_note(group))
 
 
@@ -256,7 +260,10 @@ def _setup_columns(rows: Sequence[Row]) -> list[Column]:
 
 def _setup_note(group: Sequence[Row]) -> str:
     at = next((row["equal_tokens"] for row in group if row["equal_tokens"]), None)
-    words = ["Runs of one letter differ in nothing that their logs say."]
+    words = [
+        "Runs of one letter are repeats: their logs say the same of all that may change the speed. "
+        "A run whose log leaves out GPUs, recomputation or version has a letter of its own."
+    ]
     words += [] if at is None else [f"Losses are at {at:,.0f} tokens."]
     if group[0]["equal_flops"] is not None:
         words.append(
@@ -278,7 +285,9 @@ def _against_best(row: Row) -> str:
         return "1.00x"
     low, high = row["relative_low"], row["relative_high"]
     sure = _range(low, high, lambda value: f"{value:.2f}") or "no interval"
-    tied = ", tied" if row["tied_with_best"] else ""
+    if low is None and row["tied_with_best"]:
+        sure = "of one setup"  # a repeat of the best: the setup is one side
+    tied = ", tied" if row["tied_with_best"] and low is not None else ""
     return f'{row["relative_tgs"]:.2f}x<span class="small">{sure}{tied}</span>'
 
 
@@ -289,27 +298,26 @@ def _by_logs(row: Row) -> str:
     mine = sum(
         other["logged_rank"] is not None for other in row["among"] if other["rank"] < row["rank"]
     )
-    return (
-        f"<strong>{row['logged_rank']}</strong>"
-        if mine + 1 != row["logged_rank"]
-        else str(row["logged_rank"])
-    )
+    alike = sum(other["logged_rank"] == row["logged_rank"] for other in row["among"])
+    theirs = range(row["logged_rank"], row["logged_rank"] + alike)
+    return str(row["logged_rank"]) if mine + 1 in theirs else f"<strong>{theirs.start}</strong>"
 
 
 def _gpu_hours(row: Row) -> str:
     """Steady, with the money where a price is known, and end to end beneath."""
     steady, whole = (row[f"gpu_hours_per_billion_tokens{end}"] for end in ("", "_end_to_end"))
     paid = row["cost_per_billion_tokens"]
-    money = f" = {paid:,.2f} at {esc(row['price_per_gpu_hour'])}" if paid is not None else ""
-    ends = f'<span class="small">{_significant(whole)} end to end</span>' if whole else ""
-    return f"{_significant(steady)}{money}{ends}"
+    price = esc(row["price_per_gpu_hour"])
+    money = "" if paid is None else f'<span class="small">costs {paid:,.2f} at {price}</span>'
+    ends = f'<span class="small">{decimal(whole)} end to end</span>' if whole else ""
+    return f"{DASH if steady is None else decimal(steady)}{money}{ends}"
 
 
 def _loss(row: Row) -> str:
     if row["loss_at_equal_tokens"] is None:
         return f'<span class="muted">{esc(row["no_loss"] or DASH)}</span>'
     apart = "" if row["same_loss"] else '<span class="small warning">apart</span>'
-    return f"{row['loss_at_equal_tokens']:.4g}{apart}"
+    return f"{row['loss_at_equal_tokens']:#.4g}{apart}"
 
 
 def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
@@ -352,7 +360,7 @@ def _what_differs(row: Row) -> str:
     group = row["among"]
     names = [name for name in varying(group) if name != "framework"]
     said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
-    return esc(", ".join(said)) or "nothing else"
+    return esc(", ".join(said)) or "nothing that is logged"
 
 
 RUN_COLUMNS: Final = (
@@ -388,9 +396,11 @@ ALONE_COLUMNS: Final = (
     *FIGURE_COLUMNS,
     Column("What it ran", lambda row: esc(row["group"]), "text"),
 )
-GROUP_NOTE: Final = (
-    "Like for like, best TGS first. Intervals cover the windows of these very runs, not another "
-    "night or node. Behind each ratio its own interval."
+GROUP_NOTE: Final = "Like for like, best TGS first. Under each figure its 95 % interval. "
+WITHIN_RUNS: Final = "Intervals cover the windows of these very runs, not another night or node."
+BETWEEN_RUNS: Final = (
+    "Those of the TGS cover the windows of one run; those of a ratio cover the differences between "
+    "runs, where a setup has three or more."
 )
 ALONE_NOTE: Final = (
     "Their speeds can't be set against each other; what each ran stands at the right."
@@ -528,7 +538,7 @@ TIME_COLUMNS: Final = (
     Column("Went to", lambda line: esc(line["cause"])),
     Column("Windows", lambda line: line["windows"], "number"),
     Column("Time", lambda line: line["time"], "number"),
-    Column("Share", lambda line: line["share"].replace("%", " %"), "number"),
+    Column("Share", lambda line: line["share"], "number"),
 )
 
 CARD_COLUMNS: Final = (
@@ -576,7 +586,11 @@ def _rates(row: Row) -> list[tuple[str, str, str]]:
         ("Goodput", _number(row["goodput"], 1), f"tokens/s/GPU, {course.goodput_words(row)}"),
         ("TGS, with padding", _number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
         ("Tokens/s", _number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
-        ("Time left out", _percent(row["excluded_share"]), f"of the time logged: {left_out}"),
+        (
+            "Time left out",
+            _percent(row["excluded_share"]),
+            f"of the time logged, in whole windows: {left_out}",
+        ),
     ]
 
 

@@ -38,7 +38,7 @@ from reports.tables import (
     records,
     render,
 )
-from reports.verdict import Said, between, groups, verdict
+from reports.verdict import NONE_RANKED, SET, Said, between, groups, names, verdict
 from reports.verdict import joined as verdict_rows
 
 Columns = dict[str, tuple[str, Formatter]]
@@ -82,13 +82,13 @@ def _cost_columns(of: pl.DataFrame) -> Columns:
     return {
         "name": ("run", str),
         "setup": ("setup", str),
-        "gpu_hours_per_billion_tokens": ("GPU-h / 10^9 tokens", decimal),
-        "gpu_hours_per_billion_tokens_end_to_end": ("end to end", decimal),
-        "cost_per_billion_tokens": (f"at {price} / GPU-h", "{:,.2f}".format),
-        "tgs_at_equal_flops": ("TGS at equal FLOPs/token", count),
+        "gpu_hours_per_billion_tokens": ("GPU-h /\n10^9 tokens", decimal),
+        "gpu_hours_per_billion_tokens_end_to_end": ("GPU-h\nend to end", decimal),
+        "cost_per_billion_tokens": (f"cost at\n{price} / GPU-h", "{:,.2f}".format),
+        "tgs_at_equal_flops": ("TGS at equal\nFLOPs/token", count),
         "loss_at_equal_tokens": (
-            f"loss at {tokens[0] if tokens else 0:,.0f} tokens",
-            "{:.4g}".format,
+            f"loss at\n{tokens[0] if tokens else 0:,.0f} tokens",
+            "{:#.4g}".format,
         ),
     }
 
@@ -105,6 +105,13 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
     return {name: how for name, how in columns.items() if name not in empty}
 
 
+def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The same with a name of its own for each run, for tables that have no column for its id."""
+    known = names(metrics)
+    labels = [known[run_id] for run_id in metrics["run_id"]]
+    return metrics.with_columns(pl.Series("name", labels, pl.String))
+
+
 def compared(
     analysis: Analysis, chosen: pl.DataFrame, comparison: pl.DataFrame
 ) -> list[dict[str, Any]]:
@@ -117,7 +124,8 @@ def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """The verdict of each group, or of two runs that are in no one group, fit for a terminal."""
     if (two := _apart_from_each_other(found)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
-    return [printable(_headed(group, verdict(group).says)) for group in groups(found)]
+    told = [printable(_headed(group, verdict(group).says)) for group in groups(found)]
+    return told or [f"{NONE_RANKED} What each lacks stands below; give it with: {SET}"]
 
 
 def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:
@@ -148,7 +156,10 @@ def show_comparison(
     comparison: pl.DataFrame, found: Sequence[Mapping[str, Any]], output: str
 ) -> str:
     """Two tables per group and notes; then the runs without a rank, with why."""
-    notes = {str(group[0]["group"]): verdict(group).notes for group in groups(found)}
+    two = _apart_from_each_other(found)  # whose sentence has said what sets them apart
+    notes = {} if two else {str(g[0]["group"]): verdict(g).notes for g in groups(found)}
+    labels = pl.Series([row["label"] for row in found], dtype=pl.String)
+    comparison = comparison.with_columns(name=labels)
     blocks = []
     for (group,), of in comparison.group_by("group", maintain_order=True):
         if group is None:
@@ -158,7 +169,7 @@ def show_comparison(
         shown = _with_ratios(of)
         blocks.append(f"\n{heading}\n" + render(shown, output, _filled(SPEED_COLUMNS, shown)))
         blocks.append("\n" + render(shown, output, _filled(_cost_columns(shown), shown)))
-        blocks += [wrapped(f"- {printable(note)}") for note in notes[str(group)]]
+        blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():
             blocks.append(wrapped(f"- What differs: {printable(joined(differs))}."))
     return "\n".join(blocks).strip("\n")
@@ -258,10 +269,10 @@ def _formula(row: Mapping[str, Any]) -> str:
         return "TGS: not known, so nothing follows."
     lines = [
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {row['windows']} windows, "
-        f"from {row['time_basis']}; {BASES[row['token_basis']]}",
+        f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
         f"       {_interval(row)}",
-        f"       {_share(row['excluded_share'])} of the time left out of steady "
-        f"({joined(row['excluded_causes'] or [])})",
+        f"       left out of steady, whole windows: {_share(row['excluded_share'])} of the time "
+        f"logged ({joined(row['excluded_causes'] or ['nothing'])})",
     ]
     if row["tgs_end_to_end"] is not None:
         lines.append(f"       {row['tgs_end_to_end']:,.1f} end to end, {end_to_end_words(row)}")
@@ -309,8 +320,10 @@ def _time(row: Mapping[str, Any]) -> str:
     rows = time_rows(row)
     if not rows:
         return ""
-    head = f"Wall time {seconds_text(row['wall_s'])}\n"
-    return head + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
+    head = (
+        f"Wall time {seconds_text(row['wall_s'])}; each cause: what it took beyond the steady pace"
+    )
+    return f"{head}\n" + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
 
 def _claims(row: Mapping[str, Any]) -> str:

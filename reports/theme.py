@@ -123,16 +123,18 @@ header p { margin: 0; font-size: .85rem; }
 table { width: 100%; margin: .75rem 0 1.25rem; border-collapse: collapse;
         font-variant-numeric: tabular-nums; font-size: .9rem; }
 caption { padding: .2rem 0 .4rem; text-align: left; font-weight: 600; }
-caption .note { display: block; font-weight: 400; font-size: .85rem; }
+caption .note { display: block; max-width: calc(100vw - 2.5rem); font-weight: 400;
+                font-size: .85rem; }
 th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); text-align: left;
          vertical-align: top; font-weight: 400; }
+thead th.number { white-space: nowrap; }
 thead th { color: var(--muted); font-size: .82rem; line-height: 1.25; vertical-align: bottom; }
 th:not(:first-child), td:not(:first-child) { padding-left: .4rem; }
 tbody th { min-width: 9rem; }
 .number { text-align: right; }
 td.number, td code { white-space: nowrap; }
 .small { display: block; color: var(--muted); font-size: .82rem; white-space: nowrap; }
-td.text { overflow-wrap: anywhere; }
+td.text { min-width: 11rem; overflow-wrap: anywhere; }
 code, .log { font: .86em/1.45 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
              overflow-wrap: anywhere; }
 .log { white-space: pre-wrap; }

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from metrics.fairness import LABELS, SAID_BY_SOME, pair
+from metrics.fairness import LABELS, SAID_BY_SOME, TELLING, pair
 from metrics.reconcile import Bridge
 from metrics.repeats import FEWEST, Gap, Side, gap, sides
 from reports.logs import SHOWS, Claims, because, claims, listed, logged_ratio
@@ -27,6 +27,9 @@ NEAR: Final = 1.02
 
 NAMED: Final = 3
 """Runs that a sentence names before it points to the table."""
+
+NONE_RANKED: Final = "No run can be ranked yet: the logs leave too much unsaid."
+SET: Final = "fairmfu set RUN NAME=VALUE"
 
 LOGS_AGREE: Final = 0.02
 """Logged figures that differ by less are not worth a word."""
@@ -152,7 +155,9 @@ class _Speaker:
     def says(self) -> str:
         """Who is faster, by how much, how sure, and what the logs said."""
         if not self.others:
-            return f"{self._side(self.best)} alone, {self._rate(self.best)}."
+            return (
+                f"{self._side(self.best)} has nothing to be compared with: {self._rate(self.best)}."
+            )
         pairs = list(zip(self.others, self.gaps, strict=True))
         tied = [(side, found) for side, found in pairs if found.tied or _within(found)]
         slower = [(side, found) for side, found in pairs if (side, found) not in tied]
@@ -191,19 +196,21 @@ class _Speaker:
 
     def _unsure(self) -> str:
         """No side can be set against the best with an interval."""
-        why = self._why(self.gaps[0])
+        without = next((side for side in self.sides if side.estimate is None), self.best)
+        why = f"{self._side(without)} has no interval ({self._why(self.gaps[0])})"
         apart = 1 - 1 / self.gaps[-1].ratio
         if apart < EQUAL:
             return (
-                f"{self._all(self.sides)} lie {self.style.strong(f'within {_small(apart)}')} "
-                f"({self._rate(self.best)}; no interval: {why}){self._printed(self.sides)}."
+                f"{self._all(self.sides)} lie {self.style.strong(f'within {_small(apart)}')}: "
+                f"{self._rate(self.best)}{self._printed(self.sides)}; {why}."
             )
-        times = ", ".join(
-            f"{found.ratio:.2f}x {self._side(side)}"
-            for side, found in list(zip(self.others, self.gaps, strict=True))[:NAMED]
-        )
+        told = ["the tokens/s/GPU", *["those"] * (NAMED - 1)]
+        times = [
+            f"{found.ratio:.2f}x {the} of {self._side(side)}"
+            for the, side, found in zip(told, self.others, self.gaps, strict=False)
+        ]
         return (
-            f"{self._side(self.best)} has {times} in tokens/s/GPU, but "
+            f"{self._side(self.best)} has {listed(times)}, but "
             f"{self.style.strong('no winner is claimed')}: {why}{self._logs_said()}."
         )
 
@@ -217,7 +224,7 @@ class _Speaker:
         whole = self._all(among)
         if all(_within(found) for _, found in tied):
             text = f"{whole} are {self.style.strong('equally fast')}, within {_small(apart)}"
-            return text + f" ({self._rate(self.best)})" + self._printed(among)
+            return text + f": {self._rate(self.best)}" + self._printed(among)
         shown = max(found.smallest or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('cannot be told apart')}: {_small(apart)} apart, inside "
@@ -226,32 +233,42 @@ class _Speaker:
         )
 
     def _slower(self, slower: Sequence[tuple[Side, Gap]], *, after: bool) -> str:
-        gains = [self._gain(side, found) for side, found in slower[:NAMED]]
+        gains = [
+            self._gain(side, found, " faster per GPU" if place == 0 else "")
+            for place, (side, found) in enumerate(slower[:NAMED])
+        ]
         rest = len(slower) - NAMED
         more = f" and {_count(rest, 'more')} below" if rest > 0 else ""
         told = listed(gains) if not more else ", ".join(gains) + more
         logs = "" if after else self._logs_said()
         return f"{self._side(self.best)} is {told}{logs}"
 
-    def _gain(self, other: Side, found: Gap) -> str:
+    def _gain(self, other: Side, found: Gap, faster: str) -> str:
         digits = _digits(found)
         ratio = self.style.strong(f"{found.ratio:.{digits}f}x")
         sure = self.style.quiet(f"({found.low:.{digits}f} to {found.high:.{digits}f})")
-        return f"{ratio} {sure} faster per GPU than {self._side(other)}"
+        return f"{ratio} {sure}{faster} than {self._side(other)}"
 
     def _logs_said(self) -> str:
-        """What the two logs make of the first two sides, and why that is not ours."""
+        """What the logs make of the best side, and why that is not ours."""
         return self.style.aside(f"; {self._of_the_logs()}")
 
     def _of_the_logs(self) -> str:
+        pair_only = len(self.sides) == 2  # noqa: PLR2004
+        found = claims(self.group)
+        if not pair_only and found is not None and found.apart > LOGS_AGREE:
+            first = found.ends[0]
+            if not first["tied_with_best"] and first not in self.best.rows:
+                fastest = self.style.strong("would be the fastest")
+                return f"by the logs {self.style.name(first)} {fastest}"
         second = self.others[0]
         figure, ratio = logged_ratio(self.best.rows, second.rows)
         if ratio is None:
             return "their logs print no figure in common"
         said = f"the logs said {self.style.strong(f'{ratio:.2f}x')}"
+        of = "" if pair_only else " for the first two"
         if abs(ratio / self.gaps[0].ratio - 1) < SHOWS:
-            return f"{said} too"
-        of = "" if len(self.sides) == 2 else " for the first two"  # noqa: PLR2004 - of a pair
+            return f"{said}{of} as well" if of else f"{said} too"
         why = because(self.best.rows[0], second.rows[0], figure, self.style.name, self.style.plain)
         return f"{said}{of}{why}"
 
@@ -298,7 +315,8 @@ class _Speaker:
         if not any(side.clustered for side in self.sides):
             twice = sorted({s.rows[0]["setup"] for s in self.sides if s.repeats > 1})
             if not twice:
-                return "One run each: noise between runs unknown; intervals are within a run."
+                each = "One run each: noise between runs unknown; intervals are within a run."
+                return each + self._may_repeat(self.sides)
             which = "The setup" if len(twice) == 1 else f"Setups {listed(twice)} each"
             which = f"Setup {twice[0]}" if len(twice) == 1 else which
             return f"{which} ran twice, too few for the noise between runs ({FEWEST} needed)."
@@ -311,7 +329,22 @@ class _Speaker:
         if once:
             verb = "has" if len(once) == 1 else "have"
             parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
-        return "; ".join(parts) + "."
+        return "; ".join(parts) + "." + self._may_repeat(once)
+
+    def _may_repeat(self, once: Sequence[Side]) -> str:
+        """What to say of runs of one format that are no repeats only because a log is silent."""
+        rows = [row for side in once for row in side.rows]
+        silent = [row for row in rows if any(row[name] is None for name in TELLING)]
+        formats = [row["log_format"] for row in silent]
+        unsure = [row for row in silent if formats.count(row["log_format"]) > 1]
+        if not unsure:
+            return ""
+        unknown = [name for name in TELLING if any(row[name] is None for row in unsure)]
+        lacks = f"{listed([LABELS.get(name, name) for name in unknown])} unknown"
+        how = " ".join(f"{name}=…" for name in unknown)
+        who = listed(_some([self.style.name(row) for row in unsure]))
+        who = "They" if len(unsure) == len(rows) else who
+        return f" {who} are not taken for repeats: {lacks} (fairmfu set RUN {how})."
 
     def logs(self) -> str:
         """The logs' own figures beside ours, and the order that they would have given."""
@@ -326,15 +359,16 @@ class _Speaker:
             text += f"By one formula (exact attention) it is {found.few(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
-            text += f"{_count(silent, 'log')} of {len(self.group)} print none. "
+            verb = "prints" if silent == 1 else "print"
+            text += f"{_count(silent, 'log')} of {len(self.group)} {verb} none. "
         return (text + self._misled(found)).strip()
 
     def _misled(self, found: Claims) -> str:
         """The wrong verdict that the logs alone suggest, where they do, and why."""
         first, last = found.ends
-        ours = first["tgs"] / last["tgs"]
-        sure = bool(first["tied_with_best"]) and last["tied_with_best"] is False
-        right = sure or abs((1 + found.apart) / ours - 1) < SHOWS
+        ours_apart = first["tgs"] / last["tgs"]
+        right = bool(first["tied_with_best"]) and last["tied_with_best"] is False
+        right |= abs((1 + found.apart) / ours_apart - 1) < SHOWS
         order = [row["label"] for row in sorted(found.rows, key=lambda row: row["logged_rank"])]
         listing = self.style.plain(", ".join(order)) if len(order) <= 2 * NAMED else ""
         if found.apart <= LOGS_AGREE:
@@ -344,12 +378,12 @@ class _Speaker:
             return f"By the logs the order would be {listing}." if other else ""
         text = (
             f"By the logs alone {self.style.name(first)} would seem {1 + found.apart:.2f}x as "
-            f"fast as {self.style.name(last)}"
+            f"fast as {self.style.name(last)} (recomputed: {ours_apart:.2f}x)"
         )
         if len(self.sides) > 2 or self._equal():  # noqa: PLR2004 - of a pair the sentence says it
             text += because(first, last, found.figure, self.style.name, self.style.plain)
         if listing and len(order) > 2:  # noqa: PLR2004 - two are said already
-            text += f"; the order by the logs: {listing}"
+            text += f". The order by the logs: {listing}"
         return f"{text}."
 
     def _equal(self) -> bool:
@@ -363,8 +397,8 @@ class _Speaker:
         if len(there) < 2:  # noqa: PLR2004 - nothing to set side by side
             why = sorted({row["no_loss"] for row in self.group if row["no_loss"]})
             return f"Losses are not compared: {self.style.plain('; '.join(why))}." if why else ""
-        told = listed(_some([f"{row['loss_at_equal_tokens']:.4g}" for row in there]))
-        text = f"Losses at {_tokens(there[0]['equal_tokens'])} tokens: {told}"
+        told = _few([f"{row['loss_at_equal_tokens']:#.4g}" for row in there])
+        text = f"Losses at {there[0]['equal_tokens']:,.0f} tokens: {told}"
         apart = [row for row in there if not row["same_loss"]]
         if not apart:
             return f"{text}, alike within their scatter."
@@ -447,9 +481,5 @@ def _small(share: float) -> str:
     return f"{100 * share:.1f} %" if share >= 0.0005 else "0.1 %"  # noqa: PLR2004 - one decimal
 
 
-def _tokens(count: float) -> str:
-    return f"{count:,.0f}" if count < 1e6 else f"{count:.2g}".replace("e+0", "e").replace("e+", "e")  # noqa: PLR2004
-
-
 def _hours(hours: float) -> str:
-    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.3g}"  # noqa: PLR2004 - three digits
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:#.3g}"  # noqa: PLR2004 - three digits

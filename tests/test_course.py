@@ -34,14 +34,14 @@ def test_ranks_and_data_are_told() -> None:
         )
     )
     assert told == (
-        "Outcome: completed; 8 ranks print, 6.1% apart in step time, rank 5 the slowest in 93% of "
-        "400 steps (by chance 12%); data-bound: 23% of a step is waiting for data."
+        "Outcome: completed; 8 ranks print, 6.1 % apart in step time, rank 5 the slowest in 93 % "
+        "of 400 steps (by chance 12 %); data-bound: 23 % of a step is waiting for data."
     )
 
 
 def test_few_steps_say_nothing_of_a_rank() -> None:
     few = row(ranks=2, rank_spread=0.02, slowest_rank="1", slowest_share=1.0, rank_steps=3)
-    assert how_it_went(few) == "Outcome: completed; 2 ranks print, 2.0% apart in step time."
+    assert how_it_went(few) == "Outcome: completed; 2 ranks print, 2.0 % apart in step time."
 
 
 def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
@@ -68,7 +68,7 @@ def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:
 def test_goodput_of_a_chain_names_its_launches_and_what_was_lost() -> None:
     told = row(goodput=70.0, goodput_share=0.7, goodput_launches=3, lost_to_restarts_s=5400.0)
     assert goodput_words(told) == (
-        "70.0% of steady; tokens that count over all of the wall time, 3 launches up to this one; "
+        "70.0 % of steady; tokens that count over all of the wall time, 3 launches up to this one; "
         "1.5 h lost to restarts"
     )
 
@@ -80,9 +80,9 @@ def test_time_rows_are_all_of_the_wall_time() -> None:
     ]
     found = time_rows(row(wall_s=200.0, time_lost=lost))
     assert [(r["cause"], r["windows"], r["time"], r["share"]) for r in found] == [
-        ("steady training", "", "2.7 min", "80.0%"),
-        ("start-up", "1", "30 s", "15.0%"),
-        ("evaluation", "2", "10 s", "5.0%"),
+        ("steady training", "", "2.7 min", "80.0 %"),
+        ("start-up", "1", "30 s", "15.0 %"),
+        ("evaluation", "2", "10 s", "5.0 %"),
     ]
     assert time_rows(row()) == []
 

@@ -288,10 +288,10 @@ def first_screen(text):
 
 def test_equal_runs_with_different_logs():
     says = first_screen(equal_page())
-    assert "are equally fast, within 0.1 % (5,8" in says
+    assert "are equally fast, within 0.1 %: 5,8" in says
     assert "although their logs print 298, 331 and 412 TFLOP/s per GPU." in says
     assert "it is 300, 300 and 300 TFLOP/s per GPU" in says
-    assert "the order by the logs: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
+    assert "The order by the logs: xtuner-8b, torchtitan-8b, deepspeed-8b." in says
     assert "One run each: noise between runs unknown" in says
     assert "xtuner-8b would seem 1.38x as fast as" in says
     assert "synthetic runs llama-3-8b, 8,192 tokens, bf16, NVIDIA H100 SXM" in says

@@ -144,6 +144,41 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     assert "Setup A ran twice, too few for the noise between runs (3 needed)." in text
 
 
+def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
+    repeats(shelf, "torchtitan", (1.28, 1.29, 1.27))
+    repeats(shelf, "xtuner", (1.60, 1.61, 1.62))
+    text = shelf.compare()
+    assert "They are not taken for repeats: version unknown" in text
+    assert "fairmfu set RUN framework_version=…" in text
+
+
+def test_logs_that_would_name_another_winner_are_told_of_beside_near_repeats(shelf: Shelf) -> None:
+    """The logs of the first two runs agree with ours, that of the third turns the order round."""
+    repeats(shelf, "torchtitan", (1.28, 1.30))
+    shelf.put("slow", "xtuner", 1.40, seed=9)
+    said = shelf.first_line()
+    assert said.endswith("; by the logs slow would be the fastest.")
+    assert "the logs said" not in said
+
+
+def test_logs_that_agree_are_not_said_to_mislead(shelf: Shelf) -> None:
+    shelf.put("short", "torchtitan", 1.28, count=6)
+    shelf.put("longer", "torchtitan", 1.60, count=20, seed=2)
+    text = shelf.compare()
+    assert "short has no interval (" in text.splitlines()[0]
+    assert text.splitlines()[0].endswith("x too.")
+    assert "By the logs alone" not in text
+
+
+def test_a_run_against_itself_is_no_comparison(shelf: Shelf) -> None:
+    shelf.put("titan", "torchtitan", 1.28, seed=1)
+    shelf.put("xtuner", "xtuner", 1.40, seed=2)
+    arguments = ["compare", "titan", "titan", "--store", str(shelf.folder / "store")]
+    result = CliRunner().invoke(main, arguments)
+    assert "All names are of one run" in result.stderr
+    assert "titan has nothing to be compared with: " in result.stdout
+
+
 def test_too_few_windows_claim_no_winner(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, count=6)
     shelf.put("xtuner", "xtuner", 1.60, count=20, seed=2)
@@ -180,12 +215,12 @@ def test_losses_and_cost_stand_under_the_table(shelf: Shelf) -> None:
     shelf.put("titan", "torchtitan", 1.28, seed=1)
     shelf.put("xtuner", "xtuner", 1.40, seed=2)
     text = shelf.compare("--price", "2.50 EUR")
-    assert re.search(r"- Losses at 3.9e7 tokens: 2.2\d+ and 2.2\d+, alike within", text)
+    assert re.search(r"- Losses at 39,321,600 tokens: 2.2\d+ (and 2.2\d+|each), alike within", text)
     hours, more = numbers(text, r"10\^9 tokens take ([\d.]+) and ([\d.]+) GPU-hours")
     assert more / hours == pytest.approx(1.40 / 1.28, rel=0.01)
     paid = numbers(text, r"that is ([\d.]+) and ([\d.]+) at 2.50 EUR per GPU-hour")
     assert paid == pytest.approx([2.5 * hours, 2.5 * more], rel=0.002)
-    assert "at 2.50 EUR / GPU-h" in text
+    assert "2.50 EUR / GPU-h" in text
 
 
 def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
@@ -197,7 +232,7 @@ def test_losses_that_are_apart_stand_beside_the_claim(shelf: Shelf) -> None:
     fairmfu("ingest", log, shelf.folder / "titan.log", "--store", other)
     text = fairmfu("compare", "--store", other)
     assert "Their losses are apart: they may not have done the same" in text.splitlines()[0]
-    assert re.search(r"Losses at 3.9e7 tokens: 2.2\d+ and 3.2\d+; apart by more than", text)
+    assert re.search(r"Losses at [\d,]+ tokens: 2.2\d+ and 3.2\d+; apart by more than", text)
 
 
 def test_json_stays_a_list_of_rows_and_holds_the_sentence(shelf: Shelf) -> None:
