@@ -646,7 +646,9 @@ def _chosen(table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
     keep: list[int] = []
     for name in names:
         found = [i for i, (a, b) in enumerate(zip(ids, known, strict=True)) if name in (a, b)]
-        found = found or [i for i, of in enumerate(told) if any(m.startswith(name) for m in of)]
+        found = found or [
+            i for i, of in enumerate(told) if any(name and m.startswith(name) for m in of)
+        ]
         if not found:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(near)}." if near else ""

@@ -254,9 +254,10 @@ def compare(
     loss at equal tokens; price: of one GPU-hour. Columns of COMPARISON, of which
 
     setup, repeats: runs of a letter differ in nothing that is known; how many starts it has
-    relative_tgs: TGS over that of rank 1; relative_low, relative_high: the 95 % interval of the
-    ratio, of all runs of a setup where it has repeats; tied_with_best: it holds 1, null where there
-    is none, by no_interval; smallest_difference: that the data mostly shows
+    relative_tgs: TGS over the best, of repeats over their mean; relative_low, relative_high: the
+    95 % interval of the ratio, of all runs of a setup where it has repeats; tied_with_best: it
+    holds 1, null where there is none, by no_interval; smallest_difference: that the data mostly
+    shows
     logged_rank: the rank by `logged_by`: TFLOP/s, MFU or TGS, the first that most logs print
     tflops: ours, TGS x FLOPs per token, per GPU
     tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, where runs
@@ -317,7 +318,7 @@ def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, A
     sides = repeats.sides(order)
     rows = [{**row, **common, **_against(side, sides[0])} for side in sides for row in side.rows]
     return [
-        {**row, "rank": place, "relative_tgs": row["tgs"] / rows[0]["tgs"]} | logged
+        {**row, "rank": place, "relative_tgs": row["tgs"] / sides[0].tgs} | logged
         for place, (row, logged) in enumerate(zip(rows, _by_the_logs(rows), strict=True), start=1)
     ]
 
