@@ -35,7 +35,7 @@ FOUND: Final = 5 / 3
 runs with much autocorrelation in 70 %."""
 
 FEWEST_WINDOWS: Final = 8
-"""With fewer, 95 % intervals cover the truth in less than 93 % (autocorrelation 0.6)."""
+"""With fewer, 95 % intervals cover the truth in less than 92 % (autocorrelation 0.6)."""
 SHORT: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
 MOST_ALIKE: Final = 0.6
