@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from metrics.statistics import MAD_TO_SIGMA
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, half_unit
 from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
 
@@ -45,9 +46,6 @@ TRUNCATED: Final = 1.22
 """Three standard deviations of a difference of two truncated stamps, in their unit."""
 
 SIGMAS: Final = 3.0
-
-NORMAL: Final = 1.4826
-"""A normal's standard deviation over its median deviation."""
 
 FEWEST: Final = 3
 """Windows of single steps that can stand for all."""
@@ -231,7 +229,7 @@ def _scatter(pair: _Pair) -> float:
     """Three standard errors of the ratio, by the windows' median deviation from it."""
     off = np.abs(pair.b - pair.a) / float(np.mean(pair.a))
     n = len(off)
-    return float(_sigmas(n) * NORMAL * np.median(off) / np.sqrt(n))
+    return float(_sigmas(n) * MAD_TO_SIGMA * np.median(off) / np.sqrt(n))
 
 
 def _paired(one: _Timed, two: _Timed) -> _Pair | None:

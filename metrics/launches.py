@@ -31,6 +31,7 @@ import numpy as np
 import polars as pl
 
 from metrics.digits import Array, Digits, Whole, digits_by, printed
+from metrics.statistics import robust_spread
 
 CHANCE_BITS: Final = 24.0
 """Evidence needed of twins: agreement by chance is one in sixteen million."""
@@ -477,15 +478,10 @@ def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Who
 
 def _bits(values: Array, allowed: float) -> float:
     """Evidence in the agreement of `values` within `allowed`; their spread by the median."""
-    spread = _spread(values)
+    spread = robust_spread(values)
     if spread <= 0 or len(values) < FEWEST_STEPS:
         return 0.0
     return -len(values) * math.log2(max(math.erf(allowed / (2 * spread)), 1e-12))
-
-
-def _spread(values: Array) -> float:
-    """The standard deviation, by the median, which a stall leaves alone."""
-    return 1.4826 * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
 def _runtime(a: _Told, b: _Told) -> float | None:
@@ -513,7 +509,7 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     apart = right[both] - left[both]
     whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
     scatter = np.diff(apart)
-    allowed = 1.0 if whole else max(STAMP_GAP, 3 * _spread(scatter))
+    allowed = 1.0 if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
     agree = np.abs(scatter) <= allowed
     steady = agree.mean() > 0.9  # noqa: PLR2004 - one may be written late after a stall
     advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ingest.schema import BOOL, FLOAT, TEXT
+from metrics.statistics import robust_spread
 
 REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
 """The loss at t tokens is the median of the lines that speak of so much of them, to t; the first
@@ -22,9 +23,6 @@ higher."""
 
 FEWEST_LINES: Final = 5
 """Lines that a median needs."""
-
-NORMAL: Final = 1.4826
-"""Standard deviation of a normal distribution over its median absolute deviation."""
 
 ROUNDING: Final = 1e-3
 """Losses that differ by less, as a fraction, are the same however little they scatter."""
@@ -118,15 +116,11 @@ def _against(run: str, there: Mapping[str, NDArray[np.float64]]) -> dict[str, An
     """A run's loss beside that of the other, or of the one in the middle, in their spreads."""
     own = there[run]
     others = [name for name in there if name != run] if len(there) == PAIR else [*there]
-    loss, spread = float(np.median(own)), _spread(own)
+    loss, spread = float(np.median(own)), robust_spread(own)
     middle = float(np.median([np.median(there[name]) for name in others]))
-    widest = max(spread, float(np.median([_spread(there[name]) for name in others])))
+    widest = max(spread, float(np.median([robust_spread(there[name]) for name in others])))
     apart = abs(loss - middle) > max(widest, ROUNDING * abs(middle))
     return {"loss_at_equal_tokens": loss, "loss_spread": spread, "same_loss": not apart}
 
 
 PAIR: Final = 2
-
-
-def _spread(losses: NDArray[np.float64]) -> float:
-    return NORMAL * float(np.median(np.abs(losses - np.median(losses))))

@@ -52,6 +52,9 @@ MOST_COSINES: Final = 8
 FEWEST_COSINES: Final = 2
 """Few cosines see only slow swings, as they have to, and pay with a wider Student's t."""
 
+MAD_TO_SIGMA: Final = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+
 UPPER: Final = (1 + CONFIDENCE) / 2
 LOWER: Final = 1 - UPPER
 
@@ -122,6 +125,13 @@ def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) 
     if fast <= 0:
         return Rate(None, effective, alike, "windows differ by more than the rate itself")
     return Rate(Estimate(1 / middle, 1 / slow, 1 / fast), effective, alike)
+
+
+def robust_spread(values: Array) -> float:
+    """Standard deviation by the median distance from the median, which outliers leave alone."""
+    if not len(values):
+        return 0.0
+    return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
 
 
 def autocorrelation(series: Array) -> float:

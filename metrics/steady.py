@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from metrics.statistics import Array, autocorrelation
+from metrics.statistics import MAD_TO_SIGMA, Array, autocorrelation
 from metrics.windows import clean, evidence_of, resolution
 
 FALSE_ALARM: Final = 0.01
@@ -28,7 +28,6 @@ LONE: Final = 2.5
 """Spreads from which a window stands out, and below which its neighbours do not."""
 LEAST_SPREAD: Final = 0.002
 """Of the pace; a logger that rounds has windows that are all alike."""
-MAD_TO_SIGMA: Final = 1.4826
 MIDDLE_TO_SIGMA: Final = 2.563
 """Width of the middle 80 % of a normal distribution, in standard deviations."""
 MAD_EFFICIENCY: Final = 0.37

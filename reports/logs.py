@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from metrics.era import CAUSES
 from metrics.reconcile import Bridge, Factor
+from reports.tables import count, percent
 
 Row = Mapping[str, Any]
 
@@ -21,23 +22,11 @@ SHOWS: Final = 0.01
 MOST_CAUSES: Final = 3
 NAMED: Final = 3
 
-WHOLE: Final = 100
-"""From here on a figure needs no decimals."""
-
-
-def significant(value: float) -> str:
-    """Three or more figures, whatever the size."""
-    return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.1f} %"
-
 
 UNITS: Final[dict[str, tuple[str, str, Callable[[float], str]]]] = {
-    "logged_tflops": ("tflops", " TFLOP/s per GPU", significant),
-    "logged_mfu": ("mfu", " MFU", _percent),
-    "logged_tgs": ("tgs", " tokens/s/GPU", significant),
+    "logged_tflops": ("tflops", " TFLOP/s per GPU", count),
+    "logged_mfu": ("mfu", " MFU", percent),
+    "logged_tgs": ("tgs", " tokens/s/GPU", count),
 }
 
 

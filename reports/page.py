@@ -34,6 +34,7 @@ from metrics.repeats import sides
 from metrics.utilization import METRICS
 from reports import bridge, charts, course
 from reports.charts import Chart
+from reports.logs import listed
 from reports.tables import decimal
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
 from reports.verdict import NONE_RANKED, Said, Style, between, groups, joined, verdict
@@ -115,11 +116,6 @@ def _range(low: float | None, high: float | None, text: Callable[[float | None],
     if low is None or high is None:
         return ""
     return f"{text(low)}{DASH}{text(high)}" if text(low) != text(high) else text(low)
-
-
-def _listed(words: Sequence[str]) -> str:
-    """a, b and c."""
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _count(n: int, noun: str) -> str:
@@ -499,7 +495,7 @@ def _run(
         _why_not_ours(row),
         _operators(operators) if operators is not None and operators.height else "",
         table("Facts, each with its origin", FACT_COLUMNS, facts.iter_rows(named=True)),
-        f'<p class="note">Read from {esc(_listed(row["sources"]))} as {esc(row["log_format"])}; '
+        f'<p class="note">Read from {esc(listed(row["sources"]))} as {esc(row["log_format"])}; '
         f"run {esc(row['run_id'])}.</p>",
     ]
     return f"<details><summary>{_in_short(row)}</summary>{''.join(parts)}</details>"
@@ -644,7 +640,7 @@ def _in_figures(found: Sequence[Bridge]) -> str:
         )
         for one in found
     ]
-    names = _listed([bridge.UNITS[one.figure].name for one in found])
+    names = listed([bridge.UNITS[one.figure].name for one in found])
     return f"<details><summary>Step by step: {names}</summary>{''.join(tables)}</details>"
 
 
