@@ -38,6 +38,15 @@ REPLAYED: Final = (*IN_CATALOGUE, BESIDE, GIVEN, REMOVED, SCORED)
 BY_HAND: Final = "regexp_extract(origin, '^[a-z]+') = 'flag'"
 FROM_BESIDE: Final = "regexp_extract(origin, '^[a-z]+') in ('sidecar', 'companion')"
 
+FOLLOWING: Final = {
+    "sources": "sha256",
+    "runs": "run_id",
+    "facts": "run_id, sequence, name",
+    "scored": "run_id",
+    "parts": "path",
+}
+"""Tables that follow from the parts, with an order that tells rows apart."""
+
 STANDING: Final = """
     select s.path, s.sha256, s.batch, s.read_at,
         coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
@@ -233,8 +242,13 @@ def batches_of(con: Connection, runs: Collection[str]) -> list[int]:
     return sorted(batch for (batch,) in rows)
 
 
-def show(con: Connection, store: Path, runs: Collection[str] | None = None) -> None:
-    """Temporary views of the tables of ingest.schema, of all runs or of these alone."""
+def show(
+    con: Connection,
+    store: Path,
+    tables: Collection[str] = tuple(TABLES),
+    runs: Collection[str] | None = None,
+) -> None:
+    """Temporary views of tables of ingest.schema, of all runs or of these alone."""
     wanted = ""
     if runs is not None:
         ids = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
@@ -244,7 +258,7 @@ def show(con: Connection, store: Path, runs: Collection[str] | None = None) -> N
     here = of_runs if wanted else "held.sources"
     whose = {"run_id": of_runs, "sha256": here}
     batches = None if runs is None else batches_of(con, runs)
-    for table in IN_CATALOGUE:
+    for table in set(IN_CATALOGUE).intersection(tables):
         columns = ", ".join(f'"{name}"' for name in TABLES[table])
         limit = {
             "sources": f"semi join {here} h using (sha256)",
@@ -252,7 +266,8 @@ def show(con: Connection, store: Path, runs: Collection[str] | None = None) -> N
             "facts": f"semi join {of_runs} h using (run_id)",
         }[table]
         con.execute(f"create temp view {table} as select {columns} from held.{table} {limit}")  # noqa: S608
-    for table, by in IN_PARTS.items():
+    for table in IN_PARTS.keys() & set(tables):
+        by = IN_PARTS[table]
         con.execute(
             _view(con, table, store, f"semi join {whose[by]} h using ({by}, batch)", batches)
         )

@@ -17,6 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from os import getpid
@@ -48,6 +49,14 @@ ORDER: Final = {
     "unread": "sha256, line",
 }
 GLOB: Final = re.compile(r"[*?\[\]]")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Parts by what they are to the catalogue: read from now on, or merged since (paths)."""
+
+    live: list[Part]
+    dead: set[str]
 
 
 class Store:
@@ -180,7 +189,7 @@ class Store:
 
         Of `sources` and `unread`, runs are the sources that hold them.
         """
-        with self._reading(runs=runs) as con:
+        with self._reading((name,), runs) as con:
             columns = ", ".join(TABLES[name])
             frame: pl.DataFrame = con.sql(
                 f"select {columns} from {name} order by {ORDER[name]}"  # noqa: S608 - constants
@@ -196,8 +205,8 @@ class Store:
             }
         return {name: frame.match_to_schema(frame_schema(name)) for name, frame in found.items()}
 
-    def kept(self, table: str) -> pl.DataFrame:
-        """All rows of a table that is no log's, oldest first, with `batch` and `as_of`.
+    def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
+        """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
 
         Empty, without columns, where nothing was kept.
         """
@@ -208,7 +217,8 @@ class Store:
         frames = [parts.read_part(self.path / path) for path in paths]
         if not frames:
             return pl.DataFrame()
-        return pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
+        rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
+        return (compaction.newest(rows, by) if by else rows).drop("batch", "as_of")
 
     def outdated(self) -> tuple[list[str], int]:
         """Runs whose rows or facts are newer than what is kept of their metrics; and the state."""
@@ -223,7 +233,7 @@ class Store:
 
         Raises StoreError with DuckDB's own message.
         """
-        with self._reading(frames or {}) as con:
+        with self._reading(frames=frames) as con:
             try:
                 statements = con.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -232,6 +242,38 @@ class Store:
             except duckdb.Error as error:
                 raise StoreError(f"query: {error}") from error
         return result
+
+    def held(self) -> Held:
+        """The parts that the catalogue knows."""
+        with self._connected() as con:
+            return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
+
+    def behind(self) -> bool:
+        """Whether a batch is there whose writer was killed before its catalogue stood."""
+        with self._connected() as con:
+            number = catalogue.last_batch(con) + 1
+        return (self.path / parts.record_path(number)).exists()
+
+    def strays(self) -> list[Path]:
+        """Files of parts that no reader of now reads: merged ones, and what killed writers left."""
+        with self._connected() as con:
+            last, live = catalogue.last_batch(con), catalogue.parts_of(con)
+            merged = set(catalogue.dead(con))
+        pending = parts.read_record(self.path, last + 1)
+        live += pending.parts if pending else ()
+        records = {parts.record_path(number) for number in range(1, last + 2)} - merged
+        return parts.strays(self.path, {part.path for part in live} | records)
+
+    def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
+        """Each table of the catalogue as it stands, and as it follows from the parts."""
+        pairs = {}
+        with self._connected() as con, duckdb.connect() as again:
+            catalogue.create(again)
+            self._replay(again)
+            for table, order in catalogue.FOLLOWING.items():
+                sql = f"from held.{table} order by {order}"
+                pairs[table] = con.sql(sql).pl(), again.sql(sql).pl()
+        return pairs
 
     # -- the catalogue --------------------------------------------------------------------
 
@@ -242,13 +284,14 @@ class Store:
     @contextmanager
     def _reading(
         self,
-        frames: Mapping[str, pl.DataFrame] | None = None,
+        tables: Collection[str] = tuple(TABLES),
         runs: Collection[str] | None = None,
+        frames: Mapping[str, pl.DataFrame] | None = None,
     ) -> Iterator[Connection]:
         """A locked-down connection: the catalogue, the parts, and nothing else of the machine."""
         with self._connected() as con:
             try:
-                catalogue.show(con, self.path, runs)
+                catalogue.show(con, self.path, tables, runs)
             except duckdb.Error as error:
                 raise StoreError(
                     f"{self.path}: a part is gone or damaged ({str(error).splitlines()[0]}). "
@@ -337,7 +380,13 @@ class Store:
                 yield writer
 
     def _rebuild(self) -> int:
-        """A catalogue from the records and their parts."""
+        """A catalogue from the records and their parts; how many parts."""
+        with self._new_catalogue(from_old=False) as writer:
+            writer.changed = True
+            return self._replay(writer.con)
+
+    def _replay(self, con: Connection) -> int:
+        """Fill an empty catalogue from the records and their parts; how many parts."""
         found: dict[str, Part] = {}
         last = 0
         for record in parts.records(self.path):
@@ -348,12 +397,10 @@ class Store:
         for table, frame in _replayed(self.path, found.values()).items():
             for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
                 by_batch.setdefault(int(batch), {})[table] = rows
-        with self._new_catalogue(from_old=False) as writer:
-            writer.changed = True
-            catalogue.register(writer.con, list(found.values()))
-            for batch in sorted(by_batch):
-                catalogue.apply(writer.con, batch, by_batch[batch])
-            catalogue.apply(writer.con, last, {})
+        catalogue.register(con, list(found.values()))
+        for batch in sorted(by_batch):
+            catalogue.apply(con, batch, by_batch[batch])
+        catalogue.apply(con, last, {})
         return len(found)
 
     def _has_records(self) -> bool:

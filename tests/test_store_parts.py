@@ -15,6 +15,7 @@ from ingest import catalogue, compaction, intake, parts
 from ingest import store as store_module
 from ingest.errors import StoreError
 from ingest.facts import from_flags
+from ingest.health import examine
 from ingest.schema import TABLES
 from ingest.store import Store
 
@@ -99,6 +100,7 @@ def test_merges_and_rebuilds_change_no_row(
         if plain.known_sources():
             assert_same(state(merged), state(plain))
             assert outdated(merged) == outdated(plain)
+            assert [one for one in examine(merged) if one.harm] == []
     for store in (merged, plain):
         found, stale = state(store), outdated(store)
         store.rebuild()
@@ -226,3 +228,59 @@ def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
         full.compact()
     with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
         full.table("steps")
+
+
+# -- doctor ----------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_well(full: Store) -> None:
+    assert examine(full) == []
+
+
+def test_what_is_wrong_is_named(full: Store) -> None:
+    steps = sorted(full.path.rglob("steps/*.parquet"))
+    steps[0].unlink()
+    content = bytearray(steps[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    steps[1].write_bytes(content)
+    gone, flipped = examine(full)
+    assert gone.harm
+    assert gone.what == f"{steps[0]}: the part is gone, 3 rows with it"
+    assert flipped.what == (
+        f"{steps[1]}: the part is not what was written (4 rows; checksum differs)"
+    )
+
+
+def test_what_goes_by_itself_is_explained(full: Store) -> None:
+    left = full.path / "parts" / "steps" / "00000099.parquet"
+    left.write_bytes(b"half")
+    (one,) = examine(full)
+    assert not one.harm
+    assert one.what == f"{left}: of a batch that was broken off; none of its rows is missing"
+    left.unlink()
+    full.compact()
+    merged = examine(full)
+    assert len(merged) == 15  # three batches of four tables, and their records
+    assert {one.todo for one in merged} == {"the next write deletes it"}
+    assert not any(one.harm for one in merged)
+
+
+def test_a_catalogue_that_is_not_of_its_parts_is_told(full: Store) -> None:
+    older = (full.path / store_module.CATALOGUE).read_bytes()
+    (run, *_) = full.table("runs")["run_id"]
+    full.give({run: from_flags(["gpus=8"])})
+    newer = (full.path / store_module.CATALOGUE).read_bytes()
+    (full.path / store_module.CATALOGUE).write_bytes(older)
+    assert [(one.harm, one.todo) for one in examine(full)] == [
+        (False, "the next write takes it up")
+    ]
+    (full.path / store_module.CATALOGUE).write_bytes(newer)
+    with full._new_catalogue(from_old=True) as writer:
+        writer.con.execute("delete from held.facts where name = 'gpus'")
+        writer.changed = True
+    (found,) = examine(full)
+    assert found.harm
+    assert found.what.startswith(f"{full.path}: the catalogue's facts are not those of the parts")
+    assert found.todo == "fairmfu rebuild"
+    full.rebuild()
+    assert examine(full) == []
