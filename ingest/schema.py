@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import polars as pl
 
-SCHEMA_VERSION: Final = "2"
+SCHEMA_VERSION: Final = "3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ SOURCES: Final[dict[str, Column]] = {
     "unread_lines": Column(INT, "lines", "look like a step and could not be read"),
     "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
     "other_kinds": Column(pl.List(OTHER_KIND), "", "the commonest other lines, one example each"),
+    "read_at": Column(TIME, "", "UTC, when it was first read; stays while the file grows"),
 }
 
 RUNS: Final[dict[str, Column]] = {

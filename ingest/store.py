@@ -1,57 +1,44 @@
 """The store: Parquet parts are the truth, a DuckDB catalogue over them can always be made anew.
 
-    STORE/parts/<table>/<source>-<sequence>.parquet    immutable; written aside, synced, renamed
-    STORE/catalogue.duckdb                             sources, runs, facts, the list of parts
-    STORE/writer.lock                                  one writer at a time; readers never wait
+    STORE/parts/<table>/<batch>.parquet    ingest.parts: immutable; written aside, synced, renamed
+    STORE/catalogue.duckdb                 ingest.catalogue: which rows hold, and where they stand
+    STORE/writer.lock                      ingest.lock: one writer at a time; readers never wait
 
-A batch writes its parts first, then a part that lists them, and renames a new catalogue over the
-old one last, so a crash leaves the old state or the new, and a rebuild takes whole batches only.
-What a new file replaces, and how its runs are called, is decided under the lock, by the catalogue.
-
-How long a fact lives follows from its origin. What is given by hand (flag) belongs to the run: it
-stays while the log grows, until another value is given or it is taken back. What stands beside the
-log (sidecar, companion) belongs to the file and is replaced as a set each time that it is ingested.
-All else belongs to the log's rows. This module holds all the SQL that writes.
+A batch writes its parts, then the record that lists them, and renames a new catalogue over the old
+one last. The record is what makes it count: a crash before leaves the old state, one behind it the
+new, which the next writer puts into the catalogue. What a new file replaces, and how its runs are
+called, is decided under the lock, by the catalogue (ingest.plan). Readers open the catalogue of the
+moment; parts that a merge made needless stay for GRACE, so nobody reads into the void.
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import re
 import shutil
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from os import getpid
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 import polars as pl
 
+from ingest import catalogue, compaction, lock, older_stores, parts
+from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError
+from ingest.parts import Part, Record
+from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 
-Tables = dict[str, pl.DataFrame]
+__all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 
 CATALOGUE: Final = "catalogue.duckdb"
-LOCK: Final = "writer.lock"
-LOCK_PATIENCE_S: Final = 30.0
-IN_CATALOGUE: Final = ("sources", "runs", "facts")
-IN_PARTS: Final = ("steps", "events", "unread")
-LOG: Final = "log"
-BESIDE: Final = "beside"
-GIVEN: Final = "given"
-GIVEN_STRIDE: Final = 1_000_000
-"""Other facts come behind all of the log's own, which count from 0 within their run."""
-
-BY_HAND: Final = "regexp_extract(origin, '^[a-z]+') = 'flag'"
-FROM_BESIDE: Final = "regexp_extract(origin, '^[a-z]+') in ('sidecar', 'companion')"
-ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
-"""Tells apart runs of files that begin alike; `-2` is another launch of the same beginning."""
+GRACE: Final = timedelta(hours=1)
+"""How long parts that were merged stay for readers of the catalogue before."""
 
 ORDER: Final = {
     "sources": "path",
@@ -61,241 +48,67 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
-REMOVED: Final = "removed"
-BATCH: Final = "batch"
-"""The last part of a batch lists the others; what no batch lists was broken off."""
-
 GLOB: Final = re.compile(r"[*?\[\]]")
-PART_COLUMNS: Final = pl.Schema(
-    {
-        "table_name": pl.String,
-        "path": pl.String,
-        "owner": pl.String,
-        "kind": pl.String,
-        "sequence": pl.Int64,
-        "rows": pl.Int64,
-    }
-)
-REMOVED_SCHEMA: Final = pl.Schema({"sha256": pl.String})
-STANDING: Final = """
-    select s.path, s.sha256,
-        coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), []),
-        any_value(p.path)
-    from sources s
-    join parts p on p.owner = s.sha256 and p.table_name = 'steps'
-    left join runs r on r.sha256 = s.sha256
-    group by s.path, s.sha256 order by min(p.sequence), s.path
-"""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One Parquet file of the store; `kind` is log, beside, given or removed."""
+class Held:
+    """Parts by what they are to the catalogue: read from now on, or merged since (paths)."""
 
-    table: str
-    path: str
-    sha256: str
-    kind: str
-    sequence: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A file whose content is stored: its facts are brought up to date, it is not read again."""
-
-    path: str
-    sha256: str
-    facts: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """What its reader could not know of a file before the store looked at it.
-
-    kind: known (the content is stored, as `known_as`), kept (the path holds another run now; the
-    earlier one stays), or gone (the content was known and no longer is: the file must be read).
-    """
-
-    path: str
-    kind: str
-    known_as: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A source as the catalogue has it; run ids in the order of their launches."""
-
-    path: str
-    sha256: str
-    runs: tuple[str, ...]
-    steps: pl.LazyFrame
-
-    def grown_into(self, runs: Iterable[str]) -> bool:
-        """Whether a file of these runs holds all of this one's.
-
-        A launch that had no step yet has no lasting id, so it is not asked for.
-        """
-        held = {_base(run) for run in runs}
-        lost = {run for run in self.runs if _base(run) not in held}
-        return not lost or lost.isdisjoint(self.steps.select("run_id").collect()["run_id"])
-
-
-class _Plan:
-    """What one batch changes, decided file by file against what is stored."""
-
-    def __init__(self, stored: Iterable[_Stored], facts: pl.DataFrame) -> None:
-        """facts: those given by hand, and those from beside the logs."""
-        self.stored = {source.sha256: source for source in stored}
-        self.owner = {run: source for source in self.stored.values() for run in source.runs}
-        self.facts = facts
-        self.new: dict[str, Tables] = {}
-        self.removed: list[str] = []
-        self.beside: dict[str, list[dict[str, Any]]] = {}
-        self.by_hand: list[dict[str, Any]] = []
-        self.remarks: list[Remark] = []
-
-    def place(self, tables: Tables) -> None:
-        """A file that was read: it replaces what grew into it; its runs get their own ids."""
-        path, sha256 = tables["sources"].select("path", "sha256").row(0)
-        runs = tables["runs"]["run_id"].to_list()
-        outer, log = _apart(tables["facts"])
-        if sha256 in self.stored:  # another process was faster, or it came through a pipe again
-            self.remarks.append(Remark(path, "known", self.stored[sha256].path))
-            self.see(Seen(path, sha256, outer))
-            return
-        stale, kept = self._at(path, runs)
-        for source in stale:
-            self._drop(source)
-        source = _Stored(path, sha256, (), tables["steps"].lazy())
-        own = {run: self._own_id(run, source, stale) for run in runs}
-        source = replace(source, runs=tuple(own.values()))
-        self.stored[sha256] = source
-        self.new[sha256] = _renamed(tables | {"facts": log}, own)
-        self._carry(stale, source)
-        self._update(source, outer, beside=True)
-        if kept and not stale and path != "-":
-            self.remarks.append(Remark(path, "kept"))
-
-    def see(self, seen: Seen, claimed: Iterable[str] = ()) -> None:
-        """A file of known content: what stands beside it counts where the content was read from.
-
-        claimed: content that another file of this batch still has, so it is not dropped.
-        """
-        source = self.stored.get(seen.sha256)
-        if source is None:
-            self.remarks.append(Remark(seen.path, "gone"))
-            return
-        stale, kept = self._at(seen.path, source.runs)
-        same = source.path == seen.path
-        stale = [s for s in stale if s.sha256 not in (seen.sha256, *self.new, *claimed)]
-        for other in stale:
-            self._drop(other)
-        self._carry(stale, source)
-        self._update(source, seen.facts, beside=same)
-        if kept and not same and seen.path != "-":
-            self.remarks.append(Remark(seen.path, "kept", source.path))
-
-    def _at(self, path: str, runs: Sequence[str]) -> tuple[list[_Stored], list[_Stored]]:
-        """The sources of a path: those that grew into a file of these runs, and the others."""
-        here = [source for source in self.stored.values() if source.path == path]
-        stale = [source for source in here if source.grown_into(runs)]
-        return stale, [source for source in here if source not in stale]
-
-    def _drop(self, source: _Stored) -> None:
-        del self.stored[source.sha256]
-        self.beside.pop(source.sha256, None)
-        for run in source.runs:
-            del self.owner[run]
-        if self.new.pop(source.sha256, None) is None:
-            self.removed.append(source.sha256)
-
-    def _own_id(self, run: str, source: _Stored, stale: Sequence[_Stored]) -> str:
-        """The id of the same run before its file grew, or one that no other file has."""
-        before = [old for s in stale for old in s.runs if _base(old) == run]
-        path = f"{run}-{_short(source.path)}"
-        content = f"{run}-{_short(source.path + source.sha256)}"
-        for own in (*before, run, path, content):
-            if own not in self.owner:
-                self.owner[own] = source
-                return own
-        other = self.owner[run].path
-        raise StoreError(
-            f"{source.path} and {other}: a run of both has the id {run}. Give one another --store."
-        )
-
-    def _carry(self, stale: Sequence[_Stored], source: _Stored) -> None:
-        """What was given by hand to a run whose id is gone goes to the one that it became."""
-        now = {_base(run): run for run in source.runs}
-        for old in stale:
-            by_launch = dict(zip(old.runs, source.runs, strict=False))
-            for run in old.runs:
-                after = now.get(_base(run)) or by_launch.get(run, run)
-                named = {row["name"] for row in self._flags_of(after)}
-                rows = self._flags_of(run)
-                self.by_hand += [r | {"run_id": after} for r in rows if r["name"] not in named]
-
-    def _flags_of(self, run: str) -> list[dict[str, Any]]:
-        """What was given to a run by hand, before this batch."""
-        return self.facts.filter(pl.col("run_id") == run, _is_flag()).rows(named=True)
-
-    def _update(self, source: _Stored, facts: Sequence[Mapping[str, Any]], *, beside: bool) -> None:
-        flags = [fact for fact in facts if _is_by_hand(fact)]
-        self.by_hand += [{**fact, "run_id": run} for run in source.runs for fact in flags]
-        if beside:
-            others = [fact for fact in facts if not _is_by_hand(fact)]
-            rows = [{**fact, "run_id": run} for run in source.runs for fact in others]
-            self.beside[source.sha256] = rows
-
-    def beside_that_changed(self) -> dict[str, list[dict[str, Any]]]:
-        """By source, all its facts from beside it, where they are not what is stored."""
-        stood: dict[str, list[tuple[Any, ...]]] = {}
-        for row in self.facts.filter(~_is_flag()).iter_rows(named=True):
-            stood.setdefault(row["run_id"], []).extend(_content([row]))
-        return {
-            sha256: rows
-            for sha256, rows in self.beside.items()
-            if _content(rows) != self._stood(sha256, stood)
-        }
-
-    def _stood(
-        self, sha256: str, by_run: Mapping[str, list[tuple[Any, ...]]]
-    ) -> list[tuple[Any, ...]]:
-        """Those of a source's runs in the catalogue; a new source has none there."""
-        runs = () if sha256 in self.new else self.stored[sha256].runs
-        return [fact for run in runs for fact in by_run.get(run, ())]
+    live: list[Part]
+    dead: set[str]
 
 
 class Store:
     """One folder with parts and a catalogue."""
 
-    def __init__(self, path: Path) -> None:
-        """The folder need not exist before the first `add`. Raises StoreError on a glob."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        patience_s: float | None = None,
+        says: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """The folder need not exist before the first `add`. Raises StoreError on a glob.
+
+        patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
+        gets a sentence about such a wait, and about a store that was brought up to date.
+        """
         if GLOB.search(str(path.absolute())):
             raise StoreError(
                 f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
                 "Give another --store."
             )
         self.path = path
+        self.patience_s = patience_s
+        self.says = says
 
     # -- writing --------------------------------------------------------------------------
 
-    def add(self, batch: Sequence[Tables], seen: Sequence[Seen] = ()) -> list[Remark]:
+    def add(
+        self,
+        batch: Sequence[Tables],
+        seen: Sequence[Seen] = (),
+        files: Sequence[FileMark] = (),
+    ) -> list[Remark]:
         """Register sources with all their rows, and the facts of known ones, in one transaction.
 
         A file replaces the source of the same path whose runs it holds: it grew. One that holds
-        other runs stands beside it. Runs of files that begin alike get ids of their own.
+        other runs stands beside it. Runs of files that begin alike get ids of their own. files:
+        how they stood, for `files` to tell next time.
         """
-        if not batch and not seen:
+        if not batch and not seen and not files:
             return []
-        with self._writing():
-            sequence, plan = self._plan()
+        with self._writing() as writer:
+            plan = writer.plan()
             for tables in batch:
                 plan.place(tables)
             claimed = {one.sha256 for one in seen}
             for one in seen:
                 plan.see(one, claimed)
-            self._write(plan, sequence)
+            writer.write(plan.frames(writer.number))
+            gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
+            writer.mark([mark for mark in files if mark.path not in gone])
             return plan.remarks
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
@@ -305,42 +118,48 @@ class Store:
         """
         if not any(facts_of_runs.values()):
             return 0
-        with self._writing():
-            sequence, plan = self._plan()
-            rows = [{**f, "run_id": run} for run, facts in facts_of_runs.items() for f in facts]
-            plan.by_hand += [row for row in rows if row["run_id"] in plan.owner]
-            return self._write(plan, sequence)
+        with self._writing() as writer:
+            plan = writer.plan()
+            new = plan.give(facts_of_runs)
+            writer.write(plan.frames(writer.number))
+            return new
 
-    def _write(self, plan: _Plan, sequence: int) -> int:
-        """The parts of a plan, if it changes anything; how many facts by hand are new."""
-        parts = [
-            self._write_part(table, frame, sha256, LOG, sequence)
-            for sha256, tables in plan.new.items()
-            for table, frame in tables.items()
-        ]
-        for sha256, rows in plan.beside_that_changed().items():
-            frame = _facts(rows, sequence * GIVEN_STRIDE)
-            parts.append(self._write_part("facts", frame, sha256, BESIDE, sequence))
-        by_hand = _only_new(plan.by_hand, plan.facts.filter(_is_flag()))
-        if by_hand:
-            frame = _facts(by_hand, sequence * GIVEN_STRIDE + GIVEN_STRIDE // 2)
-            parts.append(self._write_part("facts", frame, "", GIVEN, sequence))
-        if plan.removed:
-            frame = pl.DataFrame({"sha256": plan.removed}, schema=REMOVED_SCHEMA)
-            parts.append(self._write_part(REMOVED, frame, "", REMOVED, sequence))
-        if parts:
-            self._commit(parts, sequence)
-        return len(by_hand)
+    def remove(self, runs: Collection[str]) -> dict[str, list[str]]:
+        """Forget the sources that hold these runs, with all the runs of each: by path, their ids.
+
+        A file that is still there is read again by the next ingest of it.
+        """
+        with self._writing() as writer:
+            plan = writer.plan()
+            gone = plan.remove(runs)
+            writer.write(plan.frames(writer.number))
+            return gone
+
+    def keep(self, table: str, frame: pl.DataFrame, as_of: int | None = None) -> None:
+        """Append rows to a table that is no log's: metrics, baselines, nights.
+
+        as_of: the state of the store that they were computed from; a run that was touched since is
+        told again by `outdated`.
+        """
+        if frame.is_empty():
+            return
+        with self._writing() as writer:
+            stamp = pl.lit(writer.number if as_of is None else as_of, pl.Int64).alias("as_of")
+            writer.write({table: frame.with_columns(stamp)})
 
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""
-        with self._writing():
-            batches = sorted((self._parts / BATCH).glob("*.parquet"))
-            listed = sorted({path for batch in batches for path in pl.read_parquet(batch)["path"]})
-            parts = [_read_part(self.path / path, self.path) for path in listed]
-            with self._new_catalogue(from_old=False) as con:
-                _insert(con, parts, self.path)
-            return len(parts)
+        with self._locked():
+            if self._of_an_earlier_schema() and not self._has_records():
+                self._migrate()
+            return self._rebuild()
+
+    def compact(self) -> tuple[int, int]:
+        """Merge all parts of each table into one: how many parts there were, and are."""
+        with self._writing() as writer:
+            before = catalogue.parts_of(writer.con)
+            writer.merge(compaction.all_of(before))
+            return len(before), len(catalogue.parts_of(writer.con))
 
     # -- reading --------------------------------------------------------------------------
 
@@ -349,23 +168,72 @@ class Store:
         if self._is_new():
             return {}
         with self._connected() as con:
-            return dict(con.sql("select sha256, path from sources").fetchall())
+            return dict(con.sql("select sha256, path from held.sources").fetchall())
 
-    def table(self, name: str) -> pl.DataFrame:
-        """A whole table of `TABLES`, in the order of `ORDER`."""
-        with self._reading() as con:
+    def files(self) -> dict[str, FileMark]:
+        """How files stood when they were last looked at, by path; a mere cache.
+
+        Those whose content is stored, and those that were passed over (no sha256).
+        """
+        if self._is_new():
+            return {}
+        with self._connected() as con:
+            rows = con.sql(
+                f"select {', '.join(FILE_SCHEMA)} from held.files "  # noqa: S608
+                "where sha256 = '' or sha256 in (select sha256 from held.sources)"
+            ).fetchall()
+        return {row[0]: FileMark(*row) for row in rows}
+
+    def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
+        """A table of `TABLES`, in the order of `ORDER`, of all runs or of these alone.
+
+        Of `sources` and `unread`, runs are the sources that hold them.
+        """
+        with self._reading((name,), runs) as con:
             columns = ", ".join(TABLES[name])
             frame: pl.DataFrame = con.sql(
                 f"select {columns} from {name} order by {ORDER[name]}"  # noqa: S608 - constants
             ).pl()
         return frame.match_to_schema(frame_schema(name))
 
+    def tables(self, runs: Collection[str] | None = None) -> Tables:
+        """All of `TABLES`, at one state of the store."""
+        with self._reading(runs=runs) as con:
+            found = {
+                name: con.sql(f"select {', '.join(TABLES[name])} from {name} order by {order}").pl()  # noqa: S608
+                for name, order in ORDER.items()
+            }
+        return {name: frame.match_to_schema(frame_schema(name)) for name, frame in found.items()}
+
+    def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
+        """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
+
+        Empty, without columns, where nothing was kept.
+        """
+        if self._is_new():
+            return pl.DataFrame()
+        with self._connected() as con:
+            paths = [part.path for part in catalogue.parts_of(con, {table})]
+        frames = [parts.read_part(self.path / path) for path in paths]
+        if not frames:
+            return pl.DataFrame()
+        rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
+        return (compaction.newest(rows, by) if by else rows).drop("batch", "as_of")
+
+    def outdated(self) -> tuple[list[str], int]:
+        """Runs whose rows or facts are newer than what is kept of their metrics; and the state."""
+        if self._is_new():
+            return [], 0
+        with self._connected() as con:
+            runs = [run for (run,) in con.sql(catalogue.OUTDATED).fetchall()]
+            return sorted(runs), catalogue.last_batch(con)
+
     def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The rows of one read-only statement over the tables, and over `frames` by name.
 
         Raises StoreError with DuckDB's own message.
         """
-        with self._reading(frames or {}) as con:
+        with self._reading(frames=frames) as con:
             try:
                 statements = con.extract_statements(sql)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -375,41 +243,95 @@ class Store:
                 raise StoreError(f"query: {error}") from error
         return result
 
+    def held(self) -> Held:
+        """The parts that the catalogue knows."""
+        with self._connected() as con:
+            return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
+
+    def behind(self) -> bool:
+        """Whether a batch is there whose writer was killed before its catalogue stood."""
+        with self._connected() as con:
+            number = catalogue.last_batch(con) + 1
+        return (self.path / parts.record_path(number)).exists()
+
+    def strays(self) -> list[Path]:
+        """Files of parts that no reader of now reads: merged ones, and what killed writers left."""
+        with self._connected() as con:
+            last, live = catalogue.last_batch(con), catalogue.parts_of(con)
+            merged = set(catalogue.dead(con))
+        pending = parts.read_record(self.path, last + 1)
+        live += pending.parts if pending else ()
+        records = {parts.record_path(number) for number in range(1, last + 2)} - merged
+        return parts.strays(self.path, {part.path for part in live} | records)
+
+    def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
+        """Each table of the catalogue as it stands, and as it follows from the parts."""
+        pairs = {}
+        with self._connected() as con, duckdb.connect() as again:
+            catalogue.create(again)
+            self._replay(again)
+            for table, order in catalogue.FOLLOWING.items():
+                sql = f"from held.{table} order by {order}"
+                pairs[table] = con.sql(sql).pl(), again.sql(sql).pl()
+        return pairs
+
     # -- the catalogue --------------------------------------------------------------------
 
     @property
     def _catalogue(self) -> Path:
         return self.path / CATALOGUE
 
-    @property
-    def _parts(self) -> Path:
-        return self.path / "parts"
-
     @contextmanager
     def _reading(
-        self, frames: Mapping[str, pl.DataFrame] | None = None
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        self,
+        tables: Collection[str] = tuple(TABLES),
+        runs: Collection[str] | None = None,
+        frames: Mapping[str, pl.DataFrame] | None = None,
+    ) -> Iterator[Connection]:
         """A locked-down connection: the catalogue, the parts, and nothing else of the machine."""
         with self._connected() as con:
-            for table in IN_PARTS:
-                con.execute(_view(con, table, self.path))
+            try:
+                catalogue.show(con, self.path, tables, runs)
+            except duckdb.Error as error:
+                raise StoreError(
+                    f"{self.path}: a part is gone or damaged ({str(error).splitlines()[0]}). "
+                    "See: fairmfu doctor"
+                ) from error
             for name, frame in (frames or {}).items():
                 con.register(name, frame)
-            con.execute(f"set allowed_directories = [{_quote(str(self._parts.absolute()))}]")
+            folder = catalogue.quote(str((self.path / parts.PARTS).absolute()))
+            con.execute(f"set allowed_directories = [{folder}]")
             con.execute("set enable_external_access = false")
             con.execute("set lock_configuration = true")
             yield con
 
-    def _connected(self) -> duckdb.DuckDBPyConnection:
-        """The catalogue, for reading. Raises StoreError where it is gone or damaged."""
+    @contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old."""
         if not self._catalogue.exists():
             raise self._lost()
         try:
-            return duckdb.connect(self._catalogue, read_only=True)
+            con = duckdb.connect(self._catalogue, read_only=True)
         except duckdb.Error as error:
             raise StoreError(
                 f"{self._catalogue}: cannot be read ({error}). Make it anew with: fairmfu rebuild"
             ) from error
+        with con:
+            version = _version(con)
+            if version != SCHEMA_VERSION:
+                raise self._other_schema(version)
+            yield con
+
+    def _other_schema(self, version: str) -> StoreError:
+        if version == older_stores.READABLE:
+            return StoreError(
+                f"{self.path}: a store of schema {version}; this program reads {SCHEMA_VERSION}. "
+                "Bring it up to date with: fairmfu rebuild (or by the next ingest)."
+            )
+        return StoreError(
+            f"{self.path}: a store of schema {version}, which this program (schema "
+            f"{SCHEMA_VERSION}) does not read. Use the version of fairmfu that wrote it."
+        )
 
     def _lost(self) -> StoreError:
         if self._is_new():
@@ -418,325 +340,263 @@ class Store:
             )
         return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """The only writer. Raises StoreError that names the holder when the wait is over."""
-        self._parts.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("a+") as lock:
-            _acquire(lock.fileno(), self.path / LOCK)
-            lock.seek(0)
-            lock.truncate()
-            lock.write(str(os.getpid()))
-            lock.flush()
-            yield
-
     def _is_new(self) -> bool:
         """Whether nothing was ever stored; parts without a catalogue have lost it."""
-        return not self._catalogue.exists() and not any(self._parts.rglob("*.parquet"))
+        folder = self.path / parts.PARTS
+        return not self._catalogue.exists() and not any(folder.rglob("*.parquet"))
 
-    def _plan(self) -> tuple[int, _Plan]:
-        """The next sequence, and a plan on what stands; of a new store 1 and an empty one.
-
-        A new store gets an empty catalogue first, so that parts never stand without one.
-        """
-        if self._is_new():
-            with self._new_catalogue(from_old=False):
-                return 1, _Plan([], pl.DataFrame(schema=frame_schema("facts")))
-        with self._connected() as con:
-            ((sequence,),) = con.sql("select coalesce(max(sequence), 0) + 1 from parts").fetchall()
-            found = con.sql(STANDING).fetchall()
-            facts = con.sql(f"from facts where {BY_HAND} or {FROM_BESIDE} order by sequence").pl()
-        stored = [
-            _Stored(path, sha256, tuple(runs), pl.scan_parquet(self.path / steps))
-            for path, sha256, runs, steps in found
-        ]
-        return sequence, _Plan(stored, facts)
-
-    def _write_part(
-        self, table: str, frame: pl.DataFrame, owner: str, kind: str, sequence: int
-    ) -> Part:
-        folder = self._parts / table
-        folder.mkdir(exist_ok=True)
-        short = re.sub(r"\W", "", owner)[:16]
-        path = folder / f"{short or 'all'}-{sequence:06d}-{kind}.parquet"
-        marks = {
-            "fairmfu.schema": SCHEMA_VERSION,
-            "fairmfu.table": table,
-            "fairmfu.owner": owner,
-            "fairmfu.kind": kind,
-            "fairmfu.sequence": str(sequence),
-        }
-        aside = path.with_suffix(".writing")
-        frame.write_parquet(aside, metadata=marks)
-        _sync(aside)
-        aside.rename(path)
-        _sync(folder)
-        return Part(table, str(path.relative_to(self.path)), owner, kind, sequence, frame.height)
-
-    def _commit(self, parts: Sequence[Part], sequence: int) -> None:
-        listed = pl.DataFrame({"path": [part.path for part in parts]})
-        self._write_part(BATCH, listed, "", BATCH, sequence)
-        self._register(parts)
-
-    def _register(self, parts: Sequence[Part]) -> None:
-        with self._new_catalogue(from_old=True) as con:
-            _insert(con, parts, self.path)
+    # -- one writer -----------------------------------------------------------------------
 
     @contextmanager
-    def _new_catalogue(self, *, from_old: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A new catalogue, renamed over the old one when all went well."""
-        aside = self.path / f"{CATALOGUE}.{os.getpid()}.writing"
-        with suppress(FileNotFoundError):
-            aside.unlink()
-        copied = from_old and self._catalogue.exists()
-        if copied:
+    def _locked(self) -> Iterator[None]:
+        """The only writer. Raises StoreError that names the holder when the wait is over.
+
+        A write that the system refuses (a full disk, a read-only one) is a StoreError as well.
+        """
+        patience = lock.PATIENCE_S if self.patience_s is None else self.patience_s
+        try:
+            (self.path / parts.PARTS).mkdir(parents=True, exist_ok=True)
+            with lock.held(self.path, patience, self.says):
+                yield
+        except (OSError, duckdb.IOException, pl.exceptions.ComputeError) as error:
+            raise StoreError(_refused(self.path, error)) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[_Writer]:
+        """The only writer, of a store that is up to date and whole."""
+        with self._locked():
+            if self._is_new():  # so that parts never stand without a catalogue
+                with self._new_catalogue(from_old=False) as writer:
+                    writer.changed = True
+            if self._of_an_earlier_schema():
+                if not self._has_records():
+                    self._migrate()
+                self._rebuild()
+            if not self._catalogue.exists():
+                raise self._lost()
+            with self._new_catalogue(from_old=True) as writer:
+                writer.catch_up()
+                writer.sweep()
+                yield writer
+
+    def _rebuild(self) -> int:
+        """A catalogue from the records and their parts; how many parts."""
+        with self._new_catalogue(from_old=False) as writer:
+            writer.changed = True
+            return self._replay(writer.con)
+
+    def _replay(self, con: Connection) -> int:
+        """Fill an empty catalogue from the records and their parts; how many parts."""
+        found: dict[str, Part] = {}
+        last = 0
+        for record in parts.records(self.path):
+            kept = {} if record.full else found
+            found = kept | {part.path: part for part in record.parts}
+            last = record.batch
+        by_batch: dict[int, Tables] = {}
+        for table, frame in _replayed(self.path, found.values()).items():
+            for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
+                by_batch.setdefault(int(batch), {})[table] = rows
+        catalogue.register(con, list(found.values()))
+        for batch in sorted(by_batch):
+            catalogue.apply(con, batch, by_batch[batch])
+        catalogue.apply(con, last, {})
+        return len(found)
+
+    def _has_records(self) -> bool:
+        """Whether there is a record of this schema."""
+        return next(parts.records(self.path), None) is not None
+
+    def _of_an_earlier_schema(self) -> bool:
+        """Whether the catalogue, or without one the parts, are of a schema that is brought up."""
+        if not older_stores.found(self.path):
+            return False
+        if not self._catalogue.exists():
+            return not self._has_records()
+        with suppress(duckdb.Error), duckdb.connect(self._catalogue, read_only=True) as con:
+            return _version(con) == older_stores.READABLE
+        return False
+
+    def _migrate(self) -> None:
+        """Write the rows of a store of an earlier schema as the first batch of this one."""
+        tables: dict[str, list[pl.DataFrame]] = {}
+        number = 0
+        for number, batch in enumerate(older_stores.batches(self.path), start=1):
+            for table, frame in batch.items():
+                numbered = frame.with_columns(batch=pl.lit(number, pl.Int64))
+                tables.setdefault(table, []).append(numbered)
+        written = [
+            parts.write_part(self.path, table, pl.concat(frames), number, tier=1)
+            for table, frames in tables.items()
+            if any(frame.height for frame in frames)
+        ]
+        parts.write_record(self.path, Record(number, tuple(written), full=True))
+        self.says(
+            f"{self.path}: brought from schema {older_stores.READABLE} to {SCHEMA_VERSION}, "
+            f"{number:,} batches"
+        )
+
+    @contextmanager
+    def _new_catalogue(self, *, from_old: bool) -> Iterator[_Writer]:
+        """A new catalogue, renamed over the old one when all went well and something changed."""
+        aside = self.path / f"{CATALOGUE}.{getpid()}{parts.WRITING}"
+        for left in self.path.glob(f"{CATALOGUE}.*"):
+            left.unlink()
+        if from_old:
             shutil.copyfile(self._catalogue, aside)
         try:
             with duckdb.connect(aside) as con:
                 con.execute("begin")
-                if not copied:
-                    _create(con)
-                yield con
-                con.execute("commit")
-                con.execute("checkpoint")
-            _sync(aside)
-            aside.rename(self._catalogue)
-            _sync(self.path)
+                if not from_old:
+                    catalogue.create(con)
+                writer = _Writer(self.path, con)
+                yield writer
+                con.execute("commit" if writer.changed else "rollback")
+            if writer.changed:
+                parts.sync(aside)
+                aside.rename(self._catalogue)
+                parts.sync(self.path)
         finally:
-            with suppress(FileNotFoundError):
-                aside.unlink()
+            for left in self.path.glob(f"{aside.name}*"):
+                left.unlink()
 
 
-def _acquire(fd: int, path: Path) -> None:
-    until = time.monotonic() + LOCK_PATIENCE_S
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                holder = path.read_text() or "unknown"
-                raise StoreError(
-                    f"{path.parent}: process {holder} is writing to this store. "
-                    "Wait for it to end, or give another --store."
-                ) from None
-            time.sleep(0.1)
-        else:
-            return
+class _Writer:
+    """What the holder of the lock does: parts and records first, and a catalogue that says so.
 
-
-_SQL_TYPES: Final = {
-    "String": "varchar",
-    "Int64": "bigint",
-    "Float64": "double",
-    "Boolean": "boolean",
-    "Datetime": "timestamp",
-}
-
-
-def _sql_type(dtype: pl.DataType) -> str:
-    if isinstance(dtype, pl.List):
-        return f"{_sql_type(dtype.inner)}[]"  # type: ignore[arg-type]
-    if isinstance(dtype, pl.Struct):
-        fields = ", ".join(f'"{f.name}" {_sql_type(f.dtype)}' for f in dtype.fields)  # type: ignore[arg-type]
-        return f"struct({fields})"
-    name = str(dtype).split("(", maxsplit=1)[0]
-    return _SQL_TYPES[name]
-
-
-def _create(con: duckdb.DuckDBPyConnection) -> None:
-    for table in IN_CATALOGUE:
-        columns = ", ".join(f'"{n}" {_sql_type(c.dtype)}' for n, c in TABLES[table].items())
-        con.execute(f"create table {table} ({columns})")
-    columns = ", ".join(f"{name} {_sql_type(dtype)}" for name, dtype in PART_COLUMNS.items())
-    con.execute(f"create table parts ({columns})")
-    con.execute("create table about (schema_version varchar)")
-    con.execute("insert into about values ($v)", {"v": SCHEMA_VERSION})
-
-
-def _insert(con: duckdb.DuckDBPyConnection, parts: Sequence[Part], store: Path) -> None:
-    """Register parts batch by batch: what is removed or replaced goes, then the new comes."""
-    for _, batch in groupby(sorted(parts, key=_sequence), key=_sequence):
-        new = list(batch)
-        gone = [p.sha256 for p in new if p.kind == LOG and p.table == "sources"]
-        for part in new:
-            if part.kind == REMOVED:
-                gone += pl.read_parquet(store / part.path)["sha256"].to_list()
-        for sha256 in gone:
-            _forget(con, sha256)
-        for table in IN_CATALOGUE:
-            _append(con, table, _rows_of(new, table, LOG, store))
-        for part in new:
-            if part.kind == BESIDE:
-                _forget_beside(con, part.sha256)
-        _append(con, "facts", _rows_of(new, "facts", BESIDE, store))
-        _give(con, _rows_of(new, "facts", GIVEN, store))
-        con.execute("delete from facts where run_id not in (select run_id from runs)")
-        rows = pl.DataFrame(
-            [(p.table, p.path, p.sha256, p.kind, p.sequence, p.rows) for p in new],
-            schema=PART_COLUMNS,
-            orient="row",
-        )
-        _append(con, "parts", rows)
-
-
-def _sequence(part: Part) -> int:
-    return part.sequence
-
-
-def _rows_of(parts: Sequence[Part], table: str, kind: str, store: Path) -> pl.DataFrame:
-    paths = [store / p.path for p in parts if p.table == table and p.kind == kind]
-    frames = [pl.read_parquet(path) for path in paths]
-    return pl.concat(frames) if frames else pl.DataFrame(schema=frame_schema(table))
-
-
-def _give(con: duckdb.DuckDBPyConnection, facts: pl.DataFrame) -> None:
-    """Each fact given by hand comes in place of an earlier one; without a value, nothing comes."""
-    if facts.is_empty():
-        return
-    con.register("frame", facts)
-    con.execute(
-        f"delete from facts where {BY_HAND} "  # noqa: S608 - a constant
-        "and (run_id, name) in (select (run_id, name) from frame)"
-    )
-    con.unregister("frame")
-    _append(con, "facts", facts.filter(pl.col("value").is_not_null()))
-
-
-def _append(con: duckdb.DuckDBPyConnection, table: str, frame: pl.DataFrame) -> None:
-    if frame.is_empty():
-        return
-    con.register("frame", frame)
-    con.execute(f"insert into {table} by name select * from frame")  # noqa: S608 - a constant
-    con.unregister("frame")
-
-
-def _live(con: duckdb.DuckDBPyConnection, table: str) -> list[str]:
-    rows = con.sql(
-        "select path from parts where table_name = $t order by sequence, path", params={"t": table}
-    )
-    return [path for (path,) in rows.iter_rows()]
-
-
-def _forget(con: duckdb.DuckDBPyConnection, sha256: str) -> None:
-    """Unregister a source; its files stay, dead, for a rebuild comes to the same end.
-
-    Facts given by hand stay for the source that replaces it, if that holds the same run.
+    con: to the catalogue that will take the place of the old one; changed: whether it has to.
     """
-    con.execute(
-        f"delete from facts where not {BY_HAND} "  # noqa: S608 - a constant
-        "and run_id in (select run_id from runs where sha256 = $s)",
-        {"s": sha256},
-    )
-    con.execute("delete from runs where sha256 = $s", {"s": sha256})
-    con.execute("delete from sources where sha256 = $s", {"s": sha256})
-    con.execute("delete from parts where owner = $s", {"s": sha256})
+
+    def __init__(self, path: Path, con: Connection) -> None:
+        self.path = path
+        self.con = con
+        self.changed = False
+
+    @property
+    def number(self) -> int:
+        """Of the next batch."""
+        return catalogue.last_batch(self.con) + 1
+
+    def plan(self) -> Plan:
+        """A plan on what stands."""
+        found = self.con.sql(catalogue.STANDING).fetchall()
+        facts = self.con.sql(
+            f"from held.facts where {catalogue.BY_HAND} or {catalogue.FROM_BESIDE} "
+            "order by run_id, sequence"
+        ).pl()
+        stored = [
+            Stored(path, sha256, tuple(runs), read_at, partial(self._stepped, batch, tuple(runs)))
+            for path, sha256, batch, read_at, runs in found
+        ]
+        return Plan(stored, facts, _now())
+
+    def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
+        """Those of a batch's runs that have a step."""
+        steps = catalogue.parts_of(self.con, {"steps"})
+        paths = [self.path / p.path for p in steps if p.first_batch <= batch <= p.last_batch]
+        if not paths:
+            return frozenset()
+        mine = pl.scan_parquet(paths).filter(pl.col("batch") == batch, pl.col("run_id").is_in(runs))
+        return frozenset(mine.select(pl.col("run_id").unique()).collect()["run_id"])
+
+    def write(self, frames: Mapping[str, pl.DataFrame]) -> None:
+        """One batch of rows, by table; nothing where there are none."""
+        if not frames:
+            return
+        number = self.number
+        numbered = {t: f.with_columns(batch=pl.lit(number, pl.Int64)) for t, f in frames.items()}
+        written = [parts.write_part(self.path, t, frame, number) for t, frame in numbered.items()]
+        record = Record(number, tuple(written), full=False)
+        parts.write_record(self.path, record)
+        self._register(record, numbered)
+        while groups := compaction.due(catalogue.parts_of(self.con)):
+            self.merge(groups)
+
+    def mark(self, files: Sequence[FileMark]) -> None:
+        """How files stood."""
+        if files:
+            catalogue.mark_files(self.con, files)
+            self.changed = True
+
+    def merge(self, groups: Sequence[Sequence[Part]]) -> None:
+        """Each group of parts of one table becomes one part, in a batch that changes no row."""
+        if not groups:
+            return
+        number = self.number
+        live = {
+            "runs": self.con.sql("select run_id, batch from held.runs").pl(),
+            "sources": self.con.sql("select sha256, batch from held.sources").pl(),
+        }
+        merged = {part.path for group in groups for part in group}
+        after = [part for part in catalogue.parts_of(self.con) if part.path not in merged]
+        for group in groups:
+            rows = compaction.merged(self.path, group, live)
+            if rows.height:
+                table, tier = group[0].table_name, max(part.tier for part in group) + 1
+                after.append(parts.write_part(self.path, table, rows, number, tier))
+        record = Record(number, tuple(after), full=True)
+        parts.write_record(self.path, record)
+        self._register(record, {})
+
+    def catch_up(self) -> None:
+        """Batches whose writer was killed before its catalogue stood."""
+        while (record := parts.read_record(self.path, self.number)) is not None:
+            self._register(record, {} if record.full else _replayed(self.path, record.parts))
+
+    def sweep(self) -> None:
+        """Delete what no reader needs: parts that were merged, and what killed writers left."""
+        dead, live = catalogue.dead(self.con), catalogue.parts_of(self.con)
+        kept = {path for path, since in dead.items() if abs(_now() - since) < GRACE}
+        records = {parts.record_path(number) for number in range(1, self.number)} - set(dead)
+        for path in parts.strays(self.path, {part.path for part in live} | kept | records):
+            path.unlink()
+        if gone := dead.keys() - kept:
+            catalogue.bury(self.con, gone)
+            self.changed = True
+
+    def _register(self, record: Record, frames: Mapping[str, pl.DataFrame]) -> None:
+        """Put what a record says into the catalogue; frames: its rows, of a full one none."""
+        known = {part.path for part in catalogue.parts_of(self.con)}
+        if record.full:
+            gone = known - {part.path for part in record.parts}
+            earlier = parts.records_before(self.path, record.batch)
+            catalogue.retire(self.con, [*gone, *earlier], _now())
+        catalogue.register(self.con, [part for part in record.parts if part.path not in known])
+        catalogue.apply(self.con, record.batch, frames)
+        self.changed = True
 
 
-def _forget_beside(con: duckdb.DuckDBPyConnection, sha256: str) -> None:
-    """Unregister what stood beside a source."""
-    con.execute(
-        f"delete from facts where {FROM_BESIDE} "  # noqa: S608 - a constant
-        "and run_id in (select run_id from runs where sha256 = $s)",
-        {"s": sha256},
-    )
-    con.execute(
-        "delete from parts where owner = $s and kind = $kind", {"s": sha256, "kind": BESIDE}
-    )
+def _replayed(store: Path, written: Iterable[Part]) -> Tables:
+    """The rows of parts that the catalogue follows from. Raises StoreError on a damaged part."""
+    found: dict[str, list[pl.DataFrame]] = {}
+    for part in written:
+        parts.check(store / part.path)
+        if part.table_name in catalogue.REPLAYED:
+            frame = parts.read_part(store / part.path)
+            found.setdefault(part.table_name, []).append(frame)
+    return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
 
 
-def _view(con: duckdb.DuckDBPyConnection, table: str, store: Path) -> str:
-    columns = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
-    paths = [str((store / path).absolute()) for path in _live(con, table)]
-    if not paths:
-        source = f"select {columns} where false"
-    else:
-        listed = ", ".join(map(_quote, paths))
-        source = f"from read_parquet([{listed}], union_by_name = true)"
-    return f"create temp view {table} as {source}"
+def _version(con: Connection) -> str:
+    """Of the schema that a catalogue is of; that of schema 2 has its tables elsewhere."""
+    for table in ("held.about", "about"):
+        with suppress(duckdb.Error):
+            ((version,),) = con.sql(f"select schema_version from {table}").fetchall()  # noqa: S608
+            return str(version)
+    return "unknown"
 
 
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _base(run_id: str) -> str:
-    """The id that a run has before it is told apart from those of other files."""
-    return ID_SUFFIX.sub("", run_id)
-
-
-def _short(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
-
-
-def _renamed(tables: Tables, ids: Mapping[str, str]) -> Tables:
-    own = pl.col("run_id").replace(ids)
-    return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
-
-
-def _kind_of_origin() -> pl.Expr:
-    return pl.col("origin").str.extract(r"^([a-z]+)")
-
-
-def _is_flag() -> pl.Expr:
-    return _kind_of_origin() == "flag"
-
-
-def _is_by_hand(fact: Mapping[str, Any]) -> bool:
-    return str(fact["origin"]).partition(":")[0] == "flag"
-
-
-def _apart(facts: pl.DataFrame) -> tuple[list[dict[str, Any]], pl.DataFrame]:
-    """Facts that all runs of the file have from outside it, and those of the log."""
-    outside = _kind_of_origin().is_in(["flag", "sidecar", "companion"])
-    first = facts.filter(outside, pl.col("run_id") == pl.col("run_id").first())
-    return first.drop("run_id").rows(named=True), facts.filter(~outside)
-
-
-def _content(rows: Iterable[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    return [(row["run_id"], row["name"], row["value"], row["origin"]) for row in rows]
-
-
-def _facts(rows: Sequence[Mapping[str, Any]], first: int) -> pl.DataFrame:
-    """Rows of `facts`, numbered from `first`."""
-    schema = frame_schema("facts")
-    columns = {name: [row.get(name) for row in rows] for name in schema}
-    columns["sequence"] = list(range(first, first + len(rows)))
-    return pl.DataFrame(columns, schema=schema)
-
-
-def _only_new(rows: Iterable[dict[str, Any]], old: pl.DataFrame) -> list[dict[str, Any]]:
-    """The last of each run and name, where its value is not what is given already."""
-    last = {(row["run_id"], row["name"]): row for row in rows}
-    before = {(run, name): value for run, name, value in old["run_id", "name", "value"].iter_rows()}
-    return [row for key, row in last.items() if row["value"] != before.get(key)]
-
-
-def _read_part(path: Path, store: Path) -> Part:
-    try:
-        marks = pl.read_parquet_metadata(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise StoreError(
-            f"{path}: this part is gone or damaged. Ingest the logs again into a new --store."
-        ) from error
-    if marks.get("fairmfu.schema") != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: written with schema {marks.get('fairmfu.schema')}, this program reads "
-            f"{SCHEMA_VERSION}. Ingest the logs again into a new --store."
+def _refused(store: Path, error: Exception) -> str:
+    """What the system or a library says of a write that failed, and what to do."""
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if getattr(error, "errno", None) == parts.NO_SPACE or "No space left" in str(error):
+        return (
+            f"{store}: the disk is full, so this batch was not stored; what was stored before is "
+            "whole. Free some space and run it again."
         )
-    rows = pl.scan_parquet(path).select(pl.len()).collect().item()
-    return Part(
-        marks["fairmfu.table"],
-        str(path.relative_to(store)),
-        marks["fairmfu.owner"],
-        marks["fairmfu.kind"],
-        int(marks["fairmfu.sequence"]),
-        rows,
-    )
+    return f"{store}: cannot be written to ({text}). What was stored before is whole."
 
 
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+def _now() -> datetime:
+    """UTC, without a zone, as all times of a store."""
+    return datetime.now(UTC).replace(tzinfo=None)

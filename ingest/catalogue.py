@@ -1,0 +1,308 @@
+"""The DuckDB catalogue over the parts of a store: which rows hold, and where they stand.
+
+    held.sources, held.runs, held.facts    the rows that hold, each with the batch that wrote it
+    held.parts, held.dead                  parts that are read, and those that readers of before
+                                           may still read
+    held.scored                            by run, the state of the store that its metrics are of
+    held.files                             how files stood, so as not to open them again
+
+All but `held.files` follows from the parts, batch by batch (`apply`); that one is a mere cache. A
+run's rows in the parts are those of its batch, so a file that is read again hides its earlier rows.
+`runs.touched` is the last batch that changed a run's rows or facts.
+
+The only SQL that writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import duckdb
+import polars as pl
+
+from ingest.parts import PART_SCHEMA, Part, of_rows
+from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark
+from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
+
+IN_CATALOGUE: Final = ("sources", "runs", "facts")
+IN_PARTS: Final = {"steps": "run_id", "events": "run_id", "unread": "sha256"}
+"""Tables whose rows stand in the parts alone, with the column that says whose they are."""
+
+SCORED: Final = "metrics"
+REPLAYED: Final = (*IN_CATALOGUE, BESIDE, GIVEN, REMOVED, SCORED)
+"""Tables of parts whose rows `apply` looks at."""
+
+BY_HAND: Final = "regexp_extract(origin, '^[a-z]+') = 'flag'"
+FROM_BESIDE: Final = "regexp_extract(origin, '^[a-z]+') in ('sidecar', 'companion')"
+
+FOLLOWING: Final = {
+    "sources": "sha256",
+    "runs": "run_id",
+    "facts": "run_id, sequence, name",
+    "scored": "run_id",
+    "parts": "path",
+}
+"""Tables that follow from the parts, with an order that tells rows apart."""
+
+STANDING: Final = """
+    select s.path, s.sha256, s.batch, s.read_at,
+        coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
+    from held.sources s left join held.runs r using (sha256)
+    group by all order by s.batch, s.path
+"""
+OUTDATED: Final = """
+    select run_id from held.runs left join held.scored using (run_id)
+    where touched > coalesce(as_of, -1)
+"""
+
+_SQL_TYPES: Final = {
+    "String": "varchar",
+    "Int64": "bigint",
+    "Float64": "double",
+    "Boolean": "boolean",
+    "Datetime": "timestamp",
+}
+FILE_SCHEMA: Final = pl.Schema(
+    {
+        "path": pl.String,
+        "size": pl.Int64,
+        "mtime_ns": pl.Int64,
+        "inode": pl.Int64,
+        "beside": pl.String,
+        "sha256": pl.String,
+    }
+)
+DEAD_SCHEMA: Final = pl.Schema({"path": pl.String(), "since": pl.Datetime("us")})
+BATCH: Final = {"batch": pl.Int64()}
+
+Connection: TypeAlias = duckdb.DuckDBPyConnection
+
+
+def create(con: Connection) -> None:
+    """The empty tables of a new catalogue."""
+    con.execute("create schema held")
+    schemas: dict[str, Mapping[str, Any]] = {
+        "sources": frame_schema("sources") | BATCH,
+        "runs": frame_schema("runs") | BATCH | {"touched": pl.Int64()},
+        "facts": frame_schema("facts"),
+        "parts": PART_SCHEMA,
+        "dead": DEAD_SCHEMA,
+        "files": FILE_SCHEMA,
+        "scored": {"run_id": pl.String(), "as_of": pl.Int64()},
+        "about": {"schema_version": pl.String(), "batch": pl.Int64()},
+    }
+    for table, schema in schemas.items():
+        columns = ", ".join(f'"{name}" {_sql_type(dtype)}' for name, dtype in schema.items())
+        con.execute(f"create table held.{table} ({columns})")
+    con.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
+
+
+def last_batch(con: Connection) -> int:
+    """Number of the last batch that the catalogue knows; 0 of a new one."""
+    ((batch,),) = con.sql("select batch from held.about").fetchall()
+    return int(batch)
+
+
+# -- what a batch changes ------------------------------------------------------------------
+
+
+def apply(con: Connection, batch: int, frames: Mapping[str, pl.DataFrame]) -> None:
+    """The rows of one batch, by table: what is removed or replaced goes, then the new comes."""
+    con.execute("update held.about set batch = $b", {"b": batch})
+    gone = [frames[table].select("sha256") for table in ("sources", REMOVED) if table in frames]
+    if gone:
+        _forget(con, pl.concat(gone).unique())
+    for table in IN_CATALOGUE:
+        if table in frames:
+            columns = [*TABLES[table], *(["batch"] if table != "facts" else [])]
+            frame = frames[table].select(columns)
+            touched = frame.with_columns(touched=pl.lit(batch, pl.Int64))
+            _append(con, table, touched if table == "runs" else frame)
+    if REMOVED in frames:
+        _run(
+            con,
+            frames[REMOVED].select("run_id"),
+            f"delete from held.facts where {BY_HAND} and run_id in (select run_id from frame) "  # noqa: S608 - constants
+            "and run_id not in (select run_id from held.runs)",
+        )
+    if BESIDE in frames:
+        _replace_beside(con, batch, frames[BESIDE])
+    if GIVEN in frames:
+        _give(con, batch, frames[GIVEN])
+    if SCORED in frames:
+        scored = frames[SCORED].select("run_id", "as_of")
+        _run(con, scored, "delete from held.scored where run_id in (select run_id from frame)")
+        _append(con, "scored", scored)
+
+
+def register(con: Connection, parts: Sequence[Part]) -> None:
+    """Parts that are read from now on."""
+    rows = [tuple(getattr(part, name) for name in PART_SCHEMA) for part in parts]
+    _append(con, "parts", pl.DataFrame(rows, schema=PART_SCHEMA, orient="row"))
+
+
+def retire(con: Connection, paths: Collection[str], now: datetime) -> None:
+    """Parts that new readers do not read any more; now: UTC."""
+    frame = pl.DataFrame({"path": list(paths)}).with_columns(since=pl.lit(now, pl.Datetime("us")))
+    _run(con, frame, "delete from held.parts where path in (select path from frame)")
+    _append(con, "dead", frame)
+
+
+def bury(con: Connection, paths: Collection[str]) -> None:
+    """Dead parts whose files are gone."""
+    frame = pl.DataFrame({"path": list(paths)}, schema={"path": pl.String})
+    _run(con, frame, "delete from held.dead where path in (select path from frame)")
+
+
+def mark_files(con: Connection, files: Iterable[FileMark]) -> None:
+    """How files stand now, in place of how they stood."""
+    rows = [tuple(getattr(mark, name) for name in FILE_SCHEMA) for mark in files]
+    frame = pl.DataFrame(rows, schema=FILE_SCHEMA, orient="row")
+    frame = frame.unique("path", keep="last", maintain_order=True)
+    _run(con, frame, "delete from held.files where path in (select path from frame)")
+    _append(con, "files", frame)
+
+
+def _forget(con: Connection, sources: pl.DataFrame) -> None:
+    """Sources by sha256 go; facts given by hand stay for the source that replaces them."""
+    of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
+    _run(con, sources, f"delete from held.facts where not {BY_HAND} and {of_them}")  # noqa: S608
+    for table in ("runs", "sources"):
+        _run(con, sources, f"delete from held.{table} where sha256 in (select sha256 from frame)")  # noqa: S608
+
+
+def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
+    """Each source's set of facts from beside it comes in place of the earlier one."""
+    sources = facts.select("sha256").unique()
+    of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
+    _run(con, sources, f"delete from held.facts where {FROM_BESIDE} and {of_them}")  # noqa: S608
+    _touch(con, batch, sources, "sha256")
+    named = facts.filter(pl.col("name").is_not_null()).select(list(TABLES["facts"]))
+    _append(con, "facts", named)
+
+
+def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:
+    """Each fact given by hand comes in place of an earlier one; without a value, nothing comes."""
+    facts = facts.select(list(TABLES["facts"]))
+    _run(
+        con,
+        facts,
+        f"delete from held.facts where {BY_HAND} "  # noqa: S608 - constants
+        "and (run_id, name) in (select (run_id, name) from frame)",
+    )
+    _touch(con, batch, facts, "run_id")
+    _append(con, "facts", facts.filter(pl.col("value").is_not_null()))
+
+
+def _touch(con: Connection, batch: int, frame: pl.DataFrame, by: str) -> None:
+    _run(
+        con,
+        frame.select(by),
+        f"update held.runs set touched = {batch} where {by} in (select {by} from frame)",  # noqa: S608 - own words
+    )
+
+
+def _run(con: Connection, frame: pl.DataFrame, sql: str) -> None:
+    """A statement about the rows of `frame`."""
+    con.register("frame", frame)
+    con.execute(sql)
+    con.unregister("frame")
+
+
+def _append(con: Connection, table: str, frame: pl.DataFrame) -> None:
+    if frame.is_empty():
+        return
+    _run(con, frame, f"insert into held.{table} by name select * from frame")  # noqa: S608 - own words
+
+
+# -- what it tells -------------------------------------------------------------------------
+
+
+def parts_of(con: Connection, tables: Collection[str] = ()) -> list[Part]:
+    """The parts that are read, of these tables or of all, oldest rows first."""
+    frame = con.sql("from held.parts order by table_name, first_batch, path").pl()
+    found = of_rows(frame)
+    return [part for part in found if not tables or part.table_name in tables]
+
+
+def dead(con: Connection) -> dict[str, datetime]:
+    """Paths of the parts that only readers of before may read, and since when (UTC)."""
+    return dict(con.sql("select path, since from held.dead").fetchall())
+
+
+def batches_of(con: Connection, runs: Collection[str]) -> list[int]:
+    """The batches that hold the rows of these runs."""
+    frame = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
+    con.register("frame", frame)
+    rows = con.sql("select distinct batch from held.runs semi join frame using (run_id)").fetchall()
+    con.unregister("frame")
+    return sorted(batch for (batch,) in rows)
+
+
+def show(
+    con: Connection,
+    store: Path,
+    tables: Collection[str] = tuple(TABLES),
+    runs: Collection[str] | None = None,
+) -> None:
+    """Temporary views of tables of ingest.schema, of all runs or of these alone."""
+    wanted = ""
+    if runs is not None:
+        ids = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})
+        _run(con, ids, "create temp table wanted as from frame")
+        wanted = "semi join wanted using (run_id)"
+    of_runs = f"(select run_id, sha256, batch from held.runs {wanted})"  # noqa: S608 - constants
+    here = of_runs if wanted else "held.sources"
+    whose = {"run_id": of_runs, "sha256": here}
+    batches = None if runs is None else batches_of(con, runs)
+    for table in set(IN_CATALOGUE).intersection(tables):
+        columns = ", ".join(f'"{name}"' for name in TABLES[table])
+        limit = {
+            "sources": f"semi join {here} h using (sha256)",
+            "runs": wanted,
+            "facts": f"semi join {of_runs} h using (run_id)",
+        }[table]
+        con.execute(f"create temp view {table} as select {columns} from held.{table} {limit}")  # noqa: S608
+    for table in IN_PARTS.keys() & set(tables):
+        by = IN_PARTS[table]
+        con.execute(
+            _view(con, table, store, f"semi join {whose[by]} h using ({by}, batch)", batches)
+        )
+
+
+def _view(
+    con: Connection, table: str, store: Path, limit: str, batches: Collection[int] | None
+) -> str:
+    columns = ", ".join(f'"{name}"' for name in TABLES[table])
+    paths = [
+        str((store / part.path).absolute())
+        for part in parts_of(con, {table})
+        if batches is None or any(part.first_batch <= b <= part.last_batch for b in batches)
+    ]
+    if not paths:
+        empty = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
+        return f"create temp view {table} as select {empty} where false"
+    listed = ", ".join(map(quote, paths))
+    only = "" if batches is None else f"where batch in ({', '.join(map(str, batches))})"
+    return (
+        f"create temp view {table} as select {columns} from "  # noqa: S608 - own words, paths quoted
+        f"(select * from read_parquet([{listed}], union_by_name = true) {only}) {limit}"
+    )
+
+
+def quote(text: str) -> str:
+    """A text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _sql_type(dtype: pl.DataType) -> str:
+    if isinstance(dtype, pl.List):
+        return f"{_sql_type(dtype.inner)}[]"  # type: ignore[arg-type]
+    if isinstance(dtype, pl.Struct):
+        fields = ", ".join(f'"{f.name}" {_sql_type(f.dtype)}' for f in dtype.fields)  # type: ignore[arg-type]
+        return f"struct({fields})"
+    name = str(dtype).split("(", maxsplit=1)[0]
+    return _SQL_TYPES[name]

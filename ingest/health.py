@@ -1,0 +1,93 @@
+"""What `fairmfu doctor` says: parts are whole, lines accounted for, and no file is astray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from ingest import parts
+from ingest.errors import StoreError
+from ingest.store import Store
+
+MEND: Final = "fairmfu rebuild"
+COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "companion_lines")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found.
+
+    harm: something is lost or wrong, else it goes by itself; what: with the file's name; todo: a
+    command or a sentence
+    """
+
+    harm: bool
+    what: str
+    todo: str
+
+
+def examine(store: Store) -> list[Finding]:
+    """What is wrong with a store, worst first; nothing is changed. Raises StoreError if none is."""
+    try:
+        held = store.held()
+    except StoreError as error:
+        if not (store.path / parts.PARTS).exists():
+            raise
+        return [Finding(harm=True, what=str(error), todo=MEND)]
+    found = [*_parts(store.path, held.live), *_astray(store, held.dead)]
+    if store.behind():
+        what = (
+            f"{store.path}: the last batch is stored, and its writer was killed before it said so"
+        )
+        found.append(Finding(harm=False, what=what, todo="the next write takes it up"))
+    elif not any(one.harm for one in found):
+        found += [*_lines(store), *_against_parts(store)]
+    return sorted(found, key=lambda one: not one.harm)
+
+
+def _parts(store: Path, live: list[parts.Part]) -> Iterator[Finding]:
+    again = "ingest the logs of its rows again, into a new --store if they are many"
+    for part in live:
+        path = store / part.path
+        if not path.exists():
+            yield _harm(f"{path}: the part is gone, {part.rows:,} rows with it", again)
+        elif parts.checksum(path) != part.sha256:
+            what = (
+                f"{path}: the part is not what was written ({part.rows:,} rows; checksum differs)"
+            )
+            yield _harm(what, again)
+
+
+def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
+    for path in store.strays():
+        relative = path.relative_to(store.path).as_posix()
+        if relative in dead:
+            what = f"{path}: merged into a larger part, kept a while for readers"
+        else:
+            what = f"{path}: of a batch that was broken off; none of its rows is missing"
+        yield Finding(harm=False, what=what, todo="the next write deletes it")
+
+
+def _lines(store: Store) -> Iterator[Finding]:
+    """Every line of every source is counted once."""
+    sources = store.table("sources")
+    wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(COUNTED))
+    for path, lines in wrong.select("path", "lines").iter_rows():
+        what = f"{path}: its {lines:,} lines and their kinds do not add up"
+        yield _harm(what, "fairmfu remove its runs and ingest it again")
+
+
+def _against_parts(store: Store) -> Iterator[Finding]:
+    """The catalogue says what the parts say."""
+    for table, (stored, replayed) in store.replayed().items():
+        if not stored.equals(replayed):
+            what = f"{store.path}: the catalogue's {table} are not those of the parts"
+            yield _harm(f"{what} ({stored.height:,} and {replayed.height:,} rows)", MEND)
+
+
+def _harm(what: str, todo: str) -> Finding:
+    return Finding(harm=True, what=what, todo=todo)

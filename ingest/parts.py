@@ -1,0 +1,218 @@
+"""The Parquet parts of a store: the truth, immutable, written aside, synced and renamed.
+
+    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it
+    STORE/parts/batch/<batch>.parquet      the record of a batch: which parts it added
+
+A batch is there when its record is; parts that no record lists are what a killed writer left. A
+merge (ingest.compaction) writes a *full* record, which lists every part that there still is, so
+that what stood before it can go. Rows of a part keep the number of the batch that first wrote them
+when parts are merged: which rows hold follows from these numbers alone, in any order of the files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from ingest.errors import StoreError
+from ingest.schema import SCHEMA_VERSION
+
+PARTS: Final = "parts"
+RECORD: Final = "batch"
+WRITING: Final = ".writing"
+MARK: Final = "fairmfu."
+NO_SPACE: Final = 28
+"""errno ENOSPC."""
+
+PART_SCHEMA: Final = pl.Schema(
+    {
+        "table_name": pl.String,
+        "path": pl.String,
+        "first_batch": pl.Int64,
+        "last_batch": pl.Int64,
+        "tier": pl.Int64,
+        "rows": pl.Int64,
+        "bytes": pl.Int64,
+        "sha256": pl.String,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One Parquet file of the store.
+
+    path: relative to the store; first_batch, last_batch: of its rows; tier: how often its rows
+    were merged; sha256: of the file.
+    """
+
+    table_name: str
+    path: str
+    first_batch: int
+    last_batch: int
+    tier: int
+    rows: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one batch added; a full one lists every part that there still is."""
+
+    batch: int
+    parts: tuple[Part, ...]
+    full: bool
+
+
+def write_part(store: Path, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
+    """Rows of one table as a part; those without a `batch` are of this one."""
+    if "batch" not in frame.columns:
+        frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
+    path = _path(store, table, batch)
+    size, sha256 = _write(path, frame, {"table": table, "batch": str(batch)})
+    first, last = frame["batch"].min(), frame["batch"].max()
+    assert isinstance(first, int)  # noqa: S101 - a part has rows
+    assert isinstance(last, int)  # noqa: S101
+    relative = path.relative_to(store).as_posix()
+    return Part(table, relative, first, last, tier, frame.height, size, sha256)
+
+
+def write_record(store: Path, record: Record) -> None:
+    """From here on the batch is there."""
+    frame = listed(record.parts)
+    marks = {"table": RECORD, "batch": str(record.batch), "full": str(record.full)}
+    _write(_path(store, RECORD, record.batch), frame, marks)
+
+
+def listed(parts: Iterable[Part]) -> pl.DataFrame:
+    """Parts as rows of PART_SCHEMA."""
+    return pl.DataFrame([astuple(part) for part in parts], schema=PART_SCHEMA, orient="row")
+
+
+def of_rows(frame: pl.DataFrame) -> list[Part]:
+    """Rows of PART_SCHEMA as parts."""
+    return [Part(*row) for row in frame.select(PART_SCHEMA.names()).iter_rows()]
+
+
+def read_record(store: Path, batch: int) -> Record | None:
+    """The record of a batch; None where there is none. Raises StoreError on a damaged one."""
+    path = _path(store, RECORD, batch)
+    if not path.exists():
+        return None
+    marks, frame = _marks(path), read_part(path)
+    return Record(batch, tuple(of_rows(frame)), marks["full"] == "True")
+
+
+def records(store: Path) -> Iterator[Record]:
+    """The records from the last full one on, in their order."""
+    folder = store / PARTS / RECORD
+    batches = sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
+    found: list[Record] = []
+    for batch in reversed(batches):
+        record = read_record(store, batch)
+        if record is not None:
+            found.append(record)
+            if record.full:
+                break
+    yield from reversed(found)
+
+
+def record_path(batch: int) -> str:
+    """Of a batch's record, relative to the store."""
+    return f"{PARTS}/{RECORD}/{batch:08d}.parquet"
+
+
+def records_before(store: Path, batch: int) -> list[str]:
+    """Paths of the records before a batch, relative to the store."""
+    folder = store / PARTS / RECORD
+    found = sorted(path for path in folder.glob("*.parquet") if path.name < f"{batch:08d}")
+    return [path.relative_to(store).as_posix() for path in found]
+
+
+def check(path: Path) -> None:
+    """Raises StoreError on a part that is gone, damaged or of another schema."""
+    _marks(path)
+
+
+def read_part(path: Path) -> pl.DataFrame:
+    """The rows of a part. Raises StoreError that names it where it is gone or damaged."""
+    try:
+        return pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise damaged(path) from error
+
+
+def damaged(path: Path) -> StoreError:
+    """That a part cannot be read, and what to do."""
+    return StoreError(
+        f"{path}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
+        "or ingest the logs again into a new --store."
+    )
+
+
+def version_of(path: Path) -> str | None:
+    """Schema version that a part was written with; None where it cannot be read."""
+    with suppress(OSError, pl.exceptions.PolarsError):
+        return pl.read_parquet_metadata(path).get(f"{MARK}schema")
+    return None
+
+
+def checksum(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def strays(store: Path, known: Iterable[str]) -> list[Path]:
+    """Files in the folder of parts that are not among the known ones: a writer was killed."""
+    expected = {store / path for path in known}
+    there = (path for path in (store / PARTS).rglob("*") if path.is_file())
+    return sorted(path for path in there if path not in expected)
+
+
+def sync(path: Path) -> None:
+    """Have the disk keep a file, or the names in a folder."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _path(store: Path, table: str, batch: int) -> Path:
+    return store / PARTS / table / f"{batch:08d}.parquet"
+
+
+def _marks(path: Path) -> dict[str, str]:
+    """What a part says of itself. Raises StoreError on one of another schema."""
+    try:
+        marks = pl.read_parquet_metadata(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise damaged(path) from error
+    schema = marks.get(f"{MARK}schema")
+    if schema != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: written with schema {schema}, this program reads {SCHEMA_VERSION}."
+        )
+    return {key.removeprefix(MARK): value for key, value in marks.items()}
+
+
+def _write(path: Path, frame: pl.DataFrame, marks: Mapping[str, str]) -> tuple[int, str]:
+    """Bytes and hash of the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_suffix(WRITING)
+    marked = {f"{MARK}{key}": value for key, value in {"schema": SCHEMA_VERSION, **marks}.items()}
+    frame.write_parquet(aside, metadata=marked)
+    sync(aside)
+    size, sha256 = aside.stat().st_size, checksum(aside)
+    aside.rename(path)
+    sync(path.parent)
+    return size, sha256

@@ -1,0 +1,286 @@
+"""Parts, batches and merges: the rows that hold follow from the parts, however they were merged."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from ingest import catalogue, compaction, intake, parts
+from ingest import store as store_module
+from ingest.errors import StoreError
+from ingest.facts import from_flags
+from ingest.health import examine
+from ingest.schema import TABLES
+from ingest.store import Store
+
+
+def state(store: Store) -> dict[str, pl.DataFrame]:
+    """All tables without what depends on the clock or on the numbers of batches."""
+    tables = store.tables()
+    tables["sources"] = tables["sources"].drop("read_at")
+    tables["facts"] = tables["facts"].drop("sequence")
+    return tables
+
+
+def assert_same(one: dict[str, pl.DataFrame], other: dict[str, pl.DataFrame]) -> None:
+    assert one.keys() == other.keys()
+    for name, frame in one.items():
+        assert_frame_equal(frame, other[name])
+
+
+def outdated(store: Store) -> list[str]:
+    return store.outdated()[0]
+
+
+def live_files(store: Store) -> int:
+    with store._connected() as con:
+        return len(catalogue.parts_of(con))
+
+
+class Life:
+    """What a store meets in its life, at random: the same for the same seed."""
+
+    def __init__(self, folder: Path, seed: int, titan: Callable[..., str]) -> None:
+        self.random = random.Random(seed)  # noqa: S311 - a simulation
+        self.folder, self.titan = folder, titan
+        self.lengths: dict[str, int] = {}
+
+    def step(self, stores: list[Store]) -> None:
+        name = self.random.choice("abcd")
+        path = self.folder / f"{name}.log"
+        what = self.random.choice(["grow", "grow", "new", "beside", "give", "take", "remove"])
+        if what in ("grow", "new"):
+            same = what == "grow" and name in self.lengths
+            length = self.lengths.get(name, 2) + self.random.randint(1, 3) if same else 3
+            loss = 5.0 + ord(name) + (0 if same else self.random.randint(0, 2))
+            self.lengths[name] = length
+            path.write_text(self.titan(length, loss=loss))
+        if what == "beside":
+            beside = self.folder / f"{name}.log.facts.toml"
+            beside.write_text(self.random.choice(["", "gpus = 4\n", "gpus = 8\nseq_len = 64\n"]))
+        for store in stores:
+            if what in ("grow", "new", "beside") and path.exists():
+                intake.ingest([path], store)
+        if not stores[0].known_sources():
+            return
+        run = self.random.choice(stores[0].table("runs")["run_id"].to_list() or [""])
+        given = self.random.choice(["gpus=2", "gpus=16", "recompute=full"])
+        for store in stores:
+            if what == "give":
+                store.give({run: from_flags([given])})
+            if what == "take":
+                store.give({run: from_flags(["gpus="], may_take_back=True)})
+            if what == "remove":
+                store.remove([run])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_merges_and_rebuilds_change_no_row(
+    seed: int,
+    tmp_path: Path,
+    logs: Path,
+    titan: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, merged = Store(tmp_path / "plain"), Store(tmp_path / "merged")
+    life, due = Life(logs, seed, titan), compaction.due
+    monkeypatch.setattr(compaction, "due", lambda p: due(p, 2) if fan == 2 else [])
+    for _ in range(12):
+        before = random.Random.getstate(life.random), dict(life.lengths)
+        for fan, store in ((0, plain), (2, merged)):  # noqa: B007 - read by the lambda
+            life.random.setstate(before[0])
+            life.lengths = dict(before[1])
+            life.step([store])
+        if plain.known_sources():
+            assert_same(state(merged), state(plain))
+            assert outdated(merged) == outdated(plain)
+            assert [one for one in examine(merged) if one.harm] == []
+    for store in (merged, plain):
+        found, stale = state(store), outdated(store)
+        store.rebuild()
+        assert_same(state(store), found)
+        assert outdated(store) == stale
+    merged.compact()
+    assert_same(state(merged), state(plain))
+    merged.rebuild()
+    assert_same(state(merged), state(plain))
+    assert live_files(merged) <= 9 < live_files(plain)
+
+
+@pytest.fixture
+def full(store: Store, logs: Path, titan: Callable[..., str]) -> Store:
+    """A store of three batches."""
+    for number in range(3):
+        path = logs / f"{number}.log"
+        path.write_text(titan(3 + number, loss=4.0 + number))
+        intake.ingest([path], store)
+    return store
+
+
+def test_the_parts_of_a_year_of_batches_stay_few() -> None:
+    """365 nights of eight parts: at most FAN of each tier, and each row written three times."""
+    live: list[parts.Part] = []
+    written = 0
+    for night in range(1, 366):
+        live.append(parts.Part("steps", f"steps/{night}", night, night, 0, 20, 1, ""))
+        while groups := compaction.due(live):
+            for group in groups:
+                live = [part for part in live if part not in group]
+                rows, tier = sum(p.rows for p in group), group[0].tier + 1
+                first, last = group[0].first_batch, group[-1].last_batch
+                live.append(parts.Part("steps", f"m{night}-{tier}", first, last, tier, rows, 1, ""))
+                written += rows
+        assert len(live) < 2 * compaction.FAN
+    assert sum(part.rows for part in live) == 365 * 20
+    assert written < 2 * 365 * 20
+
+
+def test_some_runs_alone(full: Store) -> None:
+    runs = full.table("runs")
+    wanted = runs.filter(pl.col("name") != "1")
+    for name in TABLES:
+        some = full.table(name, wanted["run_id"].to_list())
+        by = "run_id" if "run_id" in some.columns else "sha256"
+        assert_frame_equal(some, full.table(name).filter(pl.col(by).is_in(wanted[by].to_list())))
+        assert full.table(name, []).is_empty()
+    assert_frame_equal(full.tables(wanted["run_id"].to_list())["runs"], wanted)
+
+
+def test_what_is_kept_says_which_runs_have_changed_since(full: Store, logs: Path) -> None:
+    runs = full.table("runs")["run_id"].to_list()
+    stale, as_of = full.outdated()
+    assert stale == sorted(runs)
+    full.keep("metrics", pl.DataFrame({"run_id": runs, "tgs": [1.0, 2.0, 3.0]}), as_of)
+    assert outdated(full) == []
+    full.give({runs[1]: from_flags(["gpus=8"])})
+    assert outdated(full) == [runs[1]]
+    full.keep("metrics", pl.DataFrame({"run_id": [runs[1]], "tgs": [9.0]}), full.outdated()[1])
+    assert outdated(full) == []
+    (logs / "2.log.facts.toml").write_text("gpus = 4\n")
+    intake.ingest([logs / "2.log"], full)
+    assert outdated(full) == [runs[2]]
+    assert full.kept("metrics")["tgs"].to_list() == [1.0, 2.0, 3.0, 9.0]
+
+
+def test_a_fact_that_came_while_metrics_were_computed_is_not_lost(full: Store) -> None:
+    (run, *_) = full.table("runs")["run_id"]
+    _, as_of = full.outdated()
+    full.give({run: from_flags(["gpus=8"])})  # by another process
+    full.keep("metrics", full.table("runs").select("run_id"), as_of)
+    assert outdated(full) == [run]
+
+
+def test_a_reader_of_before_a_merge_still_finds_its_parts(full: Store) -> None:
+    before = state(full)
+    with full._reading() as con:
+        full.compact()
+        assert con.sql("select count(*) from steps").fetchall() == [(12,)]
+    assert_same(state(full), before)
+
+
+def test_merged_parts_go_when_their_time_is_over(
+    full: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(full)
+    full.compact()
+    there = len(list(full.path.rglob("*.parquet")))
+    monkeypatch.setattr(store_module, "GRACE", timedelta(0))
+    full.compact()
+    assert len(list(full.path.rglob("*.parquet"))) == live_files(full) + 1 < there
+    full.rebuild()
+    assert_same(state(full), before)
+
+
+def test_what_a_killed_writer_left_goes_with_the_next_batch(full: Store) -> None:
+    folder = full.path / "parts" / "steps"
+    left = [folder / "00000009.parquet", folder / "00000009.writing"]
+    for path in left:
+        path.write_bytes(b"half")
+    (full.path / "catalogue.duckdb.77.writing").write_bytes(b"half")
+    (run, *_) = full.table("runs")["run_id"]
+    full.give({run: from_flags(["gpus=8"])})
+    assert [path for path in full.path.rglob("*") if path in left or ".77." in path.name] == []
+    assert full.table("steps").height == 12
+
+
+def test_a_removed_run_goes_with_its_file_and_may_come_back(full: Store, logs: Path) -> None:
+    run = full.table("runs").filter(name="1")["run_id"][0]
+    full.give({run: from_flags(["gpus=8"])})
+    assert full.remove([run]) == {str(logs / "1.log"): [run]}
+    assert full.table("runs")["name"].to_list() == ["0", "2"]
+    assert full.table("facts").filter(run_id=run).is_empty()
+    full.rebuild()
+    assert full.table("runs")["name"].to_list() == ["0", "2"]
+    assert [one.status for one in intake.ingest([logs / "1.log"], full)] == ["read"]
+    assert full.table("facts").filter(run_id=run, origin="flag").is_empty()
+
+
+def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
+    part = next(full.path.rglob("steps/*.parquet"))
+    part.write_bytes(b"PAR1" + b"x" * 99 + b"PAR1")
+    with pytest.raises(StoreError, match=part.name):
+        full.compact()
+    with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
+        full.table("steps")
+
+
+# -- doctor ----------------------------------------------------------------------------------
+
+
+def test_a_store_that_is_well(full: Store) -> None:
+    assert examine(full) == []
+
+
+def test_what_is_wrong_is_named(full: Store) -> None:
+    steps = sorted(full.path.rglob("steps/*.parquet"))
+    steps[0].unlink()
+    content = bytearray(steps[1].read_bytes())
+    content[len(content) // 2] ^= 1
+    steps[1].write_bytes(content)
+    gone, flipped = examine(full)
+    assert gone.harm
+    assert gone.what == f"{steps[0]}: the part is gone, 3 rows with it"
+    assert flipped.what == (
+        f"{steps[1]}: the part is not what was written (4 rows; checksum differs)"
+    )
+
+
+def test_what_goes_by_itself_is_explained(full: Store) -> None:
+    left = full.path / "parts" / "steps" / "00000099.parquet"
+    left.write_bytes(b"half")
+    (one,) = examine(full)
+    assert not one.harm
+    assert one.what == f"{left}: of a batch that was broken off; none of its rows is missing"
+    left.unlink()
+    full.compact()
+    merged = examine(full)
+    assert len(merged) == 15  # three batches of four tables, and their records
+    assert {one.todo for one in merged} == {"the next write deletes it"}
+    assert not any(one.harm for one in merged)
+
+
+def test_a_catalogue_that_is_not_of_its_parts_is_told(full: Store) -> None:
+    older = (full.path / store_module.CATALOGUE).read_bytes()
+    (run, *_) = full.table("runs")["run_id"]
+    full.give({run: from_flags(["gpus=8"])})
+    newer = (full.path / store_module.CATALOGUE).read_bytes()
+    (full.path / store_module.CATALOGUE).write_bytes(older)
+    assert [(one.harm, one.todo) for one in examine(full)] == [
+        (False, "the next write takes it up")
+    ]
+    (full.path / store_module.CATALOGUE).write_bytes(newer)
+    with full._new_catalogue(from_old=True) as writer:
+        writer.con.execute("delete from held.facts where name = 'gpus'")
+        writer.changed = True
+    (found,) = examine(full)
+    assert found.harm
+    assert found.what.startswith(f"{full.path}: the catalogue's facts are not those of the parts")
+    assert found.todo == "fairmfu rebuild"
+    full.rebuild()
+    assert examine(full) == []
