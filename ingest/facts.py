@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,11 +71,15 @@ def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FactError(f"{path}: not a facts file: {error}.") from error
-    origin = f"{kind}:{path.name}"
-    return [
-        _fact(name, _toml_text(value), origin, path.parent, str(path))
-        for name, value in values.items()
-    ]
+    return from_values(values, f"{kind}:{path.name}", path.parent, str(path))
+
+
+def from_values(values: Mapping[str, object], origin: str, folder: Path, where: str) -> list[Fact]:
+    """Facts of the values of a TOML table by name. Raises FactError, which begins with `where`.
+
+    folder: that paths in it are relative to.
+    """
+    return [_fact(n, _toml_text(value), origin, folder, where) for n, value in values.items()]
 
 
 def from_companions(log: Path) -> list[Fact]:
@@ -84,8 +88,7 @@ def from_companions(log: Path) -> list[Fact]:
     Where several match one name, it is not clear which is the log's: then none is read.
     """
     folder, facts = log.parent, []
-    vis_data = _VIS_DATA if folder.name == "vis_data" else {}
-    for name, read in (_COMPANIONS | vis_data).items():
+    for name, read in _companions_in(folder).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
         if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
             continue
@@ -94,6 +97,37 @@ def from_companions(log: Path) -> list[Fact]:
             with suppress(FactError):
                 facts.append(_fact(fact, value, origin, folder, str(paths[0])))
     return facts
+
+
+def files_of_all(folder: Path, names: Collection[str] | None) -> list[Path]:
+    """Files that could give facts to every log of a folder, as the readers above look for them.
+
+    names: what the folder holds, so that nothing else is looked for; None where that is not known.
+    """
+    found = []
+    for name in (SIDECAR, *_companions_in(folder)):
+        first, *further = name.split("/")
+        if names is None or first in names:
+            found += sorted(folder.glob(name)) if further else [folder / name]
+    return [*found, *_named_in(folder / SIDECAR)] if folder / SIDECAR in found else found
+
+
+def files_of_one(log: Path) -> list[Path]:
+    """Files that could give facts to this log alone."""
+    sidecar = log.with_name(f"{log.name}.{SIDECAR}")
+    return [sidecar, *_named_in(sidecar)]
+
+
+def _named_in(sidecar: Path) -> Iterator[Path]:
+    """Files in which facts of a sidecar stand: `model_config = "config.json"`."""
+    try:
+        text = sidecar.read_text(encoding="utf-8")
+        values = tomllib.loads(text) if any(name in text for name in _IN_FILES) else {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return
+    for name in sorted(_IN_FILES & values.keys()):
+        if isinstance(values[name], str) and not values[name].startswith("{"):
+            yield sidecar.parent / values[name]
 
 
 def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
@@ -299,3 +333,10 @@ _COMPANIONS: Final = {
 }
 _VIS_DATA: Final = {"config.py": _mmengine_config}
 """Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""
+
+_IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
+"""Facts whose value may be the path of a JSON file."""
+
+
+def _companions_in(folder: Path) -> Mapping[str, Callable[[Path], dict[str, str]]]:
+    return _COMPANIONS | _VIS_DATA if folder.name == "vis_data" else _COMPANIONS

@@ -24,7 +24,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -107,6 +107,21 @@ class Seen:
     path: str
     sha256: str
     facts: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """What a file looked like when its content was last taken, so that it need not be opened.
+
+    beside: changes with what gives facts to it. sha256: of its content; empty where it is no log.
+    """
+
+    path: str
+    size: int
+    mtime_ns: int
+    inode: int
+    beside: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +295,18 @@ class Store:
 
     # -- writing --------------------------------------------------------------------------
 
-    def add(self, batch: Sequence[Tables], seen: Sequence[Seen] = ()) -> list[Remark]:
+    def add(
+        self,
+        batch: Sequence[Tables],
+        seen: Sequence[Seen] = (),
+        files: Sequence[FileMark] = (),
+    ) -> list[Remark]:
         """Register sources with all their rows, and the facts of known ones, in one transaction.
 
         A file replaces the source of the same path whose runs it holds: it grew. One that holds
         other runs stands beside it. Runs of files that begin alike get ids of their own.
         """
-        if not batch and not seen:
+        if not batch and not seen and not files:
             return []
         with self._writing():
             sequence, plan = self._plan()
@@ -296,6 +316,10 @@ class Store:
             for one in seen:
                 plan.see(one, claimed)
             self._write(plan, sequence)
+            if files:
+                marks = self.files() | {mark.path: mark for mark in files}
+                frame = pl.DataFrame([asdict(mark) for mark in marks.values()])
+                frame.write_parquet(self.path / "files.parquet")
             return plan.remarks
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
@@ -338,6 +362,7 @@ class Store:
             batches = sorted((self._parts / BATCH).glob("*.parquet"))
             listed = sorted({path for batch in batches for path in pl.read_parquet(batch)["path"]})
             parts = [_read_part(self.path / path, self.path) for path in listed]
+            (self.path / "files.parquet").unlink(missing_ok=True)
             with self._new_catalogue(from_old=False) as con:
                 _insert(con, parts, self.path)
             return len(parts)
@@ -350,6 +375,13 @@ class Store:
             return {}
         with self._connected() as con:
             return dict(con.sql("select sha256, path from sources").fetchall())
+
+    def files(self) -> dict[str, FileMark]:
+        """What files looked like when their content was last taken, by path."""
+        path = self.path / "files.parquet"
+        if not path.exists():
+            return {}
+        return {row[0]: FileMark(*row) for row in pl.read_parquet(path).iter_rows()}
 
     def table(self, name: str) -> pl.DataFrame:
         """A whole table of `TABLES`, in the order of `ORDER`."""
