@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -99,7 +99,7 @@ def from_companions(log: Path) -> list[Fact]:
     return facts
 
 
-def files_of_all(folder: Path, names: Collection[str] | None) -> list[Path]:
+def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Files that could give facts to every log of a folder, as the readers above look for them.
 
     names: what the folder holds, so that nothing else is looked for; None where that is not known.
@@ -109,25 +109,18 @@ def files_of_all(folder: Path, names: Collection[str] | None) -> list[Path]:
         first, *further = name.split("/")
         if names is None or first in names:
             found += sorted(folder.glob(name)) if further else [folder / name]
-    return [*found, *_named_in(folder / SIDECAR)] if folder / SIDECAR in found else found
+    return found
 
 
-def files_of_one(log: Path) -> list[Path]:
-    """Files that could give facts to this log alone."""
-    sidecar = log.with_name(f"{log.name}.{SIDECAR}")
-    return [sidecar, *_named_in(sidecar)]
-
-
-def _named_in(sidecar: Path) -> Iterator[Path]:
-    """Files in which facts of a sidecar stand: `model_config = "config.json"`."""
-    try:
-        text = sidecar.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if any(name in text for name in _IN_FILES) else {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        return
-    for name in sorted(_IN_FILES & values.keys()):
-        if isinstance(values[name], str) and not values[name].startswith("{"):
-            yield sidecar.parent / values[name]
+def named_in_sidecars(log: Path) -> list[Path]:
+    """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
+    named = []
+    for sidecar in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            values = tomllib.loads(sidecar.read_text(encoding="utf-8"))
+            given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
+            named += [sidecar.parent / value for value in given if not value.startswith("{")]
+    return named
 
 
 def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:

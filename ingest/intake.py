@@ -25,7 +25,7 @@ from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
 from ingest.schema import frame_schema
 from ingest.store import FileMark, Remark, Seen, Store, Tables
-from ingest.walk import Found, Walk, identity, look, signature
+from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
 
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC: Final = re.compile(
@@ -271,7 +271,7 @@ class _Job:
         except UnknownFormatError as error:
             if found.named or error.recognised:
                 return Outcome(path, "failed", str(error))
-            self._remember(found, "", self._formats())
+            self._remember(found, "", Beside((), self._formats()))
             return Outcome(path, "passed", str(error))
         except FairmfuError as error:
             return Outcome(path, "failed", str(error))
@@ -287,9 +287,11 @@ class _Job:
         sha256 = mark.sha256 if mark else "" if path == STDIN else content_hash(path)
         if sha256 not in self.known:
             return self._read(found, path)
-        if mark is not None and not self.extra and mark.beside == self._beside(found):
-            self.left_alone.append(mark)
-            return Outcome(path, "unchanged", "known already")
+        if mark is not None and not self.extra:
+            named = mark.beside.split("\n")[1:]
+            if found.beside(self.by_path(path), named).text == mark.beside:
+                self.left_alone.append(mark)
+                return Outcome(path, "unchanged", "known already")
         return self._see(found, path, sha256)
 
     def _same_as(self, found: Found) -> FileMark | None:
@@ -308,13 +310,14 @@ class _Job:
         if self.tried.wanted and before is not None and before not in self.tried.wanted:
             return Outcome(path, "failed", _read_otherwise(path, before))
         stored = self.known[sha256]
+        beside = self._beside(found, path)
         facts = [*self.by_path(path), *_beside(path)] if stored == found.identity else []
         self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra]))
-        self._remember(found, sha256, self._beside(found))
+        self._remember(found, sha256, beside)
         return Outcome(path, "known", _known_as(found.identity, stored))
 
     def _read(self, found: Found, path: Path) -> Outcome:
-        beside = self._beside(found)
+        beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(path)
         tables = read_source(path, by_path=facts, extra=self.extra, tried=self.tried)
         done = _outcome(path, tables, strict=self.strict)
@@ -333,17 +336,21 @@ class _Job:
         self.formats = self.formats or _formats(self.tried)
         return self.formats
 
-    def _beside(self, found: Found) -> str:
-        """Changes with all that gives facts to the file from outside it."""
-        by_path = self.by_path(Path(found.path))
-        return signature((found.beside, list(by_path))) if by_path else found.beside
+    def _beside(self, found: Found, path: Path) -> Beside:
+        """All that gives facts to the file from outside it."""
+        if path == STDIN:
+            return NOTHING
+        named = [identity(file) for file in given.named_in_sidecars(path)]
+        return found.beside(self.by_path(path), named)
 
-    def _remember(self, found: Found, sha256: str, beside: str) -> None:
+    def _remember(self, found: Found, sha256: str, beside: Beside) -> None:
         """Have the store remember what the file looks like, if that can be relied on."""
-        mark = FileMark(found.identity, found.size, found.mtime_ns, found.inode, beside, sha256)
-        settled = found.newest_ns < self.began_ns - SETTLED_NS
-        if settled and found.inode and self.files.get(found.identity) != mark:
-            self.marks[found.identity] = mark
+        marked = found[1:5]
+        newest_ns = max(found.mtime_ns, beside.newest_ns)
+        settled = found.around is not None and newest_ns < self.began_ns - SETTLED_NS
+        mark = FileMark(*marked, beside.text, sha256)
+        if settled and self.files.get(mark.path) != mark:
+            self.marks[mark.path] = mark
 
     def claims(self) -> list[Seen]:
         """Copies that were left alone, of what another file of this ingest may take away."""

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from ingest import facts as given
 from ingest.errors import UnreadableSourceError
+from ingest.facts import Fact
 from ingest.log_format import LogFormat
 from ingest.reader import STDIN
 from ingest.registry import FORMATS
@@ -47,50 +48,62 @@ class Found(NamedTuple):
     around: Surroundings | None = None
     error: str = ""
 
-    @property
-    def beside(self) -> str:
-        """Changes with the files that could give it facts; empty where there are none."""
-        return self.around.signature(self._name) if self.around else ""
+    def beside(self, facts: Sequence[Fact], named: Sequence[str]) -> Beside:
+        """What could give it facts besides itself.
+
+        facts: given for its path. named: files that its sidecars name.
+        """
+        name = self.identity.rpartition(os.sep)[2]
+        around = self.around
+        shared, own = (around.shared, around.of(name)) if around else (NOTHING, ())
+        if not facts and not named and not own:
+            return shared
+        marks = (*shared.marks, *own, *map(_mark, named))
+        return Beside(marks, "\n".join((signature((marks, facts)), *named)))
+
+
+Mark = tuple[str, int, int, int]
+"""Name of a file, time of its last change, size and inode."""
+
+
+class Beside(NamedTuple):
+    """Files that could give facts to a log; `text` changes with them, and names some to look at.
+
+    Its first line is their signature, empty where there are none; the others are paths of files
+    that sidecars name: as long as those stay, they need not be opened to look at these.
+    """
+
+    marks: tuple[Mark, ...]
+    text: str
 
     @property
     def newest_ns(self) -> int:
-        """When it, or a file beside it that could give it facts, was last written to."""
-        around = self.around
-        return max(self.mtime_ns, around.newest_ns(self._name) if around else 0)
+        """When one of the files was last written to; 0 where there are none."""
+        return max((mark[1] for mark in self.marks), default=0)
 
-    @property
-    def _name(self) -> str:
-        return self.identity.rpartition(os.sep)[2]
+
+NOTHING: Final = Beside((), "")
 
 
 class Surroundings:
     """What stands in a folder that could give facts to the logs there."""
 
-    def __init__(self, folder: Path, names: Collection[str] | None) -> None:
+    def __init__(self, folder: str, names: Collection[str] | None) -> None:
         """`names`: all that the folder holds; None where it can't be listed."""
         self._folder, self._names = folder, names
 
-    def signature(self, log: str) -> str:
-        """Short text of the files that could give facts to the log of that name."""
-        own = self._own(log)
-        return signature((*self._shared, *own)) if own else self._signature
-
-    def newest_ns(self, log: str) -> int:
-        """When one of these files was last written to; 0 where there are none."""
-        return max((marks[1] for marks in (*self._shared, *self._own(log))), default=0)
-
     @cached_property
-    def _shared(self) -> tuple[tuple[str, int, int, int], ...]:
-        return tuple(map(_marks, given.files_of_all(self._folder, self._names)))
+    def shared(self) -> Beside:
+        """What could give facts to each of them."""
+        files = given.stand_beside(Path(self._folder), self._names)
+        marks = tuple(_mark(str(path)) for path in files)
+        return Beside(marks, signature((marks, ()))) if marks else NOTHING
 
-    @cached_property
-    def _signature(self) -> str:
-        return signature(self._shared) if self._shared else ""
-
-    def _own(self, log: str) -> tuple[tuple[str, int, int, int], ...]:
-        if self._names is not None and f"{log}.{given.SIDECAR}" not in self._names:
-            return ()
-        return tuple(map(_marks, given.files_of_one(self._folder / log)))
+    def of(self, log: str) -> tuple[Mark, ...]:
+        """What could give facts to the log of that name alone."""
+        name = f"{log}.{given.SIDECAR}"
+        there = self._names is None or name in self._names
+        return (_mark(os.path.join(self._folder, name)),) if there else ()  # noqa: PTH118 - cheap
 
 
 def signature(said: object) -> str:
@@ -98,13 +111,14 @@ def signature(said: object) -> str:
     return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
 
 
-def _marks(path: Path) -> tuple[str, int, int, int]:
-    """Name, time of the last change, size and inode; of a file that is not there the name alone."""
+def _mark(path: str) -> Mark:
+    """Of a file that is not there the name alone."""
+    name = path.rpartition(os.sep)[2]
     try:
-        seen = path.stat()
+        seen = os.stat(path)  # noqa: PTH116 - one of thousands
     except OSError:
-        return path.name, 0, -1, 0
-    return path.name, seen.st_mtime_ns, seen.st_size, seen.st_ino
+        return name, 0, -1, 0
+    return name, seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
 def look(path: Path) -> Found:
@@ -182,7 +196,7 @@ class Walk:
                 names = frozenset(os.listdir(folder))  # noqa: PTH208 - names alone
             except OSError:
                 names = None
-            self._listed[folder] = Surroundings(folder, names)
+            self._listed[folder] = Surroundings(str(folder), names)
         return self._listed[folder]
 
     def _inside(self, root: Path) -> Iterator[Found]:
@@ -199,7 +213,7 @@ class Walk:
                     found = True
                     yield _not_seen(at.path or ".", at.identity, error)
                     continue
-                around = Surroundings(Path(at.identity), frozenset(e.name for e in entries))
+                around = Surroundings(at.identity, frozenset(e.name for e in entries))
                 left += [(at, around, entry) for entry in entries if entry.name[0] != "."]
                 continue
             folder, around, entry = at
