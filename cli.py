@@ -171,7 +171,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     opened = _open(store)
     outcomes = read(paths, opened, extra=given, strict=strict, tried=tried, report=_echo_outcome)
     failed = [o for o in outcomes if o.status == "failed"]
-    done = [o for o in outcomes if o.status in ("read", "known")]
+    done = [o for o in outcomes if o.status in ("read", "known", "unchanged")]
     click.echo(_counted(outcomes), err=True)
     if not done:
         raise click.ClickException("none of the sources could be read.")
@@ -194,8 +194,9 @@ def _echo_outcome(outcome: Outcome) -> None:
             err=True,
         )
     elif outcome.status == "passed":
-        click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
-    else:
+        if outcome.message:
+            click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
+    elif outcome.status == "known":
         click.echo(f"{outcome.path}: {printable(outcome.message)}", err=True)
 
 
@@ -204,6 +205,7 @@ def _counted(outcomes: list[Outcome]) -> str:
     words = {
         "read": "read",
         "known": "known already",
+        "unchanged": "unchanged",
         "failed": "not read",
         "passed": "passed over",
     }
