@@ -17,7 +17,7 @@ import polars as pl
 from reports.course import ENDED
 from reports.logs import listed
 from reports.tables import percent
-from reports.verdict import PLAIN, Said, Style
+from reports.verdict import PLAIN, Said, Style, counted
 
 Row = Mapping[str, Any]
 
@@ -241,11 +241,6 @@ def day(at: datetime | None, now: datetime | None = None) -> str:
         return "an unknown day"
     year = "" if now is not None and now.year == at.year else f" {at.year}"
     return f"{at.day} {MONTHS[at.month - 1]}{year}"
-
-
-def counted(n: int, noun: str) -> str:
-    """1 run, 2 runs; 'series' has no other plural."""
-    return f"{n:,} {noun}" + ("" if n == 1 or noun.endswith("series") else "s")
 
 
 def few(words: Sequence[str], most: int = NAMED) -> str:
