@@ -112,12 +112,15 @@ def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
     """
     data = drawable(thinned(points))
     colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
-    scale = alt.Scale(domain=_days(points), nice=False)
     marks = _marks(points)
-    parts: list[Chart] = [_rates(series, points, data, colour, scale)]
-    parts += [_what_changed(marks, points, scale)] if marks.height else []
     utilised = data.filter(pl.col("mfu").is_not_null())
-    parts += [_utilisation(utilised, colour, scale)] if utilised.height else []
+    x = _time(points)
+    unlabelled = x.copy().axis(labels=False, ticks=False, grid=False)
+    parts: list[Chart] = [
+        _rates(series, points, data, colour, unlabelled if utilised.height else x)
+    ]
+    parts += [_what_changed(marks, points, unlabelled)] if marks.height else []
+    parts += [_utilisation(utilised, colour, x)] if utilised.height else []
     chart: alt.VConcatChart = alt.vconcat(*parts, spacing=6).resolve_scale(
         color="independent", shape="independent"
     )
@@ -139,8 +142,16 @@ def _moment(at: datetime) -> alt.DateTime:
     return alt.DateTime(year=at.year, month=at.month, date=at.day, hours=at.hour, minutes=at.minute)
 
 
-def _time(scale: alt.Scale, *, labels: bool = True) -> alt.X:
-    axis = alt.Axis(labels=labels, ticks=labels, tickCount=8, labelOverlap=True, grid=False)
+SEASON: Final = timedelta(days=150)
+"""A history that is longer has months and years on its axis, not days."""
+
+
+def _time(points: pl.DataFrame) -> alt.X:
+    scale = alt.Scale(domain=_days(points), nice=False)
+    first, last = points["at"].min(), points["at"].max()
+    long = isinstance(first, datetime) and isinstance(last, datetime) and last - first > SEASON
+    form = "%b %Y" if long else "%-d %b"
+    axis = alt.Axis(tickCount=6, format=form, labelOverlap=True, labelSeparation=8, grid=False)
     return alt.X("at:T", title=None, scale=scale, axis=axis)
 
 
@@ -155,12 +166,10 @@ _TIPS: Final = [
 ]
 
 
-def _rates(
-    series: Row, points: pl.DataFrame, data: pl.DataFrame, colour: str, scale: alt.Scale
-) -> Layers:
+def _rates(series: Row, points: pl.DataFrame, data: pl.DataFrame, colour: str, x: alt.X) -> Layers:
     """Runs, levels, confirmed changes and the baseline."""
     y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False, nice=True))
-    base = alt.Chart(data).encode(_time(scale), y, tooltip=_TIPS)
+    base = alt.Chart(data).encode(x, y, tooltip=_TIPS)
     spread = (
         base.transform_filter("datum.runs > 1")
         .mark_bar(width=1.5, opacity=0.35, color=colour)
@@ -236,7 +245,7 @@ def _changes(series: Row, points: pl.DataFrame) -> list[Layers]:
     texts = [
         base.transform_filter(f"datum.late === {str(late).lower()} && datum.row === {row}")
         .mark_text(align="right" if late else "left", dx=-5 if late else 5, fontWeight=600)
-        .encode(alt.Text("text:N"), y=alt.value(7 + 15 * row))
+        .encode(alt.Text("text:N"), y=alt.value(-9 - 15 * row))
         for late in (False, True)
         for row in (0, 1)
         if any(one["late"] is late and one["row"] == row for one in rows)
@@ -272,7 +281,7 @@ SHORT: Final = 60
 """Characters of a mark that is written out."""
 
 
-def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, scale: alt.Scale) -> Layers:
+def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, x: alt.X) -> Layers:
     """A track of marks below the TGS: versions and settings, written out where there are few."""
     shown = marks.tail(MOST_MARKED)
     few = shown.height <= MOST_MARKS
@@ -290,7 +299,7 @@ def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, scale: alt.Scale) -
         alt.Tooltip("at:T", title="at", format="%Y-%m-%d %H:%M"),
     ]
     place = alt.Y("row:O", title=None, axis=None)
-    base = alt.Chart(rows).encode(_time(scale, labels=False), place, tooltip=tips)
+    base = alt.Chart(rows).encode(x, place, tooltip=tips)
     dots = base.mark_point(shape="triangle-up", filled=True, size=45, color=theme.MUTED, opacity=1)
     texts = [
         base.transform_filter(f"datum.late === {str(late).lower()}")
@@ -305,7 +314,7 @@ def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, scale: alt.Scale) -
 SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
 
 
-def _utilisation(data: pl.DataFrame, colour: str, scale: alt.Scale) -> alt.Chart:
+def _utilisation(data: pl.DataFrame, colour: str, x: alt.X) -> alt.Chart:
     """MFU; where it is by several formulas, each has a shape of its own."""
     formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
     y = alt.Y(
@@ -317,7 +326,7 @@ def _utilisation(data: pl.DataFrame, colour: str, scale: alt.Scale) -> alt.Chart
     points: alt.Chart = alt.Chart(data).mark_point(
         filled=len(formulas) <= 1, size=14, color=colour, opacity=0.8, strokeWidth=1.2
     )
-    chart: alt.Chart = points.encode(_time(scale), y, tooltip=_TIPS)
+    chart: alt.Chart = points.encode(x, y, tooltip=_TIPS)
     if len(formulas) > 1:
         shapes = alt.Scale(domain=formulas, range=[*SHAPES[: len(formulas)]])
         chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
@@ -335,15 +344,19 @@ def overview(series: Sequence[Row], points: pl.DataFrame) -> alt.FacetChart:
     rows = [row for row in series if row["level"]][:MOST_SERIES]
     frames = [_glance(row, points.filter(series=row["series"])) for row in rows]
     data = drawable(pl.concat(frames)) if frames else pl.DataFrame(schema=_GLANCE)
+    low, high = _reach(data)
+    data = data.with_columns(
+        ratio=pl.when(pl.col("ratio").is_between(low, high)).then(pl.col("ratio"))
+    )
     order = data["row"].unique(maintain_order=True).to_list()
     base = alt.Chart(data).encode(alt.X("at:T", title=None, axis=alt.Axis(tickCount=8, grid=False)))
     y = alt.Y(
         "ratio:Q",
         title=None,
-        scale=alt.Scale(zero=False, domain=_reach(data)),
+        scale=alt.Scale(zero=False, domain=[low, high]),
         axis=alt.Axis(format=".0%", tickCount=3),
     )
-    dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT, clip=True)
+    dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
     lines = base.mark_line(strokeWidth=2, color=theme.INK).encode(
         alt.Y("level:Q"), alt.Detail("segment:N")
     )
@@ -384,15 +397,15 @@ def _glance(series: Row, points: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _reach(data: pl.DataFrame) -> list[float]:
-    """From the lowest to the highest level, with room for the noise; strays may lie beyond."""
+def _reach(data: pl.DataFrame) -> tuple[float, float]:
+    """From the lowest to the highest level, with room for noise; what lies beyond is not drawn."""
     inner = data.select(
         low=pl.min_horizontal(pl.col("ratio").quantile(0.02), pl.col("level").min(), 0.98),
         high=pl.max_horizontal(pl.col("ratio").quantile(0.98), pl.col("level").max(), 1.02),
     ).row(0)
     low, high = (1.0 if end is None else float(end) for end in inner)
     room = 0.15 * (high - low)
-    return [low - room, high + room]
+    return low - room, high + room
 
 
 # --- a line in a table ----------------------------------------------------------------------

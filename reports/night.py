@@ -6,6 +6,7 @@ say another thing than the others. A `Style` says how each writes a name and wha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -159,19 +160,26 @@ def told(night: Night) -> Told:
 def labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
     """A short label for each series, without what all of them share; and what that is.
 
-    The first two parts, framework and model as a rule, always stay.
+    The first two parts, framework and model as a rule, always stay. `8 x NVIDIA H100 SXM` is
+    `8 x H100 SXM` where no two series then read alike.
     """
     parts = {name: name.split(", ") for name in series}
     several = len(parts) > 1
     shared = set.intersection(*map(set, parts.values())) if several else set[str]()
-    short = {
+    plain = {
         name: ", ".join(part for place, part in enumerate(own) if place < 2 or part not in shared)  # noqa: PLR2004
         for name, own in parts.items()
     }
-    if len(set(short.values())) < len(parts):
-        return {name: name for name in parts}, ""
     first = next(iter(parts.values()), [])
-    return short, ", ".join(part for part in first[2:] if part in shared)
+    said = ", ".join(part for part in first[2:] if part in shared)
+    for short in ({name: DEVICE.sub("", text) for name, text in plain.items()}, plain):
+        if len(set(short.values())) == len(parts):
+            return short, said
+    return {name: name for name in parts}, ""
+
+
+DEVICE: Final = re.compile(r"\b(?:NVIDIA|AMD) |(?<=\w) \d+GB(?: HBM\w*)?\b")
+"""What a device's name has beside its model: maker and memory."""
 
 
 def _frameworks(night: Night) -> dict[str, str]:
@@ -315,7 +323,7 @@ def change_found(change: Row, now: datetime, threshold: float, style: Style = PL
         sure = "the same run" if change["found_by"] == change["run_id"] else change["found_run"]
         words.append(f"made sure by {plain(sure)} on {day(change['found_at'], now)}")
     words.append(f"{counted(change['points_after'], 'run')} since")
-    if not change["causes"]:
+    if not change["causes"] and change["against"] != BASELINE:
         words.append("nothing that the logs say changed with it")
     if not change["counts"]:
         words.append(f"below the threshold of {percent(threshold)}, so it does not count")
@@ -381,7 +389,7 @@ def _nothing(found: Told) -> str:
     if not found.runs:
         return "No new run tonight."
     if found.series and all(row["state"] == NEW for row in found.series):
-        return "Too early to tell of changes."
+        return "Too early to tell."
     return "No change tonight."
 
 
@@ -402,6 +410,8 @@ def _tonight(found: Told) -> str:
         for row in ran
         if row["state"] != NEW and not row["suspect"]
     )
+    if fresh == len(ran):
+        return f"{text}, {'none' if fresh > 1 else 'not'} with enough runs yet"
     calm = len(ran) - fresh - doubt - moved
     if calm == len(ran):
         return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
@@ -432,13 +442,16 @@ def standing(found: Told) -> list[dict[str, Any]]:
 
 
 def _standing(found: Told) -> str:
-    down = [c for c in standing(found) if c["kind"] == REGRESSION and c["counts"]]
+    fresh = {c["series"] for c in found.changes if c["new"]}
+    old = [c for c in standing(found) if c["series"] not in fresh]
+    down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
     if not down:
         return ""
     n = len({c["series"] for c in down})
     below = len({c["series"] for c in down if c["against"] == BASELINE})
     of_them = f", {below:,} of them below a baseline" if below else ""
-    return f"{counted(n, 'series')} still slower since an earlier night{of_them}."
+    verb = "is" if n == 1 else "are"
+    return f"{counted(n, 'series')} {verb} still slower, since an earlier night{of_them}."
 
 
 def suspects(found: Told) -> list[dict[str, Any]]:
@@ -514,14 +527,15 @@ def doubts(series: Row, points: pl.DataFrame) -> list[str]:
     if len(series["formulas"] or []) > 1:
         found.append(
             "MFU is by more than one formula, so a step of MFU between them is no step of speed: "
-            f"{'; '.join(formula_dates(points))}. `fairmfu rescore` makes all of them anew; TGS "
+            f"{'; '.join(formula_dates(points))}. fairmfu rescore makes all of them anew; TGS "
             "does not depend on the formula."
         )
     if len(series["peaks"] or []) > 1:
-        found.append("MFU is by more than one table of peaks. `fairmfu rescore` makes them anew.")
+        found.append("MFU is by more than one table of peaks; fairmfu rescore makes them anew.")
     if series["setups"]:
+        verb = "goes" if len(series["setups"]) == 1 else "go"
         found.append(
-            f"{listed(series['setups'])} go back and forth, so this series seems to hold several "
-            "jobs: split it with `by` in fairmfu.toml."
+            f"{listed(series['setups'])} {verb} back and forth, so this series seems to hold "
+            'several jobs: split it with "by" in fairmfu.toml.'
         )
     return found

@@ -160,7 +160,7 @@ def _changes(found: Told) -> str:
     rest.sort(key=lambda change: str(change["at"]), reverse=True)
     parts = [_listed("Found tonight", fresh, found), _listed("Still standing", still, found)]
     if rest:
-        summary = f"{counted(len(rest), 'earlier change')} that no longer stand"
+        summary = f"{counted(len(rest), 'earlier change')}, no longer standing"
         parts.append(f"<details><summary>{summary}</summary>{_items(rest, found)}</details>")
     return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
 
@@ -242,7 +242,7 @@ def _mfu(row: Row) -> str:
     if row["mfu"] is None:
         return DASH
     mixed = len(row["formulas"] or []) > 1
-    warned = '<span class="small warning">2 or more formulas</span>' if mixed else ""
+    warned = '<span class="small warning">mixed formulas</span>' if mixed else ""
     return percent(row["mfu"]) + warned
 
 

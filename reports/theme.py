@@ -175,6 +175,7 @@ NIGHTLY: Final = """
 .changes .note { display: block; max-width: 60rem; font-size: .87rem; }
 .changes .mark { display: inline-block; width: 1.6rem; margin-left: -1.6rem; }
 .changes .quiet { color: var(--muted); }
+.changes strong, .says strong { white-space: nowrap; }
 .changes .sure { color: var(--muted); white-space: nowrap; }
 .regressed > .mark { color: var(--warn); }
 .improved > .mark { color: var(--link); }
