@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import altair as alt
 import polars as pl
@@ -113,20 +113,29 @@ def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
     data = drawable(thinned(points))
     colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
     marks = _marks(points)
-    utilised = data.filter(pl.col("mfu").is_not_null())
+    utilised = data["mfu"].count() > 0
     x = _time(points)
-    unlabelled = x.copy().axis(labels=False, ticks=False, grid=False)
-    parts: list[Chart] = [
-        _rates(series, points, data, colour, unlabelled if utilised.height else x)
-    ]
-    parts += [_what_changed(marks, points, unlabelled)] if marks.height else []
-    parts += [_utilisation(utilised, colour, x)] if utilised.height else []
-    chart: alt.VConcatChart = alt.vconcat(*parts, spacing=6).resolve_scale(
-        color="independent", shape="independent"
+    bare = x.copy().axis(labels=False, ticks=False, grid=False)
+    parts: list[Chart] = [_rates(series, points, colour, bare if utilised else x)]
+    parts += [_what_changed(marks, points, bare)] if marks.height else []
+    parts += [_utilisation(data["formula"], colour, x)] if utilised else []
+    chart: alt.VConcatChart = (
+        alt.vconcat(*parts, spacing=6)
+        .resolve_scale(color="independent", shape="independent")
+        .properties(description=f"TGS and MFU of {series['label']} over {points.height} runs.")
     )
-    return chart.properties(
-        description=f"TGS and MFU of {series['label']} over {points.height} runs."
-    )
+    # last, for Altair copies a chart and its data with each step
+    chart["datasets"] = {RUNS.name: _rows(data)}
+    return chart
+
+
+RUNS: Final = alt.NamedData("runs")
+"""Rows of THINNED, which two panels draw."""
+
+
+def _rows(data: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON carries them; a time without a zone is shown as it stands."""
+    return [row | {"at": row["at"].isoformat()} for row in data.iter_rows(named=True)]
 
 
 def _days(points: pl.DataFrame) -> list[alt.DateTime]:
@@ -166,10 +175,10 @@ _TIPS: Final = [
 ]
 
 
-def _rates(series: Row, points: pl.DataFrame, data: pl.DataFrame, colour: str, x: alt.X) -> Layers:
+def _rates(series: Row, points: pl.DataFrame, colour: str, x: alt.X) -> Layers:
     """Runs, levels, confirmed changes and the baseline."""
     y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False, nice=True))
-    base = alt.Chart(data).encode(x, y, tooltip=_TIPS)
+    base = alt.Chart(RUNS).encode(x, y, tooltip=_TIPS)
     spread = (
         base.transform_filter("datum.runs > 1")
         .mark_bar(width=1.5, opacity=0.35, color=colour)
@@ -314,16 +323,17 @@ def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, x: alt.X) -> Layers
 SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
 
 
-def _utilisation(data: pl.DataFrame, colour: str, x: alt.X) -> alt.Chart:
+def _utilisation(formula: pl.Series, colour: str, x: alt.X) -> alt.Chart:
     """MFU; where it is by several formulas, each has a shape of its own."""
-    formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
+    formulas = formula.drop_nulls().unique(maintain_order=True).to_list()
     y = alt.Y(
         "mfu:Q",
         title="MFU",
         scale=alt.Scale(zero=False),
         axis=alt.Axis(format=".1%", tickCount=4),
     )
-    points: alt.Chart = alt.Chart(data).mark_point(
+    known = alt.Chart(RUNS).transform_filter("isValid(datum.mfu)")
+    points: alt.Chart = known.mark_point(
         filled=len(formulas) <= 1, size=14, color=colour, opacity=0.8, strokeWidth=1.2
     )
     chart: alt.Chart = points.encode(x, y, tooltip=_TIPS)
@@ -349,7 +359,7 @@ def overview(series: Sequence[Row], points: pl.DataFrame) -> alt.FacetChart:
         ratio=pl.when(pl.col("ratio").is_between(low, high)).then(pl.col("ratio"))
     )
     order = data["row"].unique(maintain_order=True).to_list()
-    base = alt.Chart(data).encode(alt.X("at:T", title=None, axis=alt.Axis(tickCount=8, grid=False)))
+    base = alt.Chart(data).encode(_time(points))
     y = alt.Y(
         "ratio:Q",
         title=None,
@@ -357,10 +367,10 @@ def overview(series: Sequence[Row], points: pl.DataFrame) -> alt.FacetChart:
         axis=alt.Axis(format=".0%", tickCount=3),
     )
     dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
-    lines = base.mark_line(strokeWidth=2, color=theme.INK).encode(
+    lines = base.mark_line(strokeWidth=1.5, color=theme.INK).encode(
         alt.Y("level:Q"), alt.Detail("segment:N")
     )
-    layers = alt.layer(dots.encode(y), lines).properties(width=WIDTH, height=38)
+    layers = alt.layer(lines, dots.encode(y)).properties(width=WIDTH, height=38)
     chart: alt.FacetChart = layers.facet(row=alt.Row("row:N", sort=order, title=None), spacing=6)
     return chart.properties(
         title=alt.TitleParams(

@@ -356,6 +356,11 @@ def says(found: Told, style: Style = PLAIN) -> Said:
     return Said("", first, tuple(note for note in notes if note))
 
 
+def in_brief(found: Told) -> str:
+    """The first sentence without its particulars: `1 regression tonight`, `No change tonight`."""
+    return re.split(r"[:.,]", _news(found, PLAIN) or _nothing(found), maxsplit=1)[0]
+
+
 def _news(found: Told, style: Style) -> str | None:
     """The worst that the night found; None where no change is to be told."""
     now, changes = found.night.at, found.changes

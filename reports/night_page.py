@@ -32,6 +32,7 @@ from reports.night import (
     ended,
     ended_badly,
     how_much,
+    in_brief,
     says,
     signed,
     standing,
@@ -76,7 +77,7 @@ def page(night: Night, *, archived: bool = False) -> str:
     }
     body = [
         _header(night, archived=archived),
-        spoken(says(found, HTML)),
+        spoken(says(found, HTML), kind="alarm" if found.regressions else ""),
         _changes(found),
         _all_series(found, points),
         _histories(found, points),
@@ -85,9 +86,10 @@ def page(night: Night, *, archived: bool = False) -> str:
         _notes(night),
         _footer(night),
     ]
+    title = f"{in_brief(found)}: {night.title}"
     if archived:
-        return document(night.title, body, style=NIGHTLY)
-    return document(night.title, body, style=NIGHTLY, script=AGE, beside=STATUS)
+        return document(title, body, style=NIGHTLY)
+    return document(title, body, style=NIGHTLY, script=AGE, beside=STATUS)
 
 
 def status_js(failed_at: datetime | str = "", why: str = "") -> str:
@@ -206,9 +208,9 @@ def _series_caption(found: Told) -> str:
 
 
 SERIES_NOTE: Final = (
-    "Level: TGS [tokens/s/GPU] since the last confirmed change, beneath it its 95 % interval and "
-    "its median MFU (exact attention). Last run: against the level. History: TGS of all runs, "
-    "with the changes."
+    "Level: TGS [tokens/s/GPU] since the last confirmed change, beneath it its 95 % interval. MFU: "
+    "median of the level, exact attention. Last run: against the level. History: TGS of all runs, "
+    "dashed where it changed."
 )
 
 

@@ -186,13 +186,14 @@ def _verdict(group: Sequence[Row]) -> str:
     return spoken(verdict(told, HTML), tag)
 
 
-def spoken(said: Said, tag: str = "") -> str:
-    """The sentence with its notes; those are HTML already."""
+def spoken(said: Said, tag: str = "", kind: str = "") -> str:
+    """The sentence with its notes; those are HTML already. kind: a class of the style sheet."""
     on = f'<p class="on">{tag}{esc(said.label)}</p>' if said.label else ""
     notes = "".join(f'<p class="note">{note}</p>' for note in (*said.notes, said.differs) if note)
     says = said.says.removeprefix("all ")
     says = said.says if says == said.says else f"All {says}"
-    return f'<section class="verdict">{on}<p class="says">{says}</p>{notes}</section>'
+    kinds = f"verdict {kind}".strip()
+    return f'<section class="{kinds}">{on}<p class="says">{says}</p>{notes}</section>'
 
 
 HTML: Final = Style(

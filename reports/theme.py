@@ -118,7 +118,7 @@ header p { margin: 0; font-size: .85rem; }
        font-size: .8em; font-style: italic; font-weight: 400; white-space: nowrap; }
 .banner { margin: 1rem 0 0; padding: .4rem .75rem; border: 1px dashed var(--warn);
           border-radius: .3rem; color: var(--warn); }
-.name { overflow-wrap: anywhere; }
+.name { overflow-wrap: anywhere; unicode-bidi: isolate; }
 .scroll { overflow-x: auto; }
 table { width: 100%; margin: .75rem 0 1.25rem; border-collapse: collapse;
         font-variant-numeric: tabular-nums; font-size: .9rem; }
@@ -169,7 +169,8 @@ ul { margin: .3rem 0; padding-left: 1.2rem; }
 """The page's style sheet: light, dark by the reader's setting, and print."""
 
 NIGHTLY: Final = """
-.alarm { border-style: solid; border-width: 2px; font-size: 1.05rem; font-weight: 600; }
+.verdict.alarm { border-left-color: var(--warn); }
+.banner.alarm { border-style: solid; border-width: 2px; font-size: 1.05rem; font-weight: 600; }
 .changes { margin: .3rem 0 1rem; padding: 0; list-style: none; }
 .changes li { margin: 0 0 .7rem; padding-left: 1.6rem; }
 .changes .note { display: block; max-width: 60rem; font-size: .87rem; }
