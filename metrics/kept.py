@@ -104,9 +104,8 @@ def rescore(
     asked once for each. overlay: as for `analyse`.
     """
     loaded = _Loaded(runs, load)
-    about = _as_kept(kept).select(
-        "run_id", "lead", "members", "related", "earlier", "course", "ends"
-    )
+    names = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
+    about = _as_kept(kept).select(names).rechunk()  # of a part a night
     new = _new(runs, about, changed)
     links = pl.concat([_kept_links(about), _new_links(about, new, loaded)])
     touched = _reached(new, links)
@@ -115,7 +114,7 @@ def rescore(
     while more := resumed.wanted(analysis) - touched:
         touched |= more
         analysis = analyse(loaded.tables(touched), overlay)
-    analysis = _with_repeated(analysis, resumed.leads, touched)
+    analysis = _with_repeated(analysis, resumed, touched)
     gone = [run_id for run_id in new if run_id not in loaded.known]
     return Rescored(_rows(analysis, overlay), analysis, sorted(gone))
 
@@ -174,7 +173,7 @@ class _Loaded:
     """Tables of the runs that were asked for so far."""
 
     def __init__(self, runs: pl.DataFrame, load: Load) -> None:
-        self.runs, self.load = runs, load
+        self.runs, self.load = runs.rechunk(), load
         self.known = frozenset(runs["run_id"])
         self.parts: list[Tables] = []
         self.here: set[str] = set()
@@ -209,8 +208,10 @@ LINKS: Final = pl.Schema({"one": TEXT, "other": TEXT})
 def _kept_links(about: pl.DataFrame) -> pl.DataFrame:
     """Runs of one launch, or that may be, as they are kept."""
     parts = [
-        about.select(one="run_id", other=name).explode("other", empty_as_null=False).drop_nulls()
-        for name in ("members", "related")
+        about.select(one="run_id", other=name)
+        .filter(pl.col("other").list.len() > alone)
+        .explode("other")
+        for name, alone in (("members", 1), ("related", 0))
     ]
     return pl.concat(parts).filter(pl.col("one") != pl.col("other"))
 
@@ -220,8 +221,13 @@ def _new_links(about: pl.DataFrame, new: set[str], loaded: _Loaded) -> pl.DataFr
     mine = new & loaded.known
     if not mine:
         return LINKS.to_frame()
-    kept = about.filter(~pl.col("run_id").is_in(list(new))).select("run_id", "ends")
-    ends = kept.explode("ends", empty_as_null=False).unnest("ends").select(launches.ENDS.names())
+    ends = (
+        about.select("run_id", "ends")
+        .explode("ends", empty_as_null=False)
+        .unnest("ends")
+        .filter(~pl.col("run_id").is_in(list(new)))
+        .select(launches.ENDS.names())
+    )
     beside = launches.near(loaded.runs, ends, loaded.tables(mine)["steps"], mine)
     if not beside:
         return LINKS.to_frame()
@@ -253,21 +259,17 @@ class _Resumed:
     ) -> None:
         """touched: runs that were computed anew, and those that are gone; now: what came of it."""
         is_touched = pl.col("run_id").is_in(list(touched))
-        leads = about.filter(
-            pl.col("run_id") == pl.col("lead"), pl.col("course").is_not_null()
-        ).select("run_id", "earlier", "course")
+        before = about.filter(pl.col("earlier").list.len() > 0).select("run_id", "earlier")
+        before = before.explode("earlier").select("run_id", other="earlier")
         self.links = links
-        self.leads = leads.filter(~is_touched)
-        self.earlier = self.leads.select(one="run_id", other="earlier").explode(
-            "other", empty_as_null=False
-        )
-        self.known = self.leads["course"].struct.unnest()
+        self.earlier = before.filter(~is_touched).rename({"run_id": "one"})
+        self.known = about.select(pl.col("course").struct.unnest()).filter(~is_touched)
         fresh = _courses(now)
         disturbed = self._disturbed(touched, fresh)
         after = self.earlier.select(one="other", other="one")
         self.always = _led_to(disturbed, after)
-        before = leads.filter(is_touched | pl.col("run_id").is_in(list(disturbed)))
-        self.always |= set(before["earlier"].explode(empty_as_null=False)) - set(touched)
+        left = before.filter(is_touched | pl.col("run_id").is_in(list(disturbed)))
+        self.always |= set(left["other"]) - set(touched)
         searching = pl.concat(
             [fresh, self.known.filter(pl.col("run_id").is_in(list(disturbed)))]
         ).filter(later())
@@ -351,11 +353,13 @@ def _chosen(candidates: pl.DataFrame, found: Analysis) -> pl.DataFrame:
 # -- what comes of it -----------------------------------------------------------------------
 
 
-def _with_repeated(analysis: Analysis, leads: pl.DataFrame, touched: Collection[str]) -> Analysis:
+def _with_repeated(analysis: Analysis, resumed: _Resumed, touched: Collection[str]) -> Analysis:
     """With the steps that launches trained again which were not computed anew."""
+    sure = resumed.earlier.filter(
+        pl.len().over("one") == 1, ~pl.col("one").is_in(list(touched))
+    ).select(run_id="other", later="one")
     first = (
-        leads.filter(~pl.col("run_id").is_in(list(touched)), pl.col("earlier").list.len() == 1)
-        .select(run_id=pl.col("earlier").list.first(), behind=pl.col("course").struct["first_step"])
+        sure.join(resumed.known.select(later="run_id", behind="first_step"), on="later")
         .group_by("run_id")
         .agg(pl.col("behind").min())
     )
