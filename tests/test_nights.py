@@ -1,0 +1,151 @@
+"""Simulated nights read as they were planned; stores of earlier versions read as they were."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingest import intake
+from ingest.schema import TABLES
+from ingest.store import Store
+from metrics.utilization import run_metrics
+from tests import old_store
+from tests.nights import SERIES, SIZES, Plan, plan_of, write_night
+
+
+def test_a_night_is_read_as_it_was_planned(
+    logs: Path, store: Store, ingest: Callable[..., list[intake.Outcome]]
+) -> None:
+    plan = plan_of(seed=1)
+    paths = write_night(logs, 100, plan)
+    outcomes = ingest(logs)
+    assert [outcome.status for outcome in outcomes] == ["read"] * len(SERIES)
+    assert sum(outcome.unread_lines for outcome in outcomes) == 0
+    rows = run_metrics({name: store.table(name) for name in TABLES}).rows_by_key(
+        "name", named=True, unique=True
+    )
+    for place, path in enumerate(paths):
+        series, row = SERIES[place], rows[path.stem]
+        assert row["tgs"] == pytest.approx(plan.rate(place, 100), rel=0.006), path
+        assert (row["gpus"], row["seq_len"]) == (series.gpus, series.seq_len)
+        assert row["accelerator"] == series.device
+        assert row["precision"] == series.precision.replace("fp32", "tf32")
+        assert 0.2 < row["mfu"] < 0.6
+        assert row["logged_reproduced"] in (True, None)
+        assert not row["missing"]
+        assert row["continues"] is None
+        assert row["synthetic"]
+        assert row["started_at"].date() == plan.on(100)
+
+
+def test_nights_follow_from_the_seed_alone(tmp_path: Path) -> None:
+    texts = [
+        b"".join(p.read_bytes() for p in write_night(tmp_path / str(i), 3, plan_of(seed)))
+        for i, seed in enumerate((1, 1, 2))
+    ]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_two_nights_of_a_series_share_no_line_of_a_step(tmp_path: Path) -> None:
+    """Else fairmfu would take them for two tellings of one launch."""
+    for place in range(len(SERIES)):
+        first, then = (
+            set(write_night(tmp_path, night, plan_of(1), only=[place])[0].read_text().splitlines())
+            for night in (1, 2)
+        )
+        assert not [line for line in first & then if re.search(r"loss\b.*\d", line)]
+
+
+def test_the_noise_from_run_to_run_is_as_stated() -> None:
+    plan = Plan(seed=5)
+    off = np.array(
+        [math.log(plan.rate(s, n) / SERIES[s].tgs) for s in range(20) for n in range(500)]
+    )
+    regular = off[off > math.log(0.96)]
+    assert regular.std() == pytest.approx(0.005, rel=0.03)
+    assert 1 - len(regular) / len(off) == pytest.approx(0.01, abs=0.003)
+    assert off.min() > math.log(0.68)
+
+
+def test_a_year_holds_every_size_in_both_directions() -> None:
+    plan = plan_of(seed=7)
+    factors = [c.factor for changes in plan.changes.values() for c in changes]
+    wanted = sorted(1 + way * size for size in SIZES for way in (-1, 1))
+    assert sorted({round(factor, 9) for factor in factors} - {1.0}) == pytest.approx(wanted)
+    assert min(factors.count(factor) for factor in set(factors)) >= 6
+    for place, changes in plan.changes.items():
+        nights = [c.night for c in changes if c.factor != 1]
+        assert bool(nights) == (place < 16)
+        assert all(b - a >= 45 for a, b in pairwise(nights))
+        assert [c.upgrade for c in changes if c.factor == 1] == [True]
+        assert all(c.night <= 351 for c in changes if c.factor != 1)
+    with_upgrade = [c.upgrade for changes in plan.changes.values() for c in changes]
+    assert 0.4 < np.mean(with_upgrade) < 0.7
+
+
+def test_a_change_lasts_and_an_upgrade_is_printed(tmp_path: Path) -> None:
+    plan = plan_of(seed=7)
+    change = next(c for c in plan.changes[0] if c.upgrade and c.factor != 1)
+    before, after, later = (plan.level(0, change.night + shift) for shift in (-1, 0, 20))
+    assert after / before == pytest.approx(change.factor)
+    assert later == after
+    versions = [
+        re.search(r"torchtitan version: (\S+)", path.read_text())[1]  # type: ignore[index]
+        for night in (1, change.night - 1, change.night)
+        for path in write_night(tmp_path, night, plan, only=[0])
+    ]
+    assert versions[1] != versions[2]
+    assert versions[0] == "0.2.0"
+    assert plan.on(change.night) - plan.on(1) == timedelta(days=change.night - 1)
+
+
+# --- stores of schema 2 ---------------------------------------------------------------------
+
+
+def test_a_genuine_store_of_schema_2_says_what_it_said(tmp_path: Path) -> None:
+    store, said = Store(old_store.genuine(tmp_path / "old")), old_store.said_by_genuine()
+    for table in TABLES:
+        assert old_store.as_said(table, store.table(table)) == said[table]
+
+
+def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path) -> None:
+    """Facts by hand, taken back, from beside, of a log that grew: all as the tables say."""
+    plan = plan_of(seed=2)
+    first = write_night(logs, 1, plan, only=[0, 7, 16])
+    whole = first[0].read_text()
+    first[0].write_text("\n".join(whole.split("\n")[:30]) + "\n")
+    cut = [intake.read_source(path) for path in first]
+    first[0].write_text(whole)
+    grown = intake.read_source(first[0])
+    run = grown["runs"]["run_id"][0]
+    other, sha256 = (cut[1][t][c][0] for t, c in (("runs", "run_id"), ("sources", "sha256")))
+    beside = {"name": "accelerator", "value": "NVIDIA H200", "origin": "sidecar:facts.toml"}
+    old_store.write_schema_2(
+        tmp_path / "old",
+        [
+            old_store.Batch(files=cut),
+            old_store.Batch(given=[{"run_id": run, "name": "gpus", "value": "16"}]),
+            old_store.Batch(files=[grown]),
+            old_store.Batch(given=[{"run_id": other, "name": "gpus", "value": "32"}]),
+            old_store.Batch(given=[{"run_id": other, "name": "gpus", "value": None}]),
+            old_store.Batch(beside={sha256: [beside]}),
+        ],
+    )
+    store = Store(tmp_path / "old")
+    assert store.table("sources")["path"].to_list() == sorted(map(str, first))
+    assert store.table("steps").filter(run_id=run).height == 41
+    facts = store.table("facts")
+    assert facts.filter(run_id=run, origin="flag").select("name", "value").rows() == [
+        ("gpus", "16")
+    ]
+    assert facts.filter(run_id=other, name="accelerator")["value"].to_list() == ["NVIDIA H200"]
+    assert facts.filter(run_id=other, origin="flag").is_empty()
+    steps = store.table("steps").filter(run_id=run)
+    assert steps.equals(grown["steps"].select(steps.columns))
