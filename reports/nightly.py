@@ -254,13 +254,16 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
 
 def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
-    found = brought_up(order.store, order.overlay)
+    nights = order.store.kept(NIGHTS)
+    told_by = nights["as_of"][-1] if nights.height else -1
+    found = brought_up(order.store, order.overlay, order.store.touched(told_by))
     keep(order.store, found)
     computed = 0 if found.done is None else found.done.rows.height
     diary.write(f"{computed:,} runs computed")
-    night, told = _told(order, found, outcomes, diary)
+    before = nights.select(NIGHT_SCHEMA.names()) if nights.height else NIGHT_SCHEMA.to_frame()
+    night, told = _told(order, found, outcomes, before, diary)
     _write(order, night, _full_report(order, found, night))
-    _remember(order.store, night, told)
+    _remember(order.store, night, told, found.as_of)
     code = exit_code(night)
     diary.write(f"done, exit {code}")
     return night, code
@@ -291,12 +294,14 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
 
 
 def _told(
-    order: Order, found: Scores, outcomes: Sequence[Outcome], diary: _Diary
+    order: Order,
+    found: Scores,
+    outcomes: Sequence[Outcome],
+    before: pl.DataFrame,
+    diary: _Diary,
 ) -> tuple[Night, list[str]]:
-    """The night, and the changes that were told by now."""
+    """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
     store, metrics = order.store, found.metrics
-    nights = store.kept(NIGHTS)
-    before = nights if nights.height else NIGHT_SCHEMA.to_frame()
     _about_the_clock(before, diary)
     old = scores.outdated(found.kept, order.overlay)
     if old.height:
@@ -446,9 +451,10 @@ def full_page(
     )
 
 
-def _remember(store: Store, night: Night, told: list[str]) -> None:
+def _remember(store: Store, night: Night, told: list[str], as_of: int) -> None:
+    """The next night tells of what is newer than this state of the store."""
     row = {"number": [night.number], "at": [_utc()], "told": [told]}
-    store.keep(NIGHTS, pl.DataFrame(row, schema=NIGHT_SCHEMA))
+    store.keep(NIGHTS, pl.DataFrame(row, schema=NIGHT_SCHEMA), as_of)
 
 
 # -- files -----------------------------------------------------------------------------------
