@@ -233,7 +233,7 @@ class Store:
         if self._is_new():
             return []
         with self._connected() as con:
-            sql = "select run_id from held.runs where touched > $since order by run_id"
+            sql = "select run_id from held.runs where touched > $since order by 1"
             return [run for (run,) in con.sql(sql, params={"since": since}).fetchall()]
 
     def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
@@ -450,9 +450,9 @@ class Store:
         aside = self.path / f"{CATALOGUE}.{getpid()}{parts.WRITING}"
         for left in self.path.glob(f"{CATALOGUE}.*"):
             left.unlink()
-        if from_old:
-            shutil.copyfile(self._catalogue, aside)
         try:
+            if from_old:
+                shutil.copyfile(self._catalogue, aside)
             with duckdb.connect(aside) as con:
                 con.execute("begin")
                 if not from_old:
