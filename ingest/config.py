@@ -133,7 +133,8 @@ def load(path: Path, columns: Collection[str] = ()) -> Config:
 
 @lru_cache(maxsize=256)
 def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    whole = (*patterns, *(f"*/{pattern}" for pattern in patterns))
+    ends = (f"*/{pattern}" for pattern in patterns if pattern[:1] not in ("*", "/"))
+    whole = (*patterns, *ends)
     return re.compile("|".join(map(translate, whole)))
 
 
