@@ -133,7 +133,8 @@ def load(path: Path, columns: Collection[str] = ()) -> Config:
 
 @lru_cache(maxsize=256)
 def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    whole = (*patterns, *(f"*/{pattern}" for pattern in patterns))
+    ends = (f"*/{pattern}" for pattern in patterns if pattern[:1] not in ("*", "/"))
+    whole = (*patterns, *ends)
     return re.compile("|".join(map(translate, whole)))
 
 
@@ -202,14 +203,14 @@ def _series(table: Table, columns: Collection[str]) -> Series:
     return Series(by=by, threshold=_threshold(table))
 
 
-def share(text: object) -> float | None:
-    """A fraction below 1 as 0.03, "0.03" or "3 %"; None of anything else."""
-    percent = _PERCENT.fullmatch(text.strip()) if isinstance(text, str) else None
+def share(said: object) -> float | None:
+    """A fraction below 1, as 0.03, "0.03" or "3 %"; None of anything else."""
+    percent = _PERCENT.fullmatch(said.strip()) if isinstance(said, str) else None
     try:
-        value = float(percent[1]) / 100 if percent else float(str(text))
+        value = float(percent[1]) / 100 if percent else float(str(said))
     except ValueError:
         return None
-    return value if 0 <= value < 1 and not isinstance(text, bool) else None
+    return value if 0 <= value < 1 else None
 
 
 def _threshold(table: Table) -> float:

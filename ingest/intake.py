@@ -326,9 +326,10 @@ class _Job:
         self.batch.append(tables)
         sha256 = tables["sources"]["sha256"][0]
         self.known[sha256] = found.identity
-        if path != STDIN and look(path)[:5] != found[:5]:
-            grew = f"{path}: read while it was being written; the rest comes next time"
-            return replace(done, message=grew)
+        with suppress(FileNotFoundError):  # moved since: what was read of it is whole
+            if path != STDIN and look(path)[:5] != found[:5]:
+                grew = f"{path}: read while it was being written; the rest comes next time"
+                return replace(done, message=grew)
         self._remember(found, sha256, beside)
         return done
 

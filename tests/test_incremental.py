@@ -344,6 +344,21 @@ def test_a_log_that_is_written_to_while_it_is_read_says_so(
     assert said(ingest(log)) == UNCHANGED
 
 
+def test_a_log_that_is_moved_while_it_is_read_is_read(
+    log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    reader = intake.read_source
+
+    def move(path: Path, **options: object) -> object:
+        tables = reader(path, **options)
+        path.rename(path.with_name("moved.log"))
+        return tables
+
+    monkeypatch.setattr(intake, "read_source", move)
+    assert said(ingest(log)) == READ
+    assert store.table("steps").height == 3
+
+
 def test_a_copy_is_known_and_then_unchanged(
     log: Path, ingest: Ingest, opened: Callable[[], list[str]]
 ) -> None:
