@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from math import exp, log
 from typing import Any, Final
 
@@ -184,6 +185,7 @@ def history(
 
 def _placed(metrics: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
     """Runs that have a place in a series, in its order, with `series`, `at` and `dated`."""
+    key = list(dict.fromkeys((*by, "synthetic")))
     names = dict.fromkeys((*READ, *by, *_marked(by)))
     rows = metrics.select(
         *names,
@@ -197,11 +199,11 @@ def _placed(metrics: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, lis
         for row in rows.filter(~whole).iter_rows(named=True)
     ]
     rows = rows.filter(whole)
-    keys = rows.select(*by, "synthetic").unique()
+    keys = rows.select(key).unique()
     named = keys.with_columns(
         series=pl.Series([_label(row, by) for row in keys.iter_rows(named=True)], dtype=TEXT)
     )
-    rows = rows.join(named, on=[*by, "synthetic"], nulls_equal=True)
+    rows = rows.join(named, on=key, nulls_equal=True)
     return rows.sort("series", "at", "run_id"), left
 
 
@@ -271,8 +273,9 @@ def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
     found = []
     for name in _marked(by):
         values = points[name].drop_nulls()
-        turns = [_said(name, value) for value in values.filter(values != values.shift(1))]
-        turns = [_said(name, value) for value in values[:1]] + turns
+        new = values[:1].append(values.filter(values != values.shift(1)))
+        said = [_said(name, value) for value in new]
+        turns = said[:1] + [after for before, after in pairwise(said) if after != before]
         if len(turns) - len(set(turns)) >= RETURNS:
             found.append(f"{NAMED.get(name, name)}: {' / '.join(sorted(set(turns)))}")
     return found
@@ -462,7 +465,7 @@ def _pinned(
     )
     known = baselines.select("run_id", "name", "at", "tgs").sort("at", "run_id", nulls_last=False)
     joined = known.join(places, on="run_id", how="left", maintain_order="left").with_columns(
-        tgs=pl.coalesce("tgs", "now")
+        tgs=pl.when(pl.col("tgs") > 0).then("tgs").otherwise("now")
     )
     held: dict[str, Row] = {}
     lost: list[dict[str, Any]] = []
