@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus coverage audit evidence verify clean
+.PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -45,6 +45,10 @@ evidence: $(VENV)/tested
 # How often the intervals of simulated runs cover the truth: the table of docs/statistics.md.
 coverage: $(VENV)/tested
 	$(BIN)/python -m tests.coverage_table
+
+# False alarms of steady series and delays of planted changes: the tables of docs/statistics.md.
+changes: $(VENV)/tested
+	$(BIN)/python -m tests.changes_table
 
 # Counts FLOPs live with torch and transformers on the meta device; both are large.
 verify: $(VENV)/tested

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,8 +24,14 @@ if TYPE_CHECKING:
     from metrics.calculator import Question
     from metrics.cost import Price
     from metrics.utilization import Analysis
+    from reports.night import Night
+    from reports.nightly import Order
 
-CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "show_default": True,
+    "auto_envvar_prefix": "FAIRMFU",
+}
 UNREAD_SOURCES = 4
 """Exit code: done, but some sources could not be read."""
 
@@ -171,7 +176,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     opened = _open(store)
     outcomes = read(paths, opened, extra=given, strict=strict, tried=tried, report=_echo_outcome)
     failed = [o for o in outcomes if o.status == "failed"]
-    done = [o for o in outcomes if o.status in ("read", "known")]
+    done = [o for o in outcomes if o.status in ("read", "known", "unchanged")]
     click.echo(_counted(outcomes), err=True)
     if not done:
         raise click.ClickException("none of the sources could be read.")
@@ -194,8 +199,9 @@ def _echo_outcome(outcome: Outcome) -> None:
             err=True,
         )
     elif outcome.status == "passed":
-        click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
-    else:
+        if outcome.message:
+            click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
+    elif outcome.status == "known":
         click.echo(f"{outcome.path}: {printable(outcome.message)}", err=True)
 
 
@@ -204,6 +210,7 @@ def _counted(outcomes: list[Outcome]) -> str:
     words = {
         "read": "read",
         "known": "known already",
+        "unchanged": "unchanged",
         "failed": "not read",
         "passed": "passed over",
     }
@@ -218,7 +225,7 @@ def runs(store: Path, output: str) -> None:
     from reports.summary import RUN_COLUMNS, labelled
     from reports.tables import render
 
-    metrics = _analysis(_open(store)).metrics
+    metrics = _metrics(_open(store))
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
     click.echo(render(shown, output, RUN_COLUMNS))
     if output == "table":
@@ -302,31 +309,191 @@ def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
 @price_option
 def report(store: Path, out: Path, title: str, price: Price | None) -> None:
     """One offline HTML page with tables and charts of all runs."""
-    from metrics.fairness import compare as rank
     from metrics.utilization import analyse
-    from reports.page import render
+    from reports.nightly import full_page
 
-    tables = _tables(_open(store))
+    tables = _open(store).tables()
     analysis = analyse(tables, _overlay())
-    html = render(
-        title=title,
-        metrics=analysis.metrics,
-        comparison=rank(analysis.metrics, analysis.windows, price),
-        windows=analysis.windows,
-        facts_held=analysis.held,
-        operators={run_id: analysis.operators(run_id) for run_id in analysis.metrics["run_id"]},
-        sources=tables["sources"],
-        unread=tables["unread"],
-        others=analysis.others(),
-        audits=analysis.audits,
-        bridges={run_id: analysis.bridges(run_id) for run_id in analysis.metrics["run_id"]},
-        version=version("fairmfu"),
-    )
+    html = full_page(analysis, analysis.metrics, tables, title, price)
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(f"{out.name}.writing")
     aside.write_text(html, encoding="utf-8")
     aside.replace(out)
     click.echo(f"{out}: {len(html.encode()) / 1e6:.2f} MB, no network needed", err=True)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="FAIRMFU_CONFIG",
+    show_envvar=True,
+    help="TOML file of all these options, and of facts by path.  [default: ./fairmfu.toml]",
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="FAIRMFU_STORE",
+    show_envvar=True,
+    help="Folder of the Parquet parts and their catalogue.  [default: fairmfu-store]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the reports.  [default: nightly]",
+)
+@click.option("--title", help="Heading of the report.  [default: Nightly]")
+@click.option(
+    "--series-by",
+    metavar="COLUMN,...",
+    help="Columns of metrics that runs of one series have alike.",
+)
+@click.option(
+    "--threshold",
+    metavar="SHARE",
+    help="Changes smaller than this, e.g. 3%, are listed and do not count.  [default: 0]",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Dated reports that stay in the archive.  [default: all]",
+)
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for another writer of the store.  [default: 600]",
+)
+@click.option(
+    "--price", callback=_price, metavar="AMOUNT", help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR'."
+)
+def nightly(paths: tuple[Path, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
+    r"""Read what is new, say what changed since, and write the report of the night.
+
+    Unattended: it never asks. Known files that did not change are not opened. What is not given
+    here stands in fairmfu.toml, or in a variable FAIRMFU_NIGHTLY_OPTION. Exit 0 if all is well, 3
+    on a regression, 4 where a source could not be read, 1 where the night failed: the last good
+    report stays.
+
+    \b
+    Example:
+      fairmfu nightly /data/logs --store perf --out /var/www/perf
+    """
+    from reports.nightly import nightly as run
+
+    order = _order(paths, config_file, options)
+    night, code = run(order)
+    _echo_night(night)
+    click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
+    sys.exit(code)
+
+
+@main.command()
+@store_option
+def rescore(store: Path) -> None:
+    """Compute anew what was computed by another formula, with other peaks or by an older fairmfu.
+
+    What is new or whose facts changed needs no rescore: the next nightly, or any other command,
+    computes that by itself.
+    """
+    from reports.nightly import rescore_all
+
+    opened = _open(store)
+    done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
+    click.echo(f"{done:,} runs computed anew", err=True)
+
+
+@main.group(cls=_Group)
+def baseline() -> None:
+    """Runs that the nightly holds their series against."""
+
+
+@baseline.command(name="set")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@store_option
+def baseline_set(names: tuple[str, ...], store: Path) -> None:
+    """Hold the level of RUN's series against its TGS from now on."""
+    from reports.nightly import pin
+
+    opened = _open(store)
+    chosen = _chosen(_metrics(opened), names)
+    without = chosen.filter(chosen["tgs"].is_null())
+    if without.height:
+        row = without.row(0, named=True)
+        raise click.ClickException(
+            f"{row['name']} has no TGS ({', '.join(row['missing'])} missing): no baseline was set."
+        )
+    pin(opened, chosen)
+    for row in chosen.iter_rows(named=True):
+        click.echo(f"{row['name']} ({row['run_id']}): {row['tgs']:,.1f} tokens/s/GPU", err=True)
+
+
+@baseline.command(name="list")
+@store_option
+@format_option
+def baseline_list(store: Path, output: str) -> None:
+    """Baselines that were set."""
+    from reports.nightly import baselines
+    from reports.tables import render
+
+    click.echo(render(baselines(_open(store)), output))
+
+
+@baseline.command(name="remove")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@store_option
+def baseline_remove(names: tuple[str, ...], store: Path) -> None:
+    """Take baselines back."""
+    from reports.nightly import baselines, unpin
+
+    opened = _open(store)
+    chosen = _chosen(baselines(opened), names)
+    unpin(opened, chosen)
+    click.echo(f"{chosen.height:,} baselines taken back", err=True)
+
+
+@main.command()
+@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@store_option
+def remove(names: tuple[str, ...], store: Path) -> None:
+    """Forget runs, with all runs of their files; a file that is still there is read again."""
+    from reports.tables import printable
+
+    opened = _open(store)
+    gone = opened.remove(_chosen(opened.table("runs"), names)["run_id"].to_list())
+    for path, runs in gone.items():
+        click.echo(printable(f"{path}: {len(runs):,} runs forgotten"), err=True)
+
+
+@main.command()
+@store_option
+def compact(store: Path) -> None:
+    """Merge the parts of each table into one; the store does so by itself as it grows."""
+    before, after = _open(store).compact()
+    click.echo(f"{before:,} parts merged into {after:,}", err=True)
+
+
+@main.command()
+@store_option
+def doctor(store: Path) -> None:
+    """Check a store: parts, catalogue, lines; say what is wrong and how to mend it.
+
+    Nothing is changed. Exit 1 where something is lost or wrong.
+    """
+    from ingest.health import examine
+    from reports.tables import printable
+
+    found = examine(_open(store))
+    for one in found:
+        kind = "Error" if one.harm else "Note"
+        click.echo(printable(f"{kind}: {one.what}. {one.todo[0].upper()}{one.todo[1:]}."))
+    harm = sum(one.harm for one in found)
+    if harm:
+        raise click.ClickException(f"{store}: {harm:,} things are wrong.")
+    click.echo(f"{store}: all is well.")
 
 
 @main.command()
@@ -343,7 +510,7 @@ def query(sql: str, store: Path, output: str) -> None:
     from reports.tables import render
 
     opened = _open(store)
-    click.echo(render(opened.query(sql, {"metrics": _analysis(opened).metrics}), output))
+    click.echo(render(opened.query(sql, {"metrics": _metrics(opened)}), output))
 
 
 @main.command(name="set")
@@ -604,29 +771,78 @@ def _check_eras(facts: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def _open(path: Path) -> Store:
+def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str, Any]) -> Order:
+    """What a nightly is to do: what is given, else what fairmfu.toml says."""
+    from ingest.config import Config, find, load, share
+    from metrics.cost import price
+    from metrics.history import SERIES_BY
+    from metrics.utilization import METRICS
+    from reports.nightly import Order
+
+    found = config_file or find()
+    config = load(found, METRICS.names()) if found else Config()
+    if not paths and not config.sources:
+        raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
+    by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
+    for name in by:
+        if name not in METRICS:
+            raise click.BadParameter(f"no column of metrics is called {name!r}.")
+    least = config.series.threshold if options["threshold"] is None else share(options["threshold"])
+    if least is None:
+        raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
+    wait = config.wait if options["wait"] is None else options["wait"]
+    return Order(
+        sources=paths or config.sources,
+        store=_open(options["store"] or config.store, wait),
+        out=options["out"] or config.out,
+        title=options["title"] or config.title,
+        by=by or SERIES_BY,
+        threshold=least,
+        keep=options["keep"] or config.keep,
+        baselines=config.baselines,
+        overlay=_overlay(config.accelerators),
+        price=options["price"] or (price(config.price) if config.price else None),
+        facts_of=config.facts_of,
+        unmatched=config.unmatched,
+        report=_echo_outcome,
+    )
+
+
+def _echo_night(night: Night) -> None:
+    from reports.night import says, told
+    from reports.summary import wrapped
+    from reports.tables import printable
+
+    said = says(told(night))
+    click.echo(wrapped(printable(said.says)))
+    for note in (*said.notes, *night.notes):
+        click.echo(wrapped(printable(note)))
+
+
+def _open(path: Path, wait: float | None = None) -> Store:
     from ingest.store import Store
 
-    return Store(path)
+    return Store(path, patience_s=wait, says=lambda words: click.echo(words, err=True))
 
 
-def _tables(store: Store) -> dict[str, pl.DataFrame]:
-    from ingest.schema import TABLES
+def _metrics(store: Store) -> pl.DataFrame:
+    """All runs; those that a nightly or rescore keeps are not computed again."""
+    from reports.nightly import current
 
-    return {name: store.table(name) for name in TABLES}
+    return current(store, _overlay())
 
 
 def _analysis(store: Store) -> Analysis:
     from metrics.utilization import analyse
 
-    return analyse(_tables(store), _overlay())
+    return analyse(store.tables(), _overlay())
 
 
-def _overlay() -> tuple[Accelerator, ...]:
-    """The devices of the file that `--accelerators` names."""
+def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
+    """The devices of the file that `--accelerators` names, else of `path`."""
     from metrics.accelerators import OverlayError, load_overlay
 
-    path = click.get_current_context().find_root().obj
+    path = click.get_current_context().find_root().obj or path
     if path is None:
         return ()
     try:

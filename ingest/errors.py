@@ -4,6 +4,7 @@ FairmfuError
 |-- UnknownFormatError      no format, or more than one, fits a file
 |-- UnreadableSourceError   the file cannot be read at all
 |-- FormatFileError         a format of the user's own is not one, or clashes with another
+|-- ConfigError             fairmfu.toml holds something that it can't
 |-- FactError               a fact is misnamed or has an impossible value
 +-- StoreError              the store is missing, locked or damaged
 """
@@ -33,6 +34,13 @@ class UnreadableSourceError(FairmfuError):
 
 class FormatFileError(FairmfuError):
     """A TOML file describes no format, or one that clashes with another; or no format has a name.
+
+    The message names file, table and key, what is wrong and what to do.
+    """
+
+
+class ConfigError(FairmfuError):
+    """The configuration is not one.
 
     The message names file, table and key, what is wrong and what to do.
     """

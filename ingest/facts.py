@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -71,11 +71,15 @@ def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FactError(f"{path}: not a facts file: {error}.") from error
-    origin = f"{kind}:{path.name}"
-    return [
-        _fact(name, _toml_text(value), origin, path.parent, str(path))
-        for name, value in values.items()
-    ]
+    return from_values(values, f"{kind}:{path.name}", path.parent, str(path))
+
+
+def from_values(values: Mapping[str, object], origin: str, folder: Path, where: str) -> list[Fact]:
+    """Facts of the values of a TOML table by name. Raises FactError, which begins with `where`.
+
+    folder: that paths in it are relative to.
+    """
+    return [_fact(n, _toml_text(value), origin, folder, where) for n, value in values.items()]
 
 
 def from_companions(log: Path) -> list[Fact]:
@@ -84,8 +88,7 @@ def from_companions(log: Path) -> list[Fact]:
     Where several match one name, it is not clear which is the log's: then none is read.
     """
     folder, facts = log.parent, []
-    vis_data = _VIS_DATA if folder.name == "vis_data" else {}
-    for name, read in (_COMPANIONS | vis_data).items():
+    for name, read in _companions_in(folder).items():
         paths = [path for path in folder.glob(name) if path.is_file()]
         if len(paths) != 1 or paths[0].stat().st_size > LARGEST_COMPANION_BYTES:
             continue
@@ -94,6 +97,30 @@ def from_companions(log: Path) -> list[Fact]:
             with suppress(FactError):
                 facts.append(_fact(fact, value, origin, folder, str(paths[0])))
     return facts
+
+
+def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
+    """Files that could give facts to every log of a folder, as the readers above look for them.
+
+    names: what the folder holds, so that nothing else is looked for; None where that is not known.
+    """
+    found = []
+    for name in (SIDECAR, *_companions_in(folder)):
+        first, *further = name.split("/")
+        if names is None or first in names:
+            found += sorted(folder.glob(name)) if further else [folder / name]
+    return found
+
+
+def named_in_sidecars(log: Path) -> list[Path]:
+    """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
+    named = []
+    for sidecar in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+        with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            values = tomllib.loads(sidecar.read_text(encoding="utf-8"))
+            given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
+            named += [sidecar.parent / value for value in given if not value.startswith("{")]
+    return named
 
 
 def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
@@ -299,3 +326,10 @@ _COMPANIONS: Final = {
 }
 _VIS_DATA: Final = {"config.py": _mmengine_config}
 """Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""
+
+_IN_FILES: Final = frozenset(name for name, known in FACT_NAMES.items() if known.kind == "json")
+"""Facts whose value may be the path of a JSON file."""
+
+
+def _companions_in(folder: Path) -> Mapping[str, Callable[[Path], dict[str, str]]]:
+    return _COMPANIONS | _VIS_DATA if folder.name == "vis_data" else _COMPANIONS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from fnmatch import fnmatchcase
+from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -21,9 +22,10 @@ from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
-from ingest.registry import BUILT_IN, FORMATS, Tried, detect
+from ingest.registry import BUILT_IN, Tried, detect
 from ingest.schema import frame_schema
-from ingest.store import Remark, Seen, Store, Tables
+from ingest.store import FileMark, Remark, Seen, Store, Tables
+from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
 
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC: Final = re.compile(
@@ -34,21 +36,26 @@ GENERIC: Final = re.compile(
 )
 """Names of files and folders that frameworks give to each run's: they say nothing of it."""
 
-NOT_LOGS: Final = frozenset(
-    {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
-    | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
-)
-"""Endings that a folder's walk passes over, but for LogFormat.file_names; a file named on the
-command line is always read."""
+SETTLED_NS: Final = 2_000_000_000
+"""A file that was written to within this time, before it was looked at, may change again without
+its time of change (as coarse as this on some file systems) showing it."""
+
+
+FactsOf = Callable[[Path], Sequence[Fact]]
+
+
+def _none(_path: Path) -> Sequence[Fact]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one path.
 
-    status: read, known (its content is stored), failed (message says why), or passed: a file that
-    a folder's walk came upon and that has no line of these frameworks. A message of one that was
-    read says what became of an earlier run.
+    status: read, known (its content is stored), unchanged (known, and it need not be opened to see
+    that), failed (message says why), or passed: a file that a folder's walk came upon and that has
+    no line of these frameworks; no message where that was seen before. A message of one that was
+    read says what became of an earlier run, or that more is to come.
     """
 
     path: Path
@@ -60,42 +67,17 @@ class Outcome:
     other_lines: int = 0
 
 
-def find_logs(paths: Iterable[Path], formats: tuple[LogFormat, ...] = FORMATS) -> Iterator[Path]:
-    """The files of `paths`; folders are walked, hidden files and other kinds passed over.
-
-    Raises UnreadableSourceError for a path that is not there, or a folder without a log.
-    """
-    for path in paths:
-        if path == STDIN or path.is_file():
-            yield path
-        elif path.is_dir():
-            found = [
-                p for p in sorted(path.rglob("*")) if p.is_file() and _may_be_log(p, path, formats)
-            ]
-            if not found:
-                raise UnreadableSourceError(f"{path}: the folder holds no log file.")
-            yield from found
-        else:
-            raise UnreadableSourceError(f"{path}: no such file or folder.")
-
-
-def _may_be_log(path: Path, folder: Path, formats: tuple[LogFormat, ...]) -> bool:
-    parts = path.relative_to(folder).parts
-    hidden = any(part.startswith(".") for part in parts)
-    if hidden:
-        return False
-    return path.suffix.lower() not in NOT_LOGS or any(
-        fnmatchcase(path.name, pattern) for f in formats for pattern in f.file_names
-    )
-
-
 def read_source(
     path: Path,
     *,
+    by_path: Sequence[Fact] = (),
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
 ) -> Tables:
-    """All rows of one log file, with its facts. Raises FairmfuError."""
+    """All rows of one log file, with its facts. Raises FairmfuError.
+
+    by_path: facts that those beside the file hold before. extra: facts that hold before all.
+    """
     lines: Iterable[Any]
     if path == STDIN:
         source = Source(path)
@@ -106,7 +88,7 @@ def read_source(
         source = Source(path)
         lines = source.lines()
     parsed = Parser(primary, companions).parse(lines)
-    return _tables(source, primary, companions, parsed, [*_beside(path), *extra])
+    return _tables(source, primary, companions, parsed, [*by_path, *_beside(path), *extra])
 
 
 def _tables(
@@ -156,7 +138,7 @@ def _source(
 ) -> dict[str, Any]:
     return {
         "sha256": source.sha256,
-        "path": _identity(source.path),
+        "path": identity(source.path),
         "bytes": source.bytes,
         "log_format": primary.name,
         "companions": [f.name for f in companions],
@@ -268,43 +250,115 @@ class _Job:
     """What one ingest knows beforehand, and what it gathers for the store."""
 
     known: dict[str, str]
-    named: Sequence[Path]
+    files: Mapping[str, FileMark]
     extra: Sequence[Fact]
+    by_path: FactsOf
     strict: bool
     tried: Tried
+    began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
     batch: list[Tables] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    left_alone: list[FileMark] = field(default_factory=list)
+    marks: dict[str, FileMark] = field(default_factory=dict)
+    formats: str = ""
 
-    def take(self, path: Path) -> Outcome:
-        """Read one file, or see that its content is known; one that fails leaves no trace."""
+    def take(self, found: Found) -> Outcome:
+        """Read one file, or see that it is known; one that fails leaves no trace."""
+        path = Path(found.path)
         try:
-            sha256 = "" if path == STDIN else content_hash(path)
-            if sha256 in self.known:
-                return self._see(path, sha256)
-            return self._read(path)
+            return self._take(found, path)
         except UnknownFormatError as error:
-            strange = path not in self.named and not error.recognised
-            return Outcome(path, "passed" if strange else "failed", str(error))
-        except (FairmfuError, OSError) as error:
+            if found.named or error.recognised:
+                return Outcome(path, "failed", str(error))
+            self._remember(found, "", Beside((), self._formats()))
+            return Outcome(path, "passed", str(error))
+        except FairmfuError as error:
             return Outcome(path, "failed", str(error))
+        except OSError as error:
+            return Outcome(path, "failed", f"{path}: {error.strerror or error}.")
 
-    def _see(self, path: Path, sha256: str) -> Outcome:
+    def _take(self, found: Found, path: Path) -> Outcome:
+        if found.error:
+            raise UnreadableSourceError(found.error)
+        mark = self._same_as(found)
+        if mark is not None and not mark.sha256:
+            return Outcome(path, "passed", "")
+        sha256 = mark.sha256 if mark else "" if path == STDIN else content_hash(path)
+        if sha256 not in self.known:
+            return self._read(found, path)
+        if mark is not None and not self.extra:
+            named = mark.beside.split("\n")[1:]
+            if found.beside(self.by_path(path), named).text == mark.beside:
+                self.left_alone.append(mark)
+                return Outcome(path, "unchanged", "known already")
+        return self._see(found, path, sha256)
+
+    def _same_as(self, found: Found) -> FileMark | None:
+        """What is known of the file without opening it."""
+        mark = self.files.get(found.identity)
+        if mark is None or self.tried.wanted:
+            return None
+        if (mark.size, mark.mtime_ns, mark.inode) != (found.size, found.mtime_ns, found.inode):
+            return None
+        if mark.sha256:
+            return mark if mark.sha256 in self.known else None
+        return mark if not found.named and mark.beside == self._formats() else None
+
+    def _see(self, found: Found, path: Path, sha256: str) -> Outcome:
         before = self.read_with.get(sha256)
         if self.tried.wanted and before is not None and before not in self.tried.wanted:
             return Outcome(path, "failed", _read_otherwise(path, before))
-        same = self.known[sha256] == _identity(path)
-        beside = _beside(path) if same else []
-        self.seen.append(Seen(_identity(path), sha256, [*beside, *self.extra]))
-        return Outcome(path, "known", _known_as(path, self.known[sha256]))
+        stored = self.known[sha256]
+        beside = self._beside(found, path)
+        facts = [*self.by_path(path), *_beside(path)] if stored == found.identity else []
+        self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra]))
+        self._remember(found, sha256, beside)
+        return Outcome(path, "known", _known_as(found.identity, stored))
 
-    def _read(self, path: Path) -> Outcome:
-        tables = read_source(path, extra=self.extra, tried=self.tried)
+    def _read(self, found: Found, path: Path) -> Outcome:
+        beside = self._beside(found, path)
+        facts = () if path == STDIN else self.by_path(path)
+        tables = read_source(path, by_path=facts, extra=self.extra, tried=self.tried)
         done = _outcome(path, tables, strict=self.strict)
-        if done.status == "read":
-            self.batch.append(tables)
-            self.known[tables["sources"]["sha256"][0]] = _identity(path)
+        if done.status != "read":
+            return done
+        self.batch.append(tables)
+        sha256 = tables["sources"]["sha256"][0]
+        self.known[sha256] = found.identity
+        with suppress(FileNotFoundError):  # moved since: what was read of it is whole
+            if path != STDIN and look(path)[:5] != found[:5]:
+                grew = f"{path}: read while it was being written; the rest comes next time"
+                return replace(done, message=grew)
+        self._remember(found, sha256, beside)
         return done
+
+    def _formats(self) -> str:
+        self.formats = self.formats or _formats(self.tried)
+        return self.formats
+
+    def _beside(self, found: Found, path: Path) -> Beside:
+        """All that gives facts to the file from outside it."""
+        if path == STDIN:
+            return NOTHING
+        named = [identity(file) for file in given.named_in_sidecars(path)]
+        return found.beside(self.by_path(path), named)
+
+    def _remember(self, found: Found, sha256: str, beside: Beside) -> None:
+        """Have the store remember what the file looks like, if that can be relied on."""
+        marked = found[1:5]
+        newest_ns = max(found.mtime_ns, beside.newest_ns)
+        settled = found.around is not None and newest_ns < self.began_ns - SETTLED_NS
+        mark = FileMark(*marked, beside.text, sha256)
+        if settled and self.files.get(mark.path) != mark:
+            self.marks[mark.path] = mark
+
+    def claims(self) -> list[Seen]:
+        """Copies that were left alone, of what another file of this ingest may take away."""
+        touched = {one.path for one in self.seen}
+        touched.update(path for tables in self.batch for path in tables["sources"]["path"])
+        copies = (m for m in self.left_alone if self.known[m.sha256] != m.path)
+        return [Seen(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
 
 def ingest(  # noqa: PLR0913 - each is an option of the command
@@ -312,39 +366,50 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     store: Store,
     *,
     extra: Sequence[Fact] = (),
+    by_path: FactsOf = _none,
+    leave_out: Sequence[Path] = (),
     strict: bool = False,
     tried: Tried = BUILT_IN,
     report: Callable[[Outcome], None] = lambda _: None,
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
-    A source whose content is known is not read again; its facts are brought up to date. With
-    `strict` a source that has unread lines fails; where `tried` wants formats, so does one that
-    has another or is stored as read with another. `report` gets each outcome as it comes, and
-    again where the store has something to say of it.
+    A source whose content is known is not read again; its facts are brought up to date. One that
+    looks as it did when it was last taken, with all beside it, is not opened. With `strict` a
+    source that has unread lines fails; where `tried` wants formats, so does one that has another
+    or is stored as read with another. `by_path` gives facts as files beside a log do; what stands
+    there holds before them. Folders of `leave_out` are not entered. `report` gets each outcome as
+    it comes, and again where the store has something to say of it.
     """
-    named = list(paths)
-    job = _Job(store.known_sources(), named, extra, strict, tried)
+    job = _Job(store.known_sources(), store.files(), extra, by_path, strict, tried)
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
     outcomes: list[Outcome] = []
+    looked_at: dict[int, Found] = {}
 
     def done(one: Outcome) -> None:
         outcomes.append(one)
         report(one)
 
-    for path in _found(named, tried.formats, done):
-        done(job.take(path))
-    remarks = {remark.path: remark for remark in store.add(job.batch, job.seen)}
-    again = _Job({}, named, extra, strict, tried)  # known when they were looked at, replaced since
+    for found in _found(paths, Walk(tried.formats, leave_out), done):
+        looked_at[len(outcomes)] = found
+        done(job.take(found))
+    told = store.add(job.batch, [*job.seen, *job.claims()], list(job.marks.values()))
+    remarks = {remark.path: remark for remark in told}
+    if not remarks:
+        return outcomes
+    again = _Job({}, {}, extra, by_path, strict, tried)  # known then, and replaced since
     for place, one in enumerate(outcomes):
-        remark = remarks.get(_identity(one.path))
-        if remark is not None and one.status in ("read", "known"):
-            gone = remark.kind == "gone"
-            outcomes[place] = again.take(one.path) if gone else _remarked(one, remark)
-            report(outcomes[place])
-    store.add(again.batch, again.seen)
+        remark = remarks.get(identity(one.path))
+        if remark is None or one.status not in ("read", "known", "unchanged"):
+            continue
+        if remark.kind == "gone":
+            outcomes[place] = again.take(looked_at[place])
+        elif one.status != "unchanged":
+            outcomes[place] = _remarked(one, remark)
+        report(outcomes[place])
+    store.add(again.batch, again.seen, list(again.marks.values()))
     return outcomes
 
 
@@ -352,9 +417,9 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
     """The outcome with what the store says of its file."""
     path = outcome.path
     if remark.kind == "known":
-        return Outcome(path, "known", _known_as(path, remark.known_as))
+        return Outcome(path, "known", _known_as(identity(path), remark.known_as))
     if remark.known_as:
-        known = _known_as(path, remark.known_as)
+        known = _known_as(identity(path), remark.known_as)
         return replace(outcome, message=f"{known}; the earlier run of {path} is kept")
     return replace(outcome, message=f"{path} holds another run now; the earlier one is kept")
 
@@ -366,26 +431,34 @@ def _read_otherwise(path: Path, before: str) -> str:
     )
 
 
-def _known_as(path: Path, stored: str) -> str:
-    if stored == _identity(path):
+def _known_as(path: str, stored: str) -> str:
+    if stored == path:
         return "known already"
     return f"known already: same content as {stored}; its facts are used"
 
 
-def _found(
-    paths: Iterable[Path], formats: tuple[LogFormat, ...], failed: Callable[[Outcome], None]
-) -> Iterator[Path]:
+def _found(paths: Iterable[Path], walk: Walk, failed: Callable[[Outcome], None]) -> Iterator[Found]:
     """The files of each path; one that is not there, or holds no log, fails alone."""
     for path in paths:
         try:
-            yield from find_logs([path], formats)
+            yield from walk.of(path)
         except UnreadableSourceError as error:
             failed(Outcome(path, "failed", str(error)))
 
 
-def _identity(path: Path) -> str:
-    """A path that names one file from wherever it is given."""
-    return str(path if path == STDIN else path.absolute())
+def _formats(tried: Tried) -> str:
+    """Short text that changes with the formats that a file may have, and with the program."""
+    said = [
+        (f.name, f.signature, f.looks_like_step, f.header, f.noise, f.file_names, _regexes(f))
+        for f in tried.formats
+    ]
+    return "formats " + signature((version("fairmfu"), said))
+
+
+def _regexes(log_format: LogFormat) -> list[str]:
+    steps = [line.regex for line in log_format.steps]
+    facts = [line.regex for line in log_format.facts]
+    return steps + facts + [line.regex for line in log_format.events]
 
 
 def _beside(path: Path) -> list[Fact]:

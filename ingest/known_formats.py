@@ -15,8 +15,9 @@ from typing import Final
 
 from ingest.errors import FormatFileError
 from ingest.log_format import LogFormat
-from ingest.own_formats import OwnFormat, load, nearest
+from ingest.own_formats import OwnFormat, load
 from ingest.registry import FORMATS, Tried
+from ingest.toml_tables import nearest
 
 FOLDER: Final = "FAIRMFU_FORMATS"
 """Environment variable: a folder in place of the user's own; empty for none."""

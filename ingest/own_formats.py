@@ -14,13 +14,11 @@ Whatever is wrong with a file is said at once, before a log is read with it.
 from __future__ import annotations
 
 import re
-import tomllib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ingest import facts as given
 from ingest.errors import FactError, FormatFileError
@@ -46,8 +44,8 @@ from ingest.parse import ANSI, Parsed, Parser, matched_prefix
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, STEPS
+from ingest.toml_tables import Table, listed, meant, read, refuse
 
-_T = TypeVar("_T")
 Line = StepLine | FactLine | EventLine
 
 PRECEDENCE: Final = {
@@ -110,15 +108,15 @@ class OwnFormat:
 def load(path: Path) -> OwnFormat:
     """The format that a TOML file describes. Raises FormatFileError with all that is wrong."""
     problems: list[str] = []
-    top = _Table(_toml(path), "", problems)
+    top = _Table(read(path, FormatFileError), "", problems)
     old = _extended(top)
     values = _fields(top, old, path.name)
-    _refuse(path, problems)
+    refuse(path, problems, FormatFileError)
     log_format = replace(old, **values) if old else LogFormat(**values)
     problems += _as_a_whole(log_format)
     for name, number, line in own_lines(log_format, old):
         problems += _example(log_format, line, f"[[{name}]] {number}, ")
-    _refuse(path, problems)
+    refuse(path, problems, FormatFileError)
     return OwnFormat(log_format, path, old)
 
 
@@ -134,27 +132,8 @@ def own_lines(log_format: LogFormat, old: LogFormat | None) -> Iterator[tuple[st
 # -- reading the tables ------------------------------------------------------------------------
 
 
-class _Table:
-    """One table of a file: gives its values by kind and gathers what is wrong with them."""
-
-    def __init__(self, values: Mapping[str, Any], place: str, problems: list[str]) -> None:
-        """`place` begins each problem: `[[steps]] 2, `."""
-        self.values, self.place, self.problems = values, place, problems
-
-    def say(self, key: str, text: str) -> None:
-        self.problems.append(f"{self.place}{key}: {text}")
-
-    def take(self, key: str, kind: type[_T], default: _T) -> _T:
-        value = self.values.get(key, default)
-        if isinstance(value, kind):
-            return value
-        self.say(key, f"is {value!r}: write {_KINDS[kind]}.")
-        return default
-
-    def need(self, *keys: str) -> None:
-        for key in keys:
-            if not self.values.get(key):
-                self.say(key, "is missing.")
+class _Table(Table):
+    """A table of a format file: it may hold regexes."""
 
     def regex(self, key: str, *groups: str) -> str:
         """A pattern that compiles and has the groups; empty where it is not there or does not."""
@@ -168,47 +147,13 @@ class _Table:
         return "" if wrong else pattern
 
     def only(self, keys: Iterable[str]) -> None:
-        """Names each key that is none of `keys`."""
-        allowed = sorted(set(keys) - NEEDS_CODE)
-        for key in self.values:
-            if key in NEEDS_CODE:
-                self.say(key, "needs Python: only a format in ingest/formats can have it.")
-            elif key not in allowed:
-                self.say(key, f"is no key here. {_meant(key, allowed)}")
+        """Names each key that is none of `keys`, or that only code can have."""
+        super().only(set(keys) - NEEDS_CODE)
 
-    def tables(self, key: str) -> list[_Table]:
-        """The tables of an array, `[[key]]`."""
-        rows = self.take(key, list, [])
-        if not all(isinstance(row, dict) for row in rows):
-            self.say(key, f"write [[{key}]] above each of its tables.")
-            return []
-        return [_Table(r, f"[[{key}]] {n}, ", self.problems) for n, r in enumerate(rows, start=1)]
-
-
-_KINDS: Final[dict[type, str]] = {
-    str: "text in quotes",
-    bool: "true or false",
-    list: "a list in [ ]",
-    dict: "a table: { name = … }",
-}
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
-        raise FormatFileError(f"{path}: not a TOML file: {error}.{hint}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise FormatFileError(f"{path}: cannot be read: {error}.") from error
-
-
-def _refuse(path: Path, problems: Sequence[str]) -> None:
-    if len(problems) == 1:
-        raise FormatFileError(f"{path}: {problems[0]}")
-    if problems:
-        every = "".join(f"\n  {problem}" for problem in problems)
-        raise FormatFileError(f"{path}: {len(problems)} things are wrong.{every}")
+    def strange(self, key: str, allowed: Sequence[str]) -> str:
+        """What is said of a key that is none of the allowed ones."""
+        needs_code = "needs Python: only a format in ingest/formats can have it."
+        return needs_code if key in NEEDS_CODE else super().strange(key, allowed)
 
 
 def _extended(top: _Table) -> LogFormat | None:
@@ -216,7 +161,7 @@ def _extended(top: _Table) -> LogFormat | None:
     old = next((f for f in FORMATS if f.name == name), None)
     if name and old is None:
         names = [f.name for f in FORMATS]
-        top.say("extends", f"no format is called {name!r}. {_meant(name, names)}")
+        top.say("extends", f"no format is called {name!r}. {meant(name, names)}")
     return old
 
 
@@ -269,7 +214,7 @@ def _words(table: _Table, key: str, words: Sequence[str] = ()) -> tuple[str, ...
     said = table.take(key, list, [])
     wrong = [word for word in said if not isinstance(word, str) or (words and word not in words)]
     if wrong:
-        table.say(key, f"holds {wrong[0]!r}: {_listed(words) if words else 'write texts.'}")
+        table.say(key, f"holds {wrong[0]!r}: {listed(words) if words else 'write texts.'}")
     return tuple(said)
 
 
@@ -299,7 +244,7 @@ def _step(table: _Table, file: str) -> StepLine:
         groups = sorted(_groups(regex))
         for key in (k for k in (*columns, *facts) if k not in groups):
             place = f"columns.{key}" if key in columns else f"facts.{key}"
-            table.say(place, f"the regex has no group {key!r}. {_meant(key, groups)}")
+            table.say(place, f"the regex has no group {key!r}. {meant(key, groups)}")
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
         table.say("columns", 'no group fills "step"; numbered = true counts lines that print none.')
@@ -345,7 +290,7 @@ def _event(table: _Table, file: str) -> EventLine:
     table.need("regex", "example", "kind")
     regex, kind = table.regex("regex"), table.take("kind", str, "")
     if kind and kind not in EVENT_KINDS:
-        table.say("kind", f"no event is called {kind!r}. {_meant(kind, EVENT_KINDS)}")
+        table.say("kind", f"no event is called {kind!r}. {meant(kind, EVENT_KINDS)}")
     factors = {}
     for name, said in table.take("factors", dict, {}).items():
         if name != "seconds":
@@ -384,7 +329,7 @@ def _target(table: _Table, place: str, said: object) -> Target:
         return ""
     if column not in names:
         hint = " The clock of the format gives it." if column == "logged_at" else ""
-        table.say(place, f"no column is called {column!r}.{hint} {_meant(column, names)}")
+        table.say(place, f"no column is called {column!r}.{hint} {meant(column, names)}")
     elif factor is not None and not STEPS[column].dtype.is_float():
         table.say(place, f"{column} is a whole number: it can have no factor.")
     elif factor is not None:
@@ -407,7 +352,7 @@ def _factor(table: _Table, place: str, said: object, unit: str) -> float:
 def _check_fact(table: _Table, place: str, name: str, value: str | None = None) -> None:
     """Says that no fact has that name or, where there is one, that value."""
     if name not in FACT_NAMES:
-        table.say(place, f"no fact is called {name!r}. {_meant(name, FACT_NAMES)}")
+        table.say(place, f"no fact is called {name!r}. {meant(name, FACT_NAMES)}")
     elif value is not None and (wrong := _impossible(name, value)):
         table.say(place, wrong)
 
@@ -426,22 +371,6 @@ def _names(kind: type) -> list[str]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _meant(word: str, words: Iterable[str]) -> str:
-    """Which of `words` was meant, or all of them where none is near."""
-    names = list(words)
-    return nearest(word, names) or _listed(names)
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """A question for what was meant; empty where none of `words` is near."""
-    near = get_close_matches(word, words, n=2, cutoff=0.6)
-    return f"Did you mean {' or '.join(near)}?" if near else ""
-
-
-def _listed(words: Iterable[str]) -> str:
-    return f"One of: {', '.join(words)}."
 
 
 # -- regexes -----------------------------------------------------------------------------------

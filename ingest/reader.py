@@ -176,6 +176,6 @@ def _after_cut(kept: bytes, block: bytes) -> list[bytes]:
 
 
 def content_hash(path: Path) -> str:
-    """SHA-256 of the file as it is (not decompressed)."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    """SHA-256 of the file as it is (not decompressed). Raises UnreadableSourceError, OSError."""
+    with _open_file(path) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]

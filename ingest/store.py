@@ -208,7 +208,7 @@ class Store:
     def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
         """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
 
-        Empty, without columns, where nothing was kept.
+        With `as_of`, the state of the store that they were computed from. Empty, without columns, where nothing was kept.
         """
         if self._is_new():
             return pl.DataFrame()
@@ -218,7 +218,7 @@ class Store:
         if not frames:
             return pl.DataFrame()
         rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
-        return (compaction.newest(rows, by) if by else rows).drop("batch", "as_of")
+        return (compaction.newest(rows, by) if by else rows).drop("batch")
 
     def outdated(self) -> tuple[list[str], int]:
         """Runs whose rows or facts are newer than what is kept of their metrics; and the state."""
@@ -227,6 +227,14 @@ class Store:
         with self._connected() as con:
             runs = [run for (run,) in con.sql(catalogue.OUTDATED).fetchall()]
             return sorted(runs), catalogue.last_batch(con)
+
+    def touched(self, since: int) -> list[str]:
+        """Runs whose rows or facts are newer than that state of the store."""
+        if self._is_new():
+            return []
+        with self._connected() as con:
+            sql = "select run_id from held.runs where touched > $since order by 1"
+            return [run for (run,) in con.sql(sql, params={"since": since}).fetchall()]
 
     def query(self, sql: str, frames: Mapping[str, pl.DataFrame] | None = None) -> pl.DataFrame:
         """The rows of one read-only statement over the tables, and over `frames` by name.
@@ -442,9 +450,9 @@ class Store:
         aside = self.path / f"{CATALOGUE}.{getpid()}{parts.WRITING}"
         for left in self.path.glob(f"{CATALOGUE}.*"):
             left.unlink()
-        if from_old:
-            shutil.copyfile(self._catalogue, aside)
         try:
+            if from_old:
+                shutil.copyfile(self._catalogue, aside)
             with duckdb.connect(aside) as con:
                 con.execute("begin")
                 if not from_old:

@@ -22,7 +22,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Final
@@ -98,6 +98,9 @@ SAME_STEP: Final = ("family", "unit", "step")
 MET_AT_ONCE: Final = 200
 """Last steps for which others are looked for at once: of thousands, each meets thousands."""
 
+MEETINGS: Final = 200_000
+"""Last steps times runs, where others are looked for among few."""
+
 
 @dataclass(frozen=True, slots=True)
 class United:
@@ -105,12 +108,16 @@ class United:
 
     tables: `runs`, `facts`, `steps`, `events` as in ingest.schema, of the leading sources alone;
     their steps and facts are those of all. members: run_id of the lead to the rows of `runs` of
-    all its sources, the lead first. doubts: run_id to warnings.
+    all its sources, the lead first. doubts: run_id to warnings. linked: run_id of each source to
+    those that tell of the same launch, or may; nothing else decided what it was united with.
+    ends: the last step of each source and rank, columns of ENDS.
     """
 
     tables: dict[str, pl.DataFrame]
     members: dict[str, list[dict[str, Any]]]
     doubts: dict[str, list[str]]
+    linked: dict[str, list[str]]
+    ends: pl.DataFrame
 
 
 def unite(tables: Mapping[str, pl.DataFrame]) -> United:
@@ -118,15 +125,67 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
-    groups, doubts = _groups(told, rows)
+    groups, doubts, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
     members = {}
     for group in groups:
         order = sorted(group, key=lambda run_id: (-said.get(run_id, 0), runs[run_id]["name"]))
         members[order[0]] = [runs[run_id] for run_id in order]
-    if all(len(group) == 1 for group in groups):
-        return United(dict(tables), members, doubts)
-    return United(_merged(tables, members), members, doubts)
+    linked: dict[str, list[str]] = {}
+    for one, other in links:
+        linked.setdefault(one, []).append(other)
+        linked.setdefault(other, []).append(one)
+    merged = dict(tables)
+    if any(len(group) > 1 for group in groups):
+        merged = _merged(tables, members)
+    return United(merged, members, doubts, linked, _ends(rows))
+
+
+# -- some runs against the others ----------------------------------------------------------
+
+
+def near(
+    runs: pl.DataFrame, ends: pl.DataFrame, steps: pl.DataFrame, whose: Collection[str]
+) -> list[str]:
+    """Runs that may tell of the same launch as one of `whose`, as far as their ends tell.
+
+    No run is left out that `unite` would link with one of `whose`. runs: all, as in ingest.schema;
+    ends: those of all others, columns of ENDS; steps: of `whose`.
+    """
+    mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(whose)))
+    others = ends.filter(~pl.col("run_id").is_in(list(whose)))
+    placed = _placed(others, runs)
+    at_once = max(MET_AT_ONCE, MEETINGS // max(1, len(whose)))
+    met = _met(placed, mine, at_once)
+    last = _last(mine).select("sha256", *SAME_STEP, "day").unique()
+    spans = placed.select("place", "sha256", "day", *SAME_STEP[:2], "first", last="step")
+    inside = [
+        _within_a_day(part, spans, SAME_STEP[:2])
+        .filter(
+            pl.col("sha256") != pl.col("sha256_right"),
+            pl.col("step").is_between("first", "last", closed="left"),
+        )
+        .select(pl.col("place").unique())
+        for part in last.iter_slices(MET_AT_ONCE)
+    ]
+    found = pl.concat([met.select("place"), met.select(place="b"), *inside])["place"].unique()
+    return (
+        runs[found.sort()]
+        .filter(pl.col("run_id").is_in(others["run_id"].implode()))["run_id"]
+        .to_list()
+    )
+
+
+def links(tables: Mapping[str, pl.DataFrame], whose: Collection[str]) -> list[tuple[str, str]]:
+    """Pairs of sources that tell of one launch, or may; one of each pair is of `whose`.
+
+    tables: as for `unite`.
+    """
+    runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
+    rows = _folded(tables["steps"])
+    told = _told(tables, runs, rows)
+    pairs = _candidates(told, _placed(rows, tables["runs"]), whose)
+    return [(a.run["run_id"], b.run["run_id"]) for a, b in pairs if _verdict(a, b) != "other"]
 
 
 # -- what one source says ------------------------------------------------------------------
@@ -174,6 +233,13 @@ def _any(series: _Series, name: str) -> bool:
 
 COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
 
+ENDS: Final = pl.Schema(
+    {"run_id": pl.String, "rank": pl.String}
+    | dict.fromkeys(("first", "step"), pl.Int64)
+    | dict.fromkeys(("stamp", *COMPARED, *(f"unit_{name}" for name in COMPARED)), pl.Float64)
+)
+"""first, step: the first and the last step that a rank prints; all else as of its last one."""
+
 
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run, rank and step.
@@ -198,6 +264,32 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
         for name in COMPARED
     }
     return folded.with_columns(pl.Series(name, values) for name, values in units.items())
+
+
+def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Rows with what pairs of runs are looked for by: columns of ABOUT; place: in `runs`."""
+    about = runs.select(
+        "run_id",
+        place=pl.int_range(pl.len()),
+        sha256="sha256",
+        family=pl.col("framework").replace(WITH_ENGINE),
+        unit="step_unit",
+        utc="utc",
+        log_format="log_format",
+        day=pl.col("started_at").dt.epoch("d").cast(pl.Int64),
+    )
+    return rows.join(about, on="run_id")
+
+
+def _last(rows: pl.DataFrame) -> pl.DataFrame:
+    """The last step of each run and rank."""
+    return rows.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
+
+
+def _ends(folded: pl.DataFrame) -> pl.DataFrame:
+    """The last step of each run and rank, as `_folded`, with the first one."""
+    first = pl.col("step").min().over("run_id", "rank")
+    return _last(folded.with_columns(first=first)).select(ENDS.names())
 
 
 def _told(
@@ -263,14 +355,20 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 
 def _groups(
     told: Sequence[_Told], rows: pl.DataFrame
-) -> tuple[list[list[str]], dict[str, list[str]]]:
-    """Run ids that are one launch, and what stays in doubt."""
+) -> tuple[list[list[str]], dict[str, list[str]], list[tuple[str, str]]]:
+    """Run ids that are one launch, what stays in doubt, and the pairs that decided both.
+
+    rows: as for `_candidates`.
+    """
     find = _Sets(t.run["run_id"] for t in told)
     maybe: list[tuple[_Told, _Told]] = []
+    linked: list[tuple[str, str]] = []
     for a, b in _candidates(told, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
             continue
         verdict = _verdict(a, b)
+        if verdict != "other":
+            linked.append((a.run["run_id"], b.run["run_id"]))
         if verdict == "same" and not find.clash(a, b):
             find.join(a, b)
         elif verdict == "maybe":
@@ -290,7 +388,7 @@ def _groups(
                 f"may tell of the same launch as {other.run['name']}: the losses agree, other "
                 "sources fit as well, and no times decide"
             )
-    return find.groups(), doubts
+    return find.groups(), doubts, linked
 
 
 class _Sets:
@@ -330,52 +428,42 @@ def _held(told: _Told) -> set[tuple[str, str]]:
     return {(told.run["log_format"], rank) for rank in told.ranks}
 
 
-def _candidates(told: Sequence[_Told], rows: pl.DataFrame) -> Iterator[tuple[_Told, _Told]]:
+def _candidates(
+    told: Sequence[_Told], rows: pl.DataFrame, whose: Collection[str] | None = None
+) -> Iterator[tuple[_Told, _Told]]:
     """Pairs worth a look: of two files and one framework, where a last step contradicts nothing.
 
     Whichever of two sources of one launch ended first, its last step stands in the other. rows: as
-    `_folded`. Launches with a date are looked for within a day of each other only.
+    `_folded`, `_placed` as `told`. whose: only pairs with one of these. Launches with a date are
+    looked for within a day of each other only.
     """
-    about = pl.DataFrame(
-        [
-            {
-                "run_id": one.run["run_id"],
-                "place": place,
-                "sha256": one.run["sha256"],
-                "family": WITH_ENGINE.get(one.run["framework"], one.run["framework"]),
-                "unit": one.run["step_unit"],
-                "utc": one.run["utc"],
-                "log_format": one.run["log_format"],
-                "day": None if one.run["started_at"] is None else one.run["started_at"].toordinal(),
-            }
-            for place, one in enumerate(told)
-        ],
-        schema=ABOUT,
-    )
-    every = rows.drop("logged_at").join(about, on="run_id")
-    last = every.filter(pl.col("step") == pl.col("step").max().over("run_id", "rank"))
-    every = every.join(last, on=SAME_STEP, how="semi")
-    parts = [_meeting(part, every) for part in last.iter_slices(MET_AT_ONCE)]
-    found = pl.concat(parts).unique().sort("place", "b") if parts else pl.DataFrame()
-    for one, other in found.iter_rows():
+    rows = rows.drop("logged_at")
+    last = _last(rows)
+    sides = [(last, rows)]
+    if whose is not None:
+        mine = pl.col("run_id").is_in(list(whose))
+        sides = [(last.filter(mine), rows), (last.filter(~mine), rows.filter(mine))]
+    found = pl.concat([_met(some, every, MET_AT_ONCE) for some, every in sides])
+    for one, other in found.unique().sort("place", "b").iter_rows():
         yield told[one], told[other]
+
+
+def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
+    """`_meeting` of so many rows of `last` at once."""
+    last = last.join(every, on=SAME_STEP, how="semi")
+    every = every.join(last, on=SAME_STEP, how="semi")
+    parts = [_meeting(part, every) for part in last.iter_slices(at_once)]
+    return pl.concat([PLACES.to_frame(), *parts]).unique()
+
+
+PLACES: Final = pl.Schema({"place": pl.Int64, "b": pl.Int64})
 
 
 def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
     """Places of sources of which a row of `last` and one of `every` may be the same step."""
-    dated, undated = last.filter(pl.col("day").is_not_null()), last.filter(pl.col("day").is_null())
-    near = pl.concat([dated.with_columns(day=pl.col("day") + days) for days in (-1, 0, 1)])
-    pairs = pl.concat(
-        [
-            near.join(every, on=[*SAME_STEP, "day"]).drop("day"),
-            dated.join(every.filter(pl.col("day").is_null()), on=SAME_STEP).drop(
-                "day", "day_right"
-            ),
-            undated.join(every, on=SAME_STEP).drop("day", "day_right"),
-        ]
-    )
     return (
-        pairs.filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
+        _within_a_day(last, every, SAME_STEP)
+        .filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
         .select(
             pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
         )
@@ -383,18 +471,17 @@ def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-ABOUT: Final = pl.Schema(
-    {
-        "run_id": pl.String,
-        "place": pl.Int64,
-        "sha256": pl.String,
-        "family": pl.String,
-        "unit": pl.String,
-        "utc": pl.Boolean,
-        "log_format": pl.String,
-        "day": pl.Int64,
-    }
-)
+def _within_a_day(some: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """Pairs of rows that agree in `on`, of days next to each other, or of which one has no date."""
+    dated, undated = some.filter(pl.col("day").is_not_null()), some.filter(pl.col("day").is_null())
+    days = pl.concat([dated.with_columns(day=pl.col("day") + more) for more in (-1, 0, 1)])
+    return pl.concat(
+        [
+            days.join(others, on=[*on, "day"]).drop("day"),
+            dated.join(others.filter(pl.col("day").is_null()), on=on).drop("day", "day_right"),
+            undated.join(others, on=on).drop("day", "day_right"),
+        ]
+    )
 
 
 def _contradicts() -> pl.Expr:

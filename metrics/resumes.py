@@ -10,13 +10,16 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
+
+from ingest.schema import INT, TEXT, TEXTS, TIME
 
 SAME_WORK: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
 """What a resumed launch has in common with the one before, where both say it. One that says that it
@@ -27,51 +30,74 @@ NEAR_STEPS: Final = 20
 LOSS_SPREAD: Final = 3.0
 """A first loss lies on the earlier course when it is within this many spreads of its neighbours."""
 
+COURSE: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "sha256": TEXT,
+        "launch": INT,
+        "framework": TEXT,
+        "step_unit": TEXT,
+        "utc": pl.Boolean(),
+        "first_step": INT,
+        "last_step": INT,
+        "interval": INT,
+        "first_stamp": TIME,
+        "last_stamp": TIME,
+        "began": INT,
+        "model": TEXT,
+        **dict.fromkeys(SAME_WORK[1:], INT),
+    }
+)
+"""What is asked of two launches before their losses are. interval: the median number of steps
+between two lines; began: the step behind which it says, or shows, that training began."""
+
 RESUMES: Final = pl.Schema(
-    {"run_id": pl.String, "continues": pl.String, "repeated_steps": pl.Int64}
+    {
+        "run_id": TEXT,
+        "continues": TEXT,
+        "repeated_steps": INT,
+        "earlier": TEXTS,
+        "course": pl.Struct(dict(COURSE)),
+    }
 )
 
-
-@dataclass(frozen=True, slots=True)
-class _Course:
-    """The steps of one launch, folded over ranks."""
-
-    run: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    steps: list[int]
-    losses: list[float | None]
-    interval: int
-    first_stamp: datetime | None
-    last_stamp: datetime | None
-    began: int | None
-    """The step behind which it says, or shows, that training began."""
+MET_AT_ONCE: Final = 200
+"""Launches for which an earlier one is looked for at once."""
 
 
 def resumes(
     runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
 ) -> pl.DataFrame:
-    """run_id, continues (run_id or null), repeated_steps of each run that has steps.
+    """One row per run that has steps, columns of RESUMES.
 
     runs: as in ingest.schema; folded: metrics.windows.fold_ranks or windows; facts:
     metrics.inputs.typed; clocks: metrics.end_to_end.clock, which tells what began at step 1.
     `repeated_steps` counts the logged steps of a run that one which continues it trained again.
+    `earlier`: the run that it continues, or those of which it is not known which one it continues;
+    another run changes this only if it ended no earlier. `course`: columns of COURSE.
     """
-    began = dict(clocks.select("run_id", "trained_from").iter_rows())
-    courses = _courses(runs, folded, facts, began)
-    rows: dict[str, dict[str, Any]] = {
-        c.run["run_id"]: {"run_id": c.run["run_id"], "continues": None, "repeated_steps": 0}
-        for c in courses
+    known = courses(runs, folded, facts, clocks)
+    pairs = fitting(known, known.filter(later()))
+    named = pl.concat([pairs["before"], pairs["later"]]).implode()
+    lines = {
+        str(run_id): _Lines(frame["step"].to_list(), frame["loss"].to_list())
+        for (run_id,), frame in folded.filter(pl.col("run_id").is_in(named)).group_by("run_id")
     }
-    for later in courses:
-        fresh = later.began == 0  # it is no checkpoint's
-        before = None if fresh else _before(later, courses)
-        if before is None:
+    rows: dict[str, dict[str, Any]] = {
+        run_id: {"run_id": run_id, "repeated_steps": 0, "earlier": []} for run_id in known["run_id"]
+    }
+    for run_id, told in _by_later(pairs):
+        earlier = _earlier(told, lines[run_id], lines)
+        rows[run_id]["earlier"] = earlier
+        if len(earlier) != 1:
             continue
-        rows[later.run["run_id"]]["continues"] = before.run["run_id"]
-        again = sum(step >= later.steps[0] for step in before.steps)
-        row = rows[before.run["run_id"]]
+        rows[run_id]["continues"] = earlier[0]
+        again = sum(step >= lines[run_id].steps[0] for step in lines[earlier[0]].steps)
+        row = rows[earlier[0]]
         row["repeated_steps"] = max(row["repeated_steps"], again)
-    return pl.DataFrame(list(rows.values()), schema=RESUMES)
+    course = known.select("run_id", course=pl.struct(COURSE.names()))
+    linked = pl.DataFrame(list(rows.values()), schema=dict(list(RESUMES.items())[:-1]))
+    return linked.join(course, on="run_id", maintain_order="left")
 
 
 def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
@@ -85,79 +111,141 @@ def chain(run_id: str, before: Mapping[str, str | None]) -> list[str]:
     return found[::-1]
 
 
-def _courses(
-    runs: pl.DataFrame,
-    folded: pl.DataFrame,
-    facts: pl.DataFrame,
-    began: Mapping[str, int | None],
-) -> list[_Course]:
-    known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
-    about = {row["run_id"]: row for row in runs.iter_rows(named=True)}
-    return [
-        _Course(
-            run=about[str(run_id)],
-            facts=known.get(str(run_id), {}),
-            steps=frame["step"].to_list(),
-            losses=frame["loss"].to_list(),
-            interval=int(frame["step"].diff().median() or 1),  # type: ignore[arg-type]
-            first_stamp=frame["logged_at"].min(),  # type: ignore[arg-type]
-            last_stamp=frame["logged_at"].max(),  # type: ignore[arg-type]
-            began=began[str(run_id)],
+def later() -> pl.Expr:
+    """Launches that may continue another; one that trained from its first step is no checkpoint's.
+
+    Of columns of COURSE.
+    """
+    return pl.col("began").is_null() | (pl.col("began") != 0)
+
+
+def courses(
+    runs: pl.DataFrame, folded: pl.DataFrame, facts: pl.DataFrame, clocks: pl.DataFrame
+) -> pl.DataFrame:
+    """One row per run that has steps, in the order of `folded`; columns of COURSE, as `resumes`."""
+    interval = pl.col("step").diff().median().fill_null(1).cast(INT)
+    return (
+        folded.group_by("run_id", maintain_order=True)
+        .agg(
+            first_step=pl.col("step").first(),
+            last_step=pl.col("step").last(),
+            interval=pl.max_horizontal(interval, 1),
+            first_stamp=pl.col("logged_at").min(),
+            last_stamp=pl.col("logged_at").max(),
         )
-        for (run_id,), frame in folded.group_by("run_id", maintain_order=True)
+        .join(
+            runs.select("run_id", "sha256", "launch", "framework", "step_unit", "utc"),
+            on="run_id",
+            maintain_order="left",
+        )
+        .join(
+            clocks.select("run_id", began="trained_from"),
+            on="run_id",
+            how="left",
+            maintain_order="left",
+        )
+        .join(facts.select("run_id", *SAME_WORK), on="run_id", how="left", maintain_order="left")
+        .select(COURSE.names())
+    )
+
+
+def fitting(before: pl.DataFrame, after: pl.DataFrame) -> pl.DataFrame:
+    """Pairs of launches of which steps, work and time allow that the later continues the other.
+
+    before, after: columns of COURSE. `before`, `later`: run ids; `in_file`: both are of one file;
+    `launch`, `last_stamp`: of the earlier one.
+    """
+    parts = [
+        part.join(before, on=["framework", "step_unit"], suffix="_before", nulls_equal=True)
+        .filter(_fits())
+        .select(
+            before="run_id_before",
+            later="run_id",
+            in_file=_in_file(),
+            launch="launch_before",
+            last_stamp="last_stamp_before",
+        )
+        for part in after.iter_slices(MET_AT_ONCE)
     ]
+    return pl.concat([PAIRS.to_frame(), *parts])
 
 
-def _before(later: _Course, courses: Sequence[_Course]) -> _Course | None:
-    """The launch that `later` continues: of those that fit, the one that ended last."""
-    fitting = [c for c in courses if c is not later and _fits(c, later)]
-    in_file = [c for c in fitting if c.run["sha256"] == later.run["sha256"]]
+PAIRS: Final = pl.Schema(
+    {
+        "before": TEXT,
+        "later": TEXT,
+        "in_file": pl.Boolean(),
+        "launch": INT,
+        "last_stamp": TIME,
+    }
+)
+
+
+def _in_file() -> pl.Expr:
+    return pl.col("sha256") == pl.col("sha256_before")
+
+
+def _fits() -> pl.Expr:
+    """Of columns of COURSE of the later launch, and with `_before` of the other."""
+    gap = pl.max_horizontal("interval", "interval_before")
+    steps = (pl.col("first_step") > pl.col("first_step_before")) & (
+        pl.col("first_step") <= pl.col("last_step_before") + gap
+    )
+    resumed = pl.col("began").is_not_null() & (pl.col("began") != 0)
+    alike, known = pl.lit(value=True), pl.lit(value=False)
+    for name in SAME_WORK:
+        same = pl.col(name) == pl.col(f"{name}_before")
+        if name == "total_steps":
+            same = pl.when(~resumed).then(same)
+        alike &= same.fill_null(value=True)
+        known |= same.is_not_null()
+    ended_first = (pl.col("utc") == pl.col("utc_before")) & (
+        pl.col("last_stamp_before") <= pl.col("first_stamp") + SLACK
+    )
+    follows = (
+        pl.when(_in_file())
+        .then(pl.col("launch_before") < pl.col("launch"))
+        .otherwise(known & ended_first)
+    )
+    other = pl.col("run_id") != pl.col("run_id_before")
+    return other & steps & alike & follows.fill_null(value=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """The steps of one launch, folded over ranks."""
+
+    steps: list[int]
+    losses: list[float | None]
+
+
+def _by_later(pairs: pl.DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The pairs of each later launch: those of its own file first, then what ended last first."""
+    ordered = pairs.sort(
+        "later", "in_file", "last_stamp", "launch", descending=[False, True, True, True]
+    )
+    for later_id, told in groupby(ordered.iter_rows(named=True), lambda row: row["later"]):
+        yield str(later_id), list(told)
+
+
+def _earlier(
+    told: Sequence[Mapping[str, Any]], later_lines: _Lines, lines: Mapping[str, _Lines]
+) -> list[str]:
+    """Which launches a later one may continue: of those that fit, the one that ended last.
+
+    told: one of `_by_later`. Several where they ended together, so that it is not known which.
+    """
+    in_file = [row for row in told if row["in_file"]]
     if in_file:
-        return max(in_file, key=_launch)
-    on_course = [c for c in fitting if _on_course(c, later)]
-    ends = sorted(on_course, key=_last_stamp)
-    if len(ends) > 1 and ends[-1].last_stamp == ends[-2].last_stamp:
-        return None  # two that ended together: which one is not known
-    return ends[-1] if ends else None
+        return [max(in_file, key=lambda row: int(row["launch"]))["before"]]
+    for _, together in groupby(told, lambda row: row["last_stamp"]):
+        ids = [row["before"] for row in together]
+        if found := [one for one in ids if _on_course(lines[one], later_lines)]:
+            return sorted(found)
+    return []
 
 
-def _launch(course: _Course) -> int:
-    return int(course.run["launch"])
-
-
-def _last_stamp(course: _Course) -> datetime:
-    """Of one that fits in another file, which has one."""
-    assert course.last_stamp is not None  # noqa: S101 - `_fits` asked
-    return course.last_stamp
-
-
-def _fits(before: _Course, later: _Course) -> bool:
-    """Whether steps, work and time allow that `later` continues `before`."""
-    gap = max(before.interval, later.interval)
-    if not before.steps[0] < later.steps[0] <= before.steps[-1] + gap:
-        return False
-    if any(before.run[name] != later.run[name] for name in ("framework", "step_unit")):
-        return False
-    named = [name for name in SAME_WORK if name != "total_steps" or not later.began]
-    pairs = [(before.facts.get(name), later.facts.get(name)) for name in named]
-    known = [pair for pair in pairs if None not in pair]
-    if any(one != other for one, other in known):
-        return False
-    if before.run["sha256"] == later.run["sha256"]:
-        return bool(before.run["launch"] < later.run["launch"])
-    return bool(known) and _ended_first(before, later)
-
-
-def _ended_first(before: _Course, later: _Course) -> bool:
-    """Whether the last step of one was over when the other began, by the same clock."""
-    if before.run["utc"] != later.run["utc"]:
-        return False
-    if before.last_stamp is None or later.first_stamp is None:
-        return False
-    return before.last_stamp <= later.first_stamp + SLACK
-
-
-def _on_course(before: _Course, later: _Course) -> bool:
+def _on_course(before: _Lines, later: _Lines) -> bool:
     """Whether the first loss of `later` lies among those of `before` near that step."""
     first = next((loss for loss in later.losses if loss is not None), None)
     known = [(s, x) for s, x in zip(before.steps, before.losses, strict=True) if x is not None]

@@ -61,6 +61,8 @@ class Analysis:
     metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
+    alone: `metrics` before `beside_others`; united: metrics.launches.unite; resumed:
+    metrics.resumes.resumes.
     """
 
     metrics: pl.DataFrame
@@ -69,6 +71,9 @@ class Analysis:
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
     printed: Mapping[str, Lines]
+    alone: pl.DataFrame
+    united: launches.United
+    resumed: pl.DataFrame
 
     def facts(self, run_id: str) -> dict[str, dict[str, Any]]:
         """The held facts of one run, by name."""
@@ -181,11 +186,23 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         row["warnings"] += logged.out_of_time(audited, known[run_id])
         row |= {"bound": ranks.bound(row["data_share"])}
         rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
-    other_flops = logged.changed(rows)
-    for row in rows:
-        row["warnings"] += [other_flops[row["run_id"]]] if row["run_id"] in other_flops else []
-    metrics = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
-    return Analysis(metrics, spans, held, audits, known, printed)
+    alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
+    metrics = beside_others(alone)
+    return Analysis(metrics, spans, held, audits, known, printed, alone, united, links)
+
+
+def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
+    """Rows of METRICS with the warnings that take the rows of other runs: metrics.logged.changed.
+
+    All else of a row follows from its own launch and those that it continues.
+    """
+    told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(logged.OF_CHANGED)
+    found = logged.changed(told.to_dicts())
+    warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
+    more = pl.concat_list("warnings", warning)
+    return metrics.with_columns(
+        warnings=pl.when(warning.is_not_null()).then(more).otherwise("warnings")
+    )
 
 
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

@@ -58,7 +58,7 @@ def tgs_by_run(comparison: pl.DataFrame, metrics: pl.DataFrame) -> alt.FacetChar
     """TGS of the ranked runs with 95 % intervals; a panel for each group of like-for-like runs."""
     ranked = _cards(comparison.filter(pl.col("rank").is_not_null()), metrics)
     reach = pl.coalesce("tgs_high", "tgs").alias("reach")
-    data = _drawable(ranked.select(*_CARD_FIELDS, "panel", "tgs_low", "tgs_high", reach))
+    data = drawable(ranked.select(*_CARD_FIELDS, "panel", "tgs_low", "tgs_high", reach))
     base = alt.Chart(data).encode(
         y=alt.Y("run:N", sort=data["run"].to_list(), title=None), tooltip=list(CARD)
     )
@@ -82,7 +82,7 @@ def mfu_by_run(metrics: pl.DataFrame) -> Layers:
     cards = _cards(known, metrics).sort(
         pl.coalesce("mfu", "mfu_full_attention"), "run", descending=[True, False]
     )
-    wide = _drawable(cards.select(_CARD_FIELDS))
+    wide = drawable(cards.select(_CARD_FIELDS))
     long = _stacked(wide, {"mfu_full_attention": FULL, "mfu": EXACT})
     return _dumbbell(long, EXACT, _length("value", "MFU of the dense peak", ".0%")).properties(
         title=_title("MFU under both attention conventions", _key(EXACT, FULL)),
@@ -114,7 +114,7 @@ def logged_against_recomputed(comparison: pl.DataFrame, metrics: pl.DataFrame) -
 
 def _logged(cards: pl.DataFrame, name: str, unit: str, axis_format: str) -> alt.FacetChart:
     both = {f"logged_{name}": LOGGED, name: OURS}
-    wide = _drawable(cards.select(*dict.fromkeys([*_CARD_FIELDS, "panel", *both])))
+    wide = drawable(cards.select(*dict.fromkeys([*_CARD_FIELDS, "panel", *both])))
     data = _stacked(wide, both)
     chart = _by_panel(_dumbbell(data, OURS, _length("value", unit, axis_format)), data)
     return chart.properties(
@@ -127,7 +127,7 @@ def steps_over_time(windows: pl.DataFrame, metrics: pl.DataFrame) -> alt.VConcat
 
     windows: as metrics.windows.windows, of the runs to draw; metrics: their rows.
     """
-    data = _drawable(binned(windows, metrics))
+    data = drawable(binned(windows, metrics))
     rates, losses = (
         data.filter(pl.col("tgs").is_not_null()),
         data.filter(pl.col("loss").is_not_null()),
@@ -195,7 +195,7 @@ def operators(operator_table: pl.DataFrame) -> Layers:
     operator_table: as metrics.utilization.operator_table; an operator of several layer groups is
     one bar.
     """
-    data = _drawable(
+    data = drawable(
         operator_table.group_by("operator", maintain_order=True)
         .agg(
             pl.col("share", "flops_per_token").sum(),
@@ -229,7 +229,7 @@ def others(rows: pl.DataFrame) -> Layers:
 
     rows: as metrics.utilization.Analysis.others, one model; a formula without a figure is absent.
     """
-    data = _drawable(
+    data = drawable(
         rows.filter(pl.col("ratio_to_ours").is_not_null())
         .sort("ratio_to_ours", "name", descending=[True, False])
         .with_columns(one=pl.lit(1.0))
@@ -269,7 +269,7 @@ def waterfall(bridge: Bridge, framework: str, formula: str | None) -> Layers:
     more than `FAR`.
     """
     unit, reach = bridge_steps.UNITS[bridge.figure], _Reach.of(bridge)
-    data = _drawable(_placed(bridge, reach))
+    data = drawable(_placed(bridge, reach))
     base = alt.Chart(data)
     of = {kind: base.transform_filter(alt.datum.kind == kind) for kind in data["kind"].unique()}
     links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
@@ -502,7 +502,7 @@ def _interval() -> pl.Expr:
     return pl.struct("tgs_low", "tgs_high").map_elements(text, return_dtype=pl.String)
 
 
-def _drawable(frame: pl.DataFrame) -> pl.DataFrame:
+def drawable(frame: pl.DataFrame) -> pl.DataFrame:
     """No NaN, no infinity, no more digits than can be seen."""
     floats = cs.float()
     return frame.with_columns(

@@ -37,7 +37,7 @@ from reports.charts import Chart
 from reports.logs import listed
 from reports.tables import decimal
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import NONE_RANKED, Said, Style, between, groups, joined, verdict
+from reports.verdict import NONE_RANKED, Said, Style, between, counted, groups, joined, verdict
 
 Row = Mapping[str, Any]
 
@@ -82,7 +82,7 @@ def render(  # noqa: PLR0913 - the frames of one store
         METHOD,
         _appendix(others),
     ]
-    return _document(title, body)
+    return document(title, body)
 
 
 # --- words and numbers --------------------------------------------------------------------
@@ -96,7 +96,8 @@ def esc(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def _number(value: float | None, digits: int = 0, unit: str = "") -> str:
+def number(value: float | None, digits: int = 0, unit: str = "") -> str:
+    """A figure with its unit, a dash where there is none."""
     return DASH if value is None else f"{value:,.{digits}f}{unit}"
 
 
@@ -118,10 +119,6 @@ def _range(low: float | None, high: float | None, text: Callable[[float | None],
     return f"{text(low)}{DASH}{text(high)}" if text(low) != text(high) else text(low)
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
 def _synthetic(row: Row) -> str:
     return ' <span class="tag">synthetic</span>' if row["synthetic"] else ""
 
@@ -137,7 +134,7 @@ def _name(row: Row) -> str:
 
 
 def _header(title: str, metrics: pl.DataFrame, sources: pl.DataFrame, version: str) -> str:
-    held = f"{_count(metrics.height, 'run')} from {_count(sources.height, 'log')}"
+    held = f"{counted(metrics.height, 'run')} from {counted(sources.height, 'log')}"
     about = f"{held} · formula {FORMULA} · fairmfu {version}"
     banner = (
         '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
@@ -166,18 +163,19 @@ def _frameworks(group: Iterable[Row]) -> set[str]:
 def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
     """What the first line says where no two runs may be compared."""
     if len(rows) == 2:  # noqa: PLR2004 - a pair
-        return _said(between(rows[0], rows[1], HTML))
+        return spoken(between(rows[0], rows[1], HTML))
     if not rows:
         says, note = "The store holds no run.", "Read some with: fairmfu ingest LOG…"
     elif alone:
         says = "No two runs are like for like, so none is faster than another."
         note = (
-            f"{len(alone)} of {_count(len(rows), 'run')} can be ranked, each in a group of its own."
+            f"{len(alone)} of {counted(len(rows), 'run')} can be ranked, "
+            "each in a group of its own."
         )
     else:
         says = NONE_RANKED
         note = "What would complete each run stands below."
-    return _said(Said("", says, (note,)))
+    return spoken(Said("", says, (note,)))
 
 
 def _verdict(group: Sequence[Row]) -> str:
@@ -185,16 +183,17 @@ def _verdict(group: Sequence[Row]) -> str:
     made_up = all(row["synthetic"] for row in group)
     tag = '<span class="tag">synthetic runs</span> ' if made_up else ""
     told = [{**row, "synthetic": False} for row in group] if made_up else group
-    return _said(verdict(told, HTML), tag)
+    return spoken(verdict(told, HTML), tag)
 
 
-def _said(said: Said, tag: str = "") -> str:
-    """The sentence with its notes; those are HTML already."""
+def spoken(said: Said, tag: str = "", kind: str = "") -> str:
+    """The sentence with its notes; those are HTML already. kind: a class of the style sheet."""
     on = f'<p class="on">{tag}{esc(said.label)}</p>' if said.label else ""
     notes = "".join(f'<p class="note">{note}</p>' for note in (*said.notes, said.differs) if note)
     says = said.says.removeprefix("all ")
     says = said.says if says == said.says else f"All {says}"
-    return f'<section class="verdict">{on}<p class="says">{says}</p>{notes}</section>'
+    kinds = f"verdict {kind}".strip()
+    return f'<section class="{kinds}">{on}<p class="says">{says}</p>{notes}</section>'
 
 
 HTML: Final = Style(
@@ -272,8 +271,8 @@ def _setup_note(group: Sequence[Row]) -> str:
 def _tgs(row: Row) -> str:
     if row["tgs"] is None:
         return DASH
-    interval = _range(row["tgs_low"], row["tgs_high"], _number) or "no interval"
-    return f'<strong>{_number(row["tgs"])}</strong><span class="small">{interval}</span>'
+    interval = _range(row["tgs_low"], row["tgs_high"], number) or "no interval"
+    return f'<strong>{number(row["tgs"])}</strong><span class="small">{interval}</span>'
 
 
 def _against_best(row: Row) -> str:
@@ -319,7 +318,7 @@ def _loss(row: Row) -> str:
 def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
     """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU, or TGS."""
     if row["logged_tflops"] is None and row["logged_mfu"] is None and row["logged_tgs"] is not None:
-        return row["logged_tgs"], row["tgs"], _number, "TGS"
+        return row["logged_tgs"], row["tgs"], number, "TGS"
     if row["logged_tflops"] is None and row["logged_mfu"] is not None:
         return row["logged_mfu"], row["mfu"], _percent, "MFU"
     return row["logged_tflops"], row["tflops"], _significant, "TFLOP/s"
@@ -382,7 +381,7 @@ SETUP_COLUMNS: Final = (
     Column("Setup", lambda row: esc(row["setup"])),
     Column("GPU-hours per<br>10^9 tokens", _gpu_hours, "number"),
     Column(
-        "TGS at equal<br>FLOPs per token", lambda row: _number(row["tgs_at_equal_flops"]), "number"
+        "TGS at equal<br>FLOPs per token", lambda row: number(row["tgs_at_equal_flops"]), "number"
     ),
     Column("Loss at<br>equal tokens", _loss, "number"),
     Column("What differs", _what_differs, "text"),
@@ -409,11 +408,11 @@ def _comparison_charts(metrics: pl.DataFrame, comparison: pl.DataFrame) -> list[
     both = (pl.col(f"logged_{name}") * pl.col(name) for name in ("tflops", "mfu"))
     figures = []
     if comparison.select(pl.coalesce(*both).is_not_null().any()).item():
-        figures.append(_figure(charts.logged_against_recomputed(comparison, metrics)))
+        figures.append(figure(charts.logged_against_recomputed(comparison, metrics)))
     if together.height:
-        figures.append(_figure(charts.tgs_by_run(together, metrics)))
+        figures.append(figure(charts.tgs_by_run(together, metrics)))
     if metrics["mfu_full_attention"].drop_nulls().len():
-        figures.append(_figure(charts.mfu_by_run(metrics)))
+        figures.append(figure(charts.mfu_by_run(metrics)))
     return ["<h2>The pictures</h2>", *figures] if figures else []
 
 
@@ -489,7 +488,7 @@ def _run(
     parts = [
         "".join(f'<p class="warning">{esc(words)}</p>' for words in row["warnings"]),
         f'<p class="note">{esc(course.how_it_went(row))}</p>',
-        _figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
+        figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
         _card(row),
         _time(row),
         _why_not_ours(row),
@@ -502,11 +501,11 @@ def _run(
 
 
 def _in_short(row: Row) -> str:
-    known = [f"{_number(row['tgs'])} tokens/s/GPU"] if row["tgs"] is not None else []
+    known = [f"{number(row['tgs'])} tokens/s/GPU"] if row["tgs"] is not None else []
     if row["mfu"] is not None:
         known.append(f"MFU {_percent(row['mfu'])} (exact attention)")
     if row["warnings"]:
-        known.append(_count(len(row["warnings"]), "warning"))
+        known.append(counted(len(row["warnings"]), "warning"))
     text = ", ".join(known) or "no figures"
     return f'{_name(row)} <span class="figures">{esc(row["framework"])}: {esc(text)}</span>'
 
@@ -555,20 +554,20 @@ def _figures(row: Row) -> list[tuple[str, str, str]]:
         ("TFLOP/s (exact attention)", _significant(row["tflops"]), "per GPU, ours"),
         (
             "Peak",
-            _number(peak, 1),
+            number(peak, 1),
             "dense TFLOP/s of one device, weighted by what ran in which dtype",
         ),
-        ("Parameters", _number(row["params_total"]), "all of the model"),
+        ("Parameters", number(row["params_total"]), "all of the model"),
         *_printed(row),
     ]
 
 
 def _rates(row: Row) -> list[tuple[str, str, str]]:
-    interval = _range(row["tgs_low"], row["tgs_high"], _number)
+    interval = _range(row["tgs_low"], row["tgs_high"], number)
     basis = f"{row['token_basis']} tokens, time by {row['time_basis']}"
     left_out = ", ".join(row["excluded_causes"] or [])
     return [
-        ("TGS", _number(row["tgs"], 1), f"tokens/s/GPU, steady, {basis}"),
+        ("TGS", number(row["tgs"], 1), f"tokens/s/GPU, steady, {basis}"),
         (
             "TGS, 95 % interval",
             interval or ("none" if row["no_interval"] else ""),
@@ -576,12 +575,12 @@ def _rates(row: Row) -> list[tuple[str, str, str]]:
         ),
         (
             "TGS, end to end",
-            _number(row["tgs_end_to_end"], 1),
+            number(row["tgs_end_to_end"], 1),
             f"tokens/s/GPU, {course.end_to_end_words(row)}",
         ),
-        ("Goodput", _number(row["goodput"], 1), f"tokens/s/GPU, {course.goodput_words(row)}"),
-        ("TGS, with padding", _number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
-        ("Tokens/s", _number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
+        ("Goodput", number(row["goodput"], 1), f"tokens/s/GPU, {course.goodput_words(row)}"),
+        ("TGS, with padding", number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
+        ("Tokens/s", number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
         (
             "Time left out",
             _percent(row["excluded_share"]),
@@ -607,7 +606,7 @@ def _printed(row: Row) -> list[tuple[str, str, str]]:
     printed = any(row[name] is not None for name in bridge.UNITS)
     reproduced, why = bridge.verdict(row["audit"]) if printed else ("", "")
     return [
-        ("Logged TGS", _number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
+        ("Logged TGS", number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
         ("Logged TFLOP/s", _significant(row["logged_tflops"]), f"per GPU, {claim}"),
         ("Logged MFU", _percent(row["logged_mfu"]), claim),
         ("Claim, by its own formula", reproduced, why),
@@ -622,7 +621,7 @@ def _why_not_ours(row: Row) -> str:
     audit, found = row["audit"], row["bridges"]
     drawn = ""
     if found:  # all figures of a log take the same steps, but for unit and peak
-        drawn = _figure(charts.waterfall(found[0], row["framework"], row["logged_formula"]))
+        drawn = figure(charts.waterfall(found[0], row["framework"], row["logged_formula"]))
         drawn += _in_figures(found)
     proof = "".join(f'<p class="note">{esc(words)}</p>' for words in bridge.proof(audit))
     told = esc(bridge.sentence(row, audit, found)).replace("(x ", "(x&nbsp;")  # one word
@@ -671,12 +670,12 @@ def _flops(value: float | None) -> str:
 def _operators(operators: pl.DataFrame) -> str:
     caption = "FLOPs per token by operator, forward and backward"
     rows = operators.iter_rows(named=True)
-    return _figure(charts.operators(operators)) + table(caption, OPERATOR_COLUMNS, rows)
+    return figure(charts.operators(operators)) + table(caption, OPERATOR_COLUMNS, rows)
 
 
 OPERATOR_COLUMNS: Final = (
     Column("Operator", lambda row: esc(row["operator"])),
-    Column("Layers", lambda row: _number(row["layers"]), "number"),
+    Column("Layers", lambda row: number(row["layers"]), "number"),
     Column("Computed in", lambda row: esc(row["dtype"] or DASH)),
     Column(
         "Forward (exact attention)", lambda row: _flops(row["forward_flops_per_token"]), "number"
@@ -721,7 +720,7 @@ def _sources(sources: pl.DataFrame, unread: pl.DataFrame) -> str:
 
 
 def _lines(heading: str, name: str) -> Column:
-    return Column(heading, lambda row: _number(row[name]), "number")
+    return Column(heading, lambda row: number(row[name]), "number")
 
 
 SOURCE_COLUMNS: Final = (
@@ -743,8 +742,8 @@ def _left_over(source: Row, unread: pl.DataFrame) -> str:
         return ""
     summary = (
         f'<span class="name">{esc(source["path"])}</span> <span class="figures">'
-        f"{_count(source['unread_lines'] or 0, 'unread line')}, "
-        f"{_count(source['other_lines'] or 0, 'other line')}</span>"
+        f"{counted(source['unread_lines'] or 0, 'unread line')}, "
+        f"{counted(source['other_lines'] or 0, 'other line')}</span>"
     )
     first = f"The first {MOST_UNREAD} of {unread.height:,}." if unread.height > MOST_UNREAD else ""
     rows = unread.head(MOST_UNREAD).iter_rows(named=True)
@@ -755,13 +754,13 @@ def _left_over(source: Row, unread: pl.DataFrame) -> str:
 
 
 UNREAD_COLUMNS: Final = (
-    Column("Line", lambda row: _number(row["line"])),
+    Column("Line", lambda row: number(row["line"])),
     Column("Why", lambda row: esc(row["reason"]), "text"),
     Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text"),
 )
 OTHER_COLUMNS: Final = (
-    Column("Line", lambda row: _number(row["line"])),
-    Column("How many", lambda row: _number(row["count"]), "number"),
+    Column("Line", lambda row: number(row["line"])),
+    Column("How many", lambda row: number(row["count"]), "number"),
     Column("Example", lambda row: f'<span class="log">{esc(row["example"])}</span>', "text"),
 )
 
@@ -810,15 +809,13 @@ def _appendix(others: Mapping[str, pl.DataFrame]) -> str:
 
 def _other_formulas(label: str, rows: pl.DataFrame) -> str:
     whole = table(f"{esc(label)}", OTHER_FORMULA_COLUMNS, rows.iter_rows(named=True))
-    return (
-        f"<details><summary>{esc(label)}</summary>{_figure(charts.others(rows))}{whole}</details>"
-    )
+    return f"<details><summary>{esc(label)}</summary>{figure(charts.others(rows))}{whole}</details>"
 
 
 OTHER_FORMULA_COLUMNS: Final = (
     Column("Formula", lambda row: esc(row["name"])),
     Column("FLOPs per token", lambda row: _flops(row["flops_per_token"]), "number"),
-    Column("/ ours", lambda row: _number(row["ratio_to_ours"], 3), "number"),
+    Column("/ ours", lambda row: number(row["ratio_to_ours"], 3), "number"),
     Column("What it does otherwise", lambda row: esc(row["why"]), "text"),
 )
 
@@ -832,6 +829,8 @@ const draw = (figure) => {
   if (figure.dataset.drawn) return;
   figure.dataset.drawn = "yes";
   const spec = JSON.parse(figure.querySelector("script").textContent);
+  const room = Math.max(figure.clientWidth - 84, 220);
+  for (const part of spec.vconcat ?? []) if (part.width > room) part.width = room;
   const options = {mode: "vega-lite", renderer: "svg", actions: false, ast: true, config};
   if (dark) options.tooltip = {theme: "dark"};
   vegaEmbed(figure.querySelector(".chart"), spec, options);
@@ -855,7 +854,7 @@ def _bundle() -> str:
     return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
 
 
-def _figure(chart: Chart) -> str:
+def figure(chart: Chart) -> str:
     """A place for a chart with its spec beside it, for DRAW."""
     spec = chart.to_dict(validate=False)  # the tests validate each kind; here it is half the time
     for shared in ("config", "$schema"):
@@ -872,12 +871,24 @@ def _data(value: object, attributes: str = "") -> str:
     return f'<script type="application/json"{attributes}>{text}</script>'
 
 
-def _document(title: str, body: Sequence[str]) -> str:
+def document(
+    title: str, body: Sequence[str], *, style: str = "", script: str = "", beside: str = ""
+) -> str:
+    """The page around its body.
+
+    style: more of a style sheet; script: run at the end, after `beside`, the name of a script file
+    in the page's folder. A nonce lets that one tag load it, from a disk as from a server; as it
+    hangs on the whole body, no text in the body can know it.
+    """
     content = "\n".join(filter(None, body))
-    scripts = [_bundle(), DRAW] if "<figure" in content else []
-    allowed = " ".join(_hash(script) for script in scripts) or "'none'"
-    drawing = [_data(fairmfu()["config"], ' id="theme"'), NO_SCRIPT] if scripts else []
-    drawing += [f"<script>{script}</script>" for script in scripts]
+    drawn = [_bundle(), DRAW] if "<figure" in content else []
+    scripts = [script, *drawn] if script else drawn
+    nonce = _digest(content)[:22] if beside else ""
+    sources = [f"'nonce-{nonce}'"] if beside else []
+    allowed = " ".join([*sources, *(_hash(script) for script in scripts)]) or "'none'"
+    loaded = [f'<script nonce="{nonce}" src="{esc(beside)}"></script>'] if beside else []
+    theme = [_data(fairmfu()["config"], ' id="theme"'), NO_SCRIPT] if drawn else []
+    drawing = [*loaded, *theme, *(f"<script>{script}</script>" for script in scripts)]
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -885,7 +896,7 @@ def _document(title: str, body: Sequence[str]) -> str:
 <meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed=allowed)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{esc(title)}</title>
-<style>{STYLE}</style>
+<style>{STYLE}{style}</style>
 </head>
 <body>
 {content}
@@ -903,5 +914,8 @@ POLICY: Final = (
 
 
 def _hash(script: str) -> str:
-    digest = hashlib.sha256(script.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
+    return f"'sha256-{_digest(script)}'"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

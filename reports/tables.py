@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -106,20 +107,22 @@ def _csv_cell(value: object) -> object:
 
 def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     lines = [
-        "| " + " | ".join(map(_markdown_cell, headings)) + " |",
+        "| " + " | ".join(map(markdown_text, headings)) + " |",
         "| --- " * len(headings) + "|",
     ]
-    lines += ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in body]
+    lines += ["| " + " | ".join(map(markdown_text, row)) + " |" for row in body]
     return "\n".join(lines)
 
 
-def _markdown_cell(text: str) -> str:
-    """No cell can end its column, start a tag or a link."""
+def markdown_text(text: str) -> str:
+    """Text as Markdown shows it: it ends no cell or line, starts no tag, link, list or mention."""
+    for char in "\\[]`*_~#":
+        text = text.replace(char, f"\\{char}")
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "&#124;")):
         text = text.replace(char, entity)
-    for char in "[]`*_":
-        text = text.replace(char, f"\\{char}")
-    return text.replace("\n", " ")
+    for char, kept in (("://", ":&#47;&#47;"), ("www.", "www&#46;"), ("\n", " ")):
+        text = text.replace(char, kept)
+    return re.sub(r"(?<!\w)@", "@\N{ZERO WIDTH SPACE}", text)
 
 
 def _table(title: str, headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -118,7 +118,7 @@ header p { margin: 0; font-size: .85rem; }
        font-size: .8em; font-style: italic; font-weight: 400; white-space: nowrap; }
 .banner { margin: 1rem 0 0; padding: .4rem .75rem; border: 1px dashed var(--warn);
           border-radius: .3rem; color: var(--warn); }
-.name { overflow-wrap: anywhere; }
+.name { overflow-wrap: anywhere; unicode-bidi: isolate; }
 .scroll { overflow-x: auto; }
 table { width: 100%; margin: .75rem 0 1.25rem; border-collapse: collapse;
         font-variant-numeric: tabular-nums; font-size: .9rem; }
@@ -167,3 +167,30 @@ ul { margin: .3rem 0; padding-left: 1.2rem; }
 }
 """
 """The page's style sheet: light, dark by the reader's setting, and print."""
+
+NIGHTLY: Final = """
+.verdict.alarm { border-left-color: var(--warn); }
+.banner.alarm { border-style: solid; border-width: 2px; font-size: 1.05rem; font-weight: 600; }
+.changes { margin: .3rem 0 1rem; padding: 0; list-style: none; }
+.changes li { margin: 0 0 .7rem; padding-left: 1.6rem; }
+.changes .note { display: block; max-width: 60rem; font-size: .87rem; }
+.changes .mark { display: inline-block; width: 1.6rem; margin-left: -1.6rem; }
+.changes .quiet { color: var(--muted); }
+.changes strong, .says strong { white-space: nowrap; }
+.changes .sure { color: var(--muted); white-space: nowrap; }
+.regressed > .mark { color: var(--warn); }
+.improved > .mark { color: var(--link); }
+.state { white-space: nowrap; }
+.state .mark { display: inline-block; width: 1.3em; text-align: center; }
+.state.regressed, .state.suspect { color: var(--warn); font-weight: 600; }
+.state.steady, .state.new { color: var(--muted); }
+a { color: var(--link); }
+a.quiet { color: inherit; text-decoration-color: var(--line); text-underline-offset: .2em; }
+h3 .figures { font-size: .9rem; font-weight: 400; }
+.spark { display: block; fill: none; stroke: currentColor; }
+.spark polyline { stroke-width: 1.2; stroke-linejoin: round; }
+.spark path { stroke-width: 1; stroke-dasharray: 2 2; opacity: .6; }
+.spark circle { fill: currentColor; stroke: none; }
+footer { margin-top: 2.5rem; padding-top: .75rem; border-top: 1px solid var(--line); }
+"""
+"""What the nightly page has beside `STYLE`."""

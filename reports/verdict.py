@@ -238,7 +238,7 @@ class _Speaker:
             for place, (side, found) in enumerate(slower[:NAMED])
         ]
         rest = len(slower) - NAMED
-        more = f" and {_count(rest, 'more')} below" if rest > 0 else ""
+        more = f" and {counted(rest, 'more')} below" if rest > 0 else ""
         told = listed(gains) if not more else ", ".join(gains) + more
         logs = "" if after else self._logs_said()
         return f"{self._side(self.best)} is {told}{logs}"
@@ -297,7 +297,7 @@ class _Speaker:
     def _listed(self, among: Sequence[Side]) -> str:
         names = [self._side(side) for side in among]
         if len(names) > NAMED:
-            names = [*names[: NAMED - 1], _count(len(names) - NAMED + 1, "more run")]
+            names = [*names[: NAMED - 1], counted(len(names) - NAMED + 1, "more run")]
         return listed(names)
 
     def _all(self, among: Sequence[Side]) -> str:
@@ -360,7 +360,7 @@ class _Speaker:
         silent = len(self.group) - len(found.rows)
         if silent:
             verb = "prints" if silent == 1 else "print"
-            text += f"{_count(silent, 'log')} of {len(self.group)} {verb} none. "
+            text += f"{counted(silent, 'log')} of {len(self.group)} {verb} none. "
         return (text + self._misled(found)).strip()
 
     def _misled(self, found: Claims) -> str:
@@ -472,8 +472,9 @@ def _few(figures: Sequence[str], unit: str = "") -> str:
     return f"{figures[0]}{unit} each" if same else f"{listed(_some(figures))}{unit}"
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 or noun == "more" else "s")
+def counted(n: int, noun: str) -> str:
+    """1 run, 2 runs; 2 more and 2 series have no s."""
+    return f"{n:,} {noun}" + ("" if n == 1 or noun in ("more", "series") else "s")
 
 
 def _small(share: float) -> str:

@@ -20,13 +20,14 @@ from ingest.errors import FairmfuError, UnreadableSourceError
 from ingest.event_files import event_lines
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
-from ingest.intake import Outcome, find_logs, read_source
+from ingest.intake import Outcome, read_source
 from ingest.log_format import JSON, LogFormat, StepLine
 from ingest.parse import Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS, detect
 from ingest.schema import TABLES
 from ingest.store import Store
+from ingest.walk import Walk
 from metrics.fairness import compare
 from metrics.utilization import run_metrics
 
@@ -110,10 +111,10 @@ def test_a_log_that_may_not_be_read_harms_no_other(
 ) -> None:
     closed, open_ = good.with_name("closed.log"), Path.open
 
-    def refuse(path: Path, *arguments: object) -> object:
+    def refuse(path: Path, *arguments: Any, **named: Any) -> object:
         if path == closed:
             raise PermissionError(13, "Permission denied")
-        return open_(path, *arguments)
+        return open_(path, *arguments, **named)
 
     closed.write_text("text")
     monkeypatch.setattr(Path, "open", refuse)
@@ -193,7 +194,7 @@ def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
         path = good.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text")
-    found = [str(p.relative_to(good.parent)) for p in find_logs([good.parent])]
+    found = [str(Path(f.path).relative_to(good.parent)) for f in Walk().of(good.parent)]
     assert found == ["a/train.txt", "b/run.log", "c.log.gz", "good.log"]
 
 

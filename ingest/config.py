@@ -1,0 +1,250 @@
+"""fairmfu.toml: what a nightly run reads, where it writes, and facts of logs by their paths.
+
+docs/fairmfu.toml shows every key. Paths in the file are relative to its folder. All that is wrong
+with it is said at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields
+from fnmatch import translate
+from functools import lru_cache
+from glob import escape, has_magic
+from pathlib import Path
+from typing import Any, Final
+
+from ingest import facts as given
+from ingest.errors import ConfigError, FactError
+from ingest.facts import Fact
+from ingest.toml_tables import Table, meant, read, refuse
+
+NAME: Final = "fairmfu.toml"
+VARIABLE: Final = "FAIRMFU_CONFIG"
+"""Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
+
+_PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Which runs make a series, and which changes of it count.
+
+    by: columns of `metrics` that are equal within a series; none for the usual ones. threshold: a
+    fraction; smaller changes are listed and do not count.
+    """
+
+    by: tuple[str, ...] = ()
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactsByPath:
+    """Facts of all logs whose path one of the patterns fits; `place` names the table."""
+
+    patterns: tuple[str, ...]
+    facts: tuple[Fact, ...]
+    place: str = ""
+
+    def fits(self, path: str) -> bool:
+        """Whether a pattern fits the absolute path, or its end from some folder on."""
+        return _regex(self.patterns).match(path) is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What fairmfu.toml says, with the defaults of what it does not say.
+
+    sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
+    it was written. keep: days that dated reports are kept; all without it. wait: seconds to wait
+    for another writer of the store. baselines: names or ids of runs.
+    """
+
+    path: Path | None = None
+    store: Path = Path("fairmfu-store")
+    sources: tuple[Path, ...] = ()
+    out: Path = Path("nightly")
+    title: str = "Nightly"
+    accelerators: Path | None = None
+    price: str | None = None
+    keep: int | None = None
+    wait: float = 600.0
+    series: Series = Series()
+    facts: tuple[FactsByPath, ...] = ()
+    baselines: tuple[str, ...] = ()
+
+    def facts_of(self, path: Path) -> tuple[Fact, ...]:
+        """Facts of the log of that path; of several tables that fit, the later holds."""
+        whole = str(path if path.is_absolute() else path.absolute())
+        named = {fact["name"]: fact for t in self.facts if t.fits(whole) for fact in t.facts}
+        return tuple(named.values())
+
+    def unmatched(self, paths: Iterable[Path]) -> list[str]:
+        """A sentence for each table of facts that fits none of these logs."""
+        whole = [str(path.absolute()) for path in paths]
+        return [
+            f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
+            for table in self.facts
+            if not any(map(table.fits, whole))
+        ]
+
+
+def find() -> Path | None:
+    """$FAIRMFU_CONFIG, or ./fairmfu.toml where it is there. Raises ConfigError."""
+    said = os.environ.get(VARIABLE)
+    if said:
+        if not Path(said).is_file():
+            raise ConfigError(f"{VARIABLE}={said}: no such file. Make it, or unset the variable.")
+        return Path(said)
+    return Path(NAME) if said is None and Path(NAME).is_file() else None
+
+
+def load(path: Path, columns: Collection[str] = ()) -> Config:
+    """The configuration of a file. Raises ConfigError with all that is wrong.
+
+    columns: what `series.by` may name; anything, where there are none.
+    """
+    problems: list[str] = []
+    top = Table(read(path, ConfigError), "", problems)
+    top.only(field.name for field in fields(Config) if field.name != "path")
+    folder = path.absolute().parent
+    default = Config()
+    config = Config(
+        path=path,
+        store=_path(top, "store", folder, default.store),
+        sources=tuple(_source(text, folder) for text in _texts(top, "sources")),
+        out=_path(top, "out", folder, default.out),
+        title=top.take("title", str, default.title),
+        accelerators=_devices(top, folder),
+        price=_price(top),
+        keep=_positive(top, "keep", "days, for example 400") if "keep" in top.values else None,
+        wait=_wait(top, default.wait),
+        series=_series(top.table("series"), columns),
+        facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
+        baselines=tuple(_baseline(table) for table in top.tables("baselines")),
+    )
+    if config.store == config.out:
+        top.say("out", "is the store's folder. Give the reports another.")
+    refuse(path, problems, ConfigError)
+    return config
+
+
+@lru_cache(maxsize=256)
+def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    ends = (f"*/{pattern}" for pattern in patterns if pattern[:1] not in ("*", "/"))
+    whole = (*patterns, *ends)
+    return re.compile("|".join(map(translate, whole)))
+
+
+def _path(table: Table, key: str, folder: Path, default: Path) -> Path:
+    text = table.take(key, str, str(default))
+    if not text:
+        table.say(key, "is empty. Write a folder, or leave it out.")
+    return folder / Path(text).expanduser()
+
+
+def _source(text: str, folder: Path) -> Path:
+    """A file, a folder or a pattern, which the folder's own name is no part of."""
+    return Path(escape(str(folder)) if has_magic(text) else folder) / Path(text).expanduser()
+
+
+def _devices(table: Table, folder: Path) -> Path | None:
+    if "accelerators" not in table.values:
+        return None
+    path = _path(table, "accelerators", folder, Path())
+    if not path.is_file():
+        table.say("accelerators", f"{path}: no such file.")
+    return path
+
+
+def _texts(table: Table, key: str) -> tuple[str, ...]:
+    """A list of texts, none of them empty."""
+    said = table.take(key, list, [])
+    wrong = [one for one in said if not isinstance(one, str) or not one]
+    if wrong:
+        table.say(key, f"holds {wrong[0]!r}: write texts in quotes.")
+    return tuple(one for one in said if one not in wrong)
+
+
+def _price(table: Table) -> str | None:
+    said = table.values.get("price")
+    if said is None or isinstance(said, str):
+        return said
+    if isinstance(said, int | float) and not isinstance(said, bool):
+        return str(said)
+    table.say("price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".')
+    return None
+
+
+def _positive(table: Table, key: str, form: str) -> int | None:
+    said = table.values[key]
+    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+        return said
+    table.say(key, f"is {said!r}: write a whole number of {form}.")
+    return None
+
+
+def _wait(table: Table, default: float) -> float:
+    said = table.values.get("wait", default)
+    if isinstance(said, int | float) and not isinstance(said, bool) and said >= 0:
+        return float(said)
+    table.say("wait", f"is {said!r}: write seconds, for example 600.")
+    return default
+
+
+def _series(table: Table, columns: Collection[str]) -> Series:
+    table.only(field.name for field in fields(Series))
+    by = _texts(table, "by")
+    for name in by:
+        if columns and name not in columns:
+            table.say("by", f"no column of metrics is called {name!r}. {meant(name, columns)}")
+    return Series(by=by, threshold=_threshold(table))
+
+
+def share(said: object) -> float | None:
+    """A fraction below 1, as 0.03, "0.03" or "3 %"; None of anything else."""
+    percent = _PERCENT.fullmatch(said.strip()) if isinstance(said, str) else None
+    try:
+        value = float(percent[1]) / 100 if percent else float(str(said))
+    except ValueError:
+        return None
+    return value if 0 <= value < 1 else None
+
+
+def _threshold(table: Table) -> float:
+    said = table.values.get("threshold", 0.0)
+    value = share(said)
+    if value is None:
+        table.say("threshold", f'is {said!r}: write a fraction below 1, 0.03, or "3 %".')
+    return value or 0.0
+
+
+def _facts(table: Table, path: Path, folder: Path) -> FactsByPath:
+    """One table of [[facts]]: a pattern or several, and facts by name."""
+    said = table.values.get("paths")
+    patterns = (said,) if isinstance(said, str) else _texts(table, "paths")
+    if not any(patterns):
+        table.say("paths", 'is missing: write a pattern of paths, "*/h100/*.log".')
+    facts: list[Fact] = []
+    named = {name: value for name, value in table.values.items() if name != "paths"}
+    if not named:
+        table.problems.append(f"{table.place}holds no fact: add one, for example gpus = 8.")
+    for name, value in named.items():
+        facts += _fact(table, name, value, f"sidecar:{path.name}", folder)
+    return FactsByPath(patterns=patterns, facts=tuple(facts), place=table.place)
+
+
+def _fact(table: Table, name: str, value: Any, origin: str, folder: Path) -> list[Fact]:  # noqa: ANN401
+    try:
+        return given.from_values({name: value}, origin, folder, "")
+    except FactError as error:
+        table.problems.append(table.place + str(error).removeprefix(": "))
+    return []
+
+
+def _baseline(table: Table) -> str:
+    table.only(["run"])
+    table.need("run")
+    return table.take("run", str, "")

@@ -1,0 +1,271 @@
+"""The files of paths as they stand, and of each what shows that it or what gives it facts changed.
+
+A folder is listed once for all its files; beyond that a file costs one stat.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from fnmatch import translate
+from functools import cached_property
+from glob import glob, has_magic
+from operator import attrgetter
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ingest import facts as given
+from ingest.errors import UnreadableSourceError
+from ingest.facts import Fact
+from ingest.log_format import LogFormat
+from ingest.reader import STDIN
+from ingest.registry import FORMATS
+
+NOT_LOGS: Final = frozenset(
+    {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
+    | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
+)
+"""Endings that a folder's walk passes over, but for LogFormat.file_names; a file named on the
+command line is always read."""
+
+
+class Found(NamedTuple):
+    """One file that may be a log, as it stood when it was looked at.
+
+    path: as it was given. identity: its absolute path. named: not come upon in a folder. error: why
+    it, or the folder that it names, could not be looked at.
+    """
+
+    path: str
+    identity: str
+    size: int = 0
+    mtime_ns: int = 0
+    inode: int = 0
+    named: bool = True
+    around: Surroundings | None = None
+    error: str = ""
+
+    def beside(self, facts: Sequence[Fact], named: Sequence[str]) -> Beside:
+        """What could give it facts besides itself.
+
+        facts: given for its path. named: files that its sidecars name.
+        """
+        name = self.identity.rpartition(os.sep)[2]
+        around = self.around
+        shared, own = (around.shared, around.of(name)) if around else (NOTHING, ())
+        if not facts and not named and not own:
+            return shared
+        marks = (*shared.marks, *own, *map(_mark, named))
+        return Beside(marks, "\n".join((signature((marks, facts)), *named)))
+
+
+Mark = tuple[str, int, int, int]
+"""Name of a file, time of its last change, size and inode."""
+
+
+class Beside(NamedTuple):
+    """Files that could give facts to a log; `text` changes with them, and names some to look at.
+
+    Its first line is their signature, empty where there are none; the others are paths of files
+    that sidecars name: as long as those stay, they need not be opened to look at these.
+    """
+
+    marks: tuple[Mark, ...]
+    text: str
+
+    @property
+    def newest_ns(self) -> int:
+        """When one of the files was last written to; 0 where there are none."""
+        return max((mark[1] for mark in self.marks), default=0)
+
+
+NOTHING: Final = Beside((), "")
+
+
+class Surroundings:
+    """What stands in a folder that could give facts to the logs there."""
+
+    def __init__(self, folder: str, names: Collection[str] | None) -> None:
+        """`names`: all that the folder holds; None where it can't be listed."""
+        self._folder, self._names = folder, names
+
+    @cached_property
+    def shared(self) -> Beside:
+        """What could give facts to each of them."""
+        files = given.stand_beside(Path(self._folder), self._names)
+        marks = tuple(_mark(str(path)) for path in files)
+        return Beside(marks, signature((marks, ()))) if marks else NOTHING
+
+    def of(self, log: str) -> tuple[Mark, ...]:
+        """What could give facts to the log of that name alone."""
+        name = f"{log}.{given.SIDECAR}"
+        there = self._names is None or name in self._names
+        return (_mark(os.path.join(self._folder, name)),) if there else ()  # noqa: PTH118 - cheap
+
+
+def signature(said: object) -> str:
+    """A short text that changes with `said`."""
+    return hashlib.blake2b(repr(said).encode(), digest_size=8).hexdigest()
+
+
+def _mark(path: str) -> Mark:
+    """Of a file that is not there the name alone."""
+    name = path.rpartition(os.sep)[2]
+    try:
+        seen = os.stat(path)  # noqa: PTH116 - one of thousands
+    except OSError:
+        return name, 0, -1, 0
+    return name, seen.st_mtime_ns, seen.st_size, seen.st_ino
+
+
+def look(path: Path) -> Found:
+    """A file by its path, without what stands beside it. Raises OSError."""
+    seen = path.stat()
+    return Found(str(path), identity(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
+
+
+def identity(path: Path) -> str:
+    """A path that names one file from wherever it is given."""
+    return str(path if path == STDIN else path.absolute())
+
+
+class _Folder(NamedTuple):
+    """A folder that a walk comes to: as it was given, and its absolute path."""
+
+    path: str
+    identity: str
+
+
+_Entry = tuple[_Folder, Surroundings, os.DirEntry[str]]
+
+
+class Walk:
+    """Finds the files of paths; hidden ones and other kinds are passed over in folders.
+
+    A path that is not there and holds * ? or [ is a pattern, where ** goes through folders. What
+    several folders or patterns hold is found once.
+    """
+
+    def __init__(
+        self, formats: Iterable[LogFormat] = FORMATS, leave_out: Sequence[Path] = ()
+    ) -> None:
+        """leave_out: folders within others that are not entered."""
+        names = {translate(name) for f in formats for name in f.file_names}
+        self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
+        self._left_out = {seen.st_ino: seen for seen in map(_stat, leave_out) if seen}
+        self._listed: dict[Path, Surroundings] = {}
+        self._found = set[str]()
+
+    def of(self, path: Path) -> Iterator[Found]:
+        """The files of one path, in the order of their names.
+
+        Raises UnreadableSourceError for a path that is not there, or a folder without a log.
+        """
+        if path == STDIN:
+            yield Found(str(path), str(path))
+            return
+        seen = _stat(path)
+        if seen and stat.S_ISREG(seen.st_mode):
+            one = look(path)
+            self._found.add(one.identity)
+            yield one._replace(around=self._around(path.parent))
+        elif seen and stat.S_ISDIR(seen.st_mode):
+            yield from self._inside(path)
+        elif not seen and has_magic(str(path)):
+            yield from self._matching(path)
+        else:
+            raise UnreadableSourceError(f"{path}: no such file or folder.")
+
+    def _matching(self, pattern: Path) -> Iterator[Found]:
+        matches = sorted(glob(str(pattern), recursive=True))  # noqa: PTH207 - ~ and .. as they are
+        if not matches:
+            raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
+        for match in map(Path, matches):
+            try:
+                if identity(match) not in self._found:
+                    yield from self.of(match)
+            except UnreadableSourceError as error:
+                yield Found(str(match), identity(match), error=str(error))
+
+    def _around(self, folder: Path) -> Surroundings:
+        if folder not in self._listed:
+            try:
+                names = frozenset(os.listdir(folder))  # noqa: PTH208 - names alone
+            except OSError:
+                names = None
+            self._listed[folder] = Surroundings(str(folder), names)
+        return self._listed[folder]
+
+    def _inside(self, root: Path) -> Iterator[Found]:
+        """All that may be logs."""
+        found = False
+        shown = "" if root == Path() else str(root)
+        left: list[_Folder | _Entry] = [_Folder(shown, identity(root))]
+        while left:
+            at = left.pop()
+            if isinstance(at, _Folder):
+                try:
+                    entries = sorted(_listing(at.identity), key=attrgetter("name"), reverse=True)
+                except OSError as error:
+                    found = True
+                    yield _not_seen(at.path or ".", at.identity, error)
+                    continue
+                around = Surroundings(at.identity, frozenset(e.name for e in entries))
+                left += [(at, around, entry) for entry in entries if entry.name[0] != "."]
+                continue
+            folder, around, entry = at
+            path = entry.path
+            if folder.path != folder.identity:
+                path = os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands
+            if entry.is_dir(follow_symlinks=False):
+                if not self._is_left_out(entry):
+                    left.append(_Folder(path, entry.path))
+            elif self._may_be_log(entry.name) and (one := _seen(path, around, entry)):
+                found = True
+                if one.identity not in self._found:
+                    self._found.add(one.identity)
+                    yield one
+        if not found:
+            raise UnreadableSourceError(f"{root}: the folder holds no log file.")
+
+    def _may_be_log(self, name: str) -> bool:
+        ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - one of thousands
+        return ending not in NOT_LOGS or self._log_name.match(name) is not None
+
+    def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
+        same = self._left_out.get(entry.inode())
+        return same is not None and os.path.samestat(same, entry.stat())
+
+
+def _listing(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)
+
+
+def _seen(path: str, around: Surroundings, entry: os.DirEntry[str]) -> Found | None:
+    """A file of a folder; None for what is none, or went since the folder was listed."""
+    try:
+        if not entry.is_file():
+            return None
+        seen = entry.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _not_seen(path, entry.path, error)
+    return Found(
+        path, entry.path, seen.st_size, seen.st_mtime_ns, seen.st_ino, named=False, around=around
+    )
+
+
+def _not_seen(path: str, whole: str, error: OSError) -> Found:
+    return Found(path, whole, named=False, error=f"{path}: {error.strerror or error}.")
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None

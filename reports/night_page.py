@@ -1,0 +1,466 @@
+"""The nightly page: what changed tonight, then every series, its history, and tonight's runs.
+
+One offline file, as reports.page makes them. It tells its own age, and it loads `status.js` beside
+it, where a nightly that failed since has left word (`status_js`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import polars as pl
+
+from reports import history_charts
+from reports.night import (
+    BASELINE,
+    IMPROVED,
+    NEW,
+    REGRESSED,
+    REGRESSION,
+    STEADY,
+    SUSPECT,
+    Night,
+    Row,
+    Told,
+    change_found,
+    change_says,
+    day,
+    doubts,
+    ended,
+    ended_badly,
+    how_much,
+    in_brief,
+    says,
+    signed,
+    standing,
+    told,
+)
+from reports.page import DASH, HTML, Column, document, esc, figure, number, spoken, table
+from reports.tables import percent
+from reports.theme import NIGHTLY
+from reports.verdict import counted
+
+STATUS: Final = "status.js"
+"""Beside the page: says that a nightly failed since, or nothing."""
+
+LATE_HOURS: Final = 26
+"""A nightly page that is older says so."""
+
+MOST_RUNS: Final = 40
+"""Runs of a night that the page shows without a fold."""
+
+MARKS: Final = {
+    REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
+    IMPROVED: "\N{BLACK UP-POINTING TRIANGLE}",
+    STEADY: "=",
+    SUSPECT: "?",
+    NEW: "\N{WHITE CIRCLE}",
+}
+"""A shape beside the word of each state, so that no state hangs on its colour."""
+
+
+def page(night: Night, *, archived: bool = False) -> str:
+    """The page as HTML text.
+
+    archived: kept under its date; then it says so, and asks for neither its age nor `status.js`.
+    The same night gives the same bytes.
+    """
+    found = told(night)
+    points = {
+        str(series): rows
+        for (series,), rows in night.points.partition_by(
+            "series", as_dict=True, maintain_order=True
+        ).items()
+    }
+    body = [
+        _header(night, archived=archived),
+        spoken(says(found, HTML), kind="alarm" if found.regressions else ""),
+        _changes(found),
+        _all_series(found, points),
+        _histories(found, points),
+        _tonight(found),
+        _left_out(found),
+        _notes(night),
+        _footer(night),
+    ]
+    title = f"{in_brief(found)}: {night.title}"
+    if archived:
+        return document(title, body, style=NIGHTLY)
+    return document(title, body, style=NIGHTLY, script=AGE, beside=STATUS)
+
+
+def status_js(failed_at: datetime | str = "", why: str = "") -> str:
+    """The text of `status.js`: that a nightly failed, when and why; nothing where all is well.
+
+    failed_at: aware, or as ISO 8601.
+    """
+    if not failed_at:
+        return ""
+    at = failed_at if isinstance(failed_at, str) else failed_at.isoformat(timespec="seconds")
+    said = json.dumps({"failed_at": at, "why": why}).replace("<", "\\u003c")
+    return f"window.fairmfuNightly = {said};\n"
+
+
+AGE: Final = """
+const say = (id, text) => {
+  const line = document.getElementById(id);
+  line.textContent = text;
+  line.hidden = false;
+};
+const made = new Date(document.getElementById("made").dateTime);
+const hours = (Date.now() - made) / 3.6e6;
+const days = Math.floor(hours / 24);
+const status = window.fairmfuNightly;
+const failed = status && status.failed_at && new Date(status.failed_at) > made;
+if (failed) {
+  const at = new Date(status.failed_at).toLocaleString("en-GB", {dateStyle: "long", timeStyle: "short"});
+  say("failed", `The nightly of ${at} failed: ${status.why}; below is the last good report.`);
+}
+if (hours > LATE) {
+  const old = days === 1 ? "1 day" : `${days} days`;
+  say("late", `This report is ${old} old` + (failed ? "." : ": the nightly has not run since."));
+} else if (hours < -1) {
+  say("late", "This report is dated ahead of this machine's clock.");
+}
+""".replace("LATE", str(LATE_HOURS), 1)  # noqa: E501 - a script
+"""Says how old the page is, and what `status.js` tells, as text and never as markup."""
+
+
+# --- the first screen -----------------------------------------------------------------------
+
+
+def _header(night: Night, *, archived: bool) -> str:
+    at = night.at
+    moment = f"{day(at)}, {at:%H:%M} {at:%Z}".strip()
+    made = f'<time id="made" datetime="{at.isoformat(timespec="seconds")}">{esc(moment)}</time>'
+    kept = ", kept from that night" if archived else ""
+    alarms = "".join(
+        f'<p class="banner alarm" id="{name}" role="alert" hidden></p>'
+        for name in ("failed", "late")
+        if not archived
+    )
+    composed = (
+        '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
+        "their logs were composed, not run, and say nothing of any framework's speed.</p>"
+        if night.points["synthetic"].any()
+        else ""
+    )
+    return (
+        f"<header><h1>{esc(night.title)}</h1><p>Night {night.number:,}, {made}{kept}</p>"
+        f"{alarms}{composed}</header>"
+    )
+
+
+def _changes(found: Told) -> str:
+    """Tonight's changes, those that still stand, and the earlier ones folded."""
+    fresh = [change for change in found.changes if change["new"]]
+    still = standing(found)
+    rest = [c for c in found.changes if not c["new"] and not c["stands"]]
+    rest.sort(key=lambda change: str(change["at"]), reverse=True)
+    parts = [_listed("Found tonight", fresh, found), _listed("Still standing", still, found)]
+    if rest:
+        summary = f"{counted(len(rest), 'earlier change')}, no longer standing"
+        parts.append(f"<details><summary>{summary}</summary>{_items(rest, found)}</details>")
+    return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
+
+
+def _listed(heading: str, changes: Sequence[Row], found: Told) -> str:
+    return f"<h3>{heading}</h3>{_items(changes, found)}" if changes else ""
+
+
+def _items(changes: Sequence[Row], found: Told) -> str:
+    return f'<ul class="changes">{"".join(_item(change, found) for change in changes)}</ul>'
+
+
+def _item(change: Row, found: Told) -> str:
+    now, threshold = found.night.at, found.night.threshold
+    state = REGRESSED if change["kind"] == REGRESSION else IMPROVED
+    quiet = "" if change["counts"] else " quiet"
+    return (
+        f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{MARKS[state]}</span>'
+        f"{change_says(change, now, HTML)}."
+        f'<span class="note">{change_found(change, now, threshold, HTML)}</span></li>'
+    )
+
+
+# --- the series -----------------------------------------------------------------------------
+
+
+def _all_series(found: Told, points: dict[str, pl.DataFrame]) -> str:
+    if not found.series:
+        return ""
+    rows = [
+        row | {"place": place, "now": found.night.at, "spark": _spark(row, points)}
+        for place, row in enumerate(found.series)
+    ]
+    columns = [c for c in SERIES_COLUMNS if c is not AGAINST or any(map(_pinned, rows))]
+    shared = f"All of them: {esc(found.shared)}. " if found.shared else ""
+    return (
+        f"<h2>All series</h2>{table(_series_caption(found), columns, rows, shared + SERIES_NOTE)}"
+    )
+
+
+def _series_caption(found: Told) -> str:
+    return f"{counted(len(found.series), 'series')}, what needs a look first"
+
+
+SERIES_NOTE: Final = (
+    "Level: TGS [tokens/s/GPU] since the last confirmed change, beneath it its 95 % interval. MFU: "
+    "median of the level, exact attention. Last run: against the level. History: TGS of all runs, "
+    "dashed where it changed."
+)
+
+
+def _pinned(row: Row) -> bool:
+    return row["baseline_tgs"] is not None
+
+
+def _state(row: Row) -> str:
+    state = row["state"]
+    fresh = any(change["new"] for change in row["changes"])
+    word = f"{state}{' tonight' if fresh else ''}"
+    return (
+        f'<span class="state {esc(state)}"><span class="mark" aria-hidden="true">'
+        f"{MARKS.get(state, '')}</span>{esc(word)}</span>"
+    )
+
+
+def _series_name(row: Row) -> str:
+    return f'<a class="quiet" href="#series-{row["place"]}">{HTML.name(row)}</a>'
+
+
+def _level(row: Row) -> str:
+    if row["level"] is None:
+        return DASH
+    low, high = row["level_low"], row["level_high"]
+    sure = "no interval" if low is None or high is None else f"{low:,.0f}{DASH}{high:,.0f}"
+    return f'<strong>{row["level"]:,.0f}</strong><span class="small">{sure}</span>'
+
+
+def _mfu(row: Row) -> str:
+    if row["mfu"] is None:
+        return DASH
+    mixed = len(row["formulas"] or []) > 1
+    warned = '<span class="small warning">mixed formulas</span>' if mixed else ""
+    return percent(row["mfu"]) + warned
+
+
+def _last(row: Row) -> str:
+    if row["last_tgs"] is None:
+        return DASH
+    when, kind = day(row["last_at"], row["now"]), "small"
+    if row["silent"] is not None:
+        when, kind = f"{counted(row['silent'], 'day')} ago", "small warning"
+    return f'{signed(row["last_ratio"])}<span class="{kind}">{when}</span>'
+
+
+def _against(row: Row) -> str:
+    if row["against_baseline"] is None:
+        return DASH
+    ends = (row["against_low"], row["against_high"])
+    sure = (
+        "no interval"
+        if None in ends
+        else " to ".join(signed(end).removesuffix(" %") for end in ends)
+    )
+    return f'{signed(row["against_baseline"])}<span class="small">{sure}</span>'
+
+
+def _last_change(row: Row) -> str:
+    own = [c for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
+    if not own:
+        return '<span class="muted">none</span>'
+    last = max(own, key=lambda change: change["at"])
+    word = "slower" if last["ratio"] < 1 else "faster"
+    size = how_much(last).split(" (")[0].removesuffix(f" {word}")
+    when = day(last["at"], row["now"])
+    return f'{size} {word}<span class="small">{when}</span>'
+
+
+SPARK_WIDE, SPARK_HIGH = 132, 28
+
+
+def _spark(row: Row, points: dict[str, pl.DataFrame]) -> str:
+    """The history as a small drawing: dots, and an upright at each change."""
+    own = points.get(row["series"])
+    places = history_charts.spark(own) if own is not None else []
+    if len(places) < 2:  # noqa: PLR2004 - one point is no history
+        return ""
+    wide, high = SPARK_WIDE - 8, SPARK_HIGH - 8
+    dots = [(4 + x * wide, 4 + (1 - y) * high) for x, y in places]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
+    first, last = row["first_at"], row["last_at"]
+    long = max((last - first).total_seconds(), 1.0)
+    uprights = "".join(
+        f'<path d="M{4 + wide * (c["at"] - first).total_seconds() / long:.1f} 1V{SPARK_HIGH - 1}"/>'
+        for c in row["changes"]
+        if c["against"] != BASELINE and c["at"] is not None
+    )
+    end = f'<circle cx="{dots[-1][0]:.1f}" cy="{dots[-1][1]:.1f}" r="2.6"/>'
+    return (
+        f'<svg class="spark" viewBox="0 0 {SPARK_WIDE} {SPARK_HIGH}" width="{SPARK_WIDE}" '
+        f'height="{SPARK_HIGH}" aria-hidden="true">{uprights}<polyline points="{path}"/>{end}</svg>'
+    )
+
+
+AGAINST: Final = Column("Against<br>baseline", _against, "number")
+SERIES_COLUMNS: Final = (
+    Column("Series", _series_name),
+    Column("State", _state),
+    Column("Level", _level, "number"),
+    Column("MFU", _mfu, "number"),
+    Column("Last run", _last, "number"),
+    AGAINST,
+    Column("Last change", _last_change, "number"),
+    Column("History", lambda row: row["spark"]),
+)
+
+
+def _histories(found: Told, points: dict[str, pl.DataFrame]) -> str:
+    """A chart for each series: open where it has something to tell, else folded."""
+    if not found.series:
+        return ""
+    parts = ["<h2>Histories</h2>", HISTORY_NOTE]
+    for place, row in enumerate(found.series):
+        own = points.get(row["series"])
+        if own is None:
+            continue
+        inner = _history(row, own, place)
+        if row["telling"]:
+            parts.append(f"<h3>{HTML.name(row)} {_in_short(row)}</h3>{inner}")
+        else:
+            summary = f"{HTML.name(row)} {_in_short(row)}"
+            parts.append(f"<details><summary>{summary}</summary>{inner}</details>")
+    return "".join(parts)
+
+
+HISTORY_NOTE: Final = (
+    '<p class="note">Dots are runs, hollow where they lie far out; the line is the level between '
+    "two confirmed changes; triangles below are what changed in the setup. Vertical axes do not "
+    "start at 0.</p>"
+)
+
+
+def _history(row: Row, points: pl.DataFrame, place: int) -> str:
+    warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in doubts(row, points))
+    drawn = figure(history_charts.history(row, points)) if points.height > 1 else ""
+    thin = history_charts.how_thinned(history_charts.thinned(points))
+    spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
+    whole = f"{esc(row['series'])}. {counted(row['points'], 'run')}. {thin}{spread}"
+    return f'<div id="series-{place}">{warned}{drawn}<p class="note">{whole}</p></div>'
+
+
+def _in_short(row: Row) -> str:
+    rate = "" if row["level"] is None else f", {row['level']:,.0f} tokens/s/GPU"
+    return f'<span class="figures">{_state(row)}{rate}</span>'
+
+
+# --- tonight's runs, and what could not be read ------------------------------------------------
+
+
+def _tonight(found: Told) -> str:
+    night = found.night
+    if not found.runs:
+        return ""
+    bad = [
+        f"<li>{esc(run['name'])}: {esc(ended(run))}"
+        + (
+            f'<br><span class="log">{esc(run["outcome_text"])}</span>'
+            if run["outcome_text"]
+            else ""
+        )
+        + "</li>"
+        for run in ended_badly(found)
+    ]
+    failed = f"<h3>Did not complete</h3><ul>{''.join(bad)}</ul>" if bad else ""
+    faster = "".join(f"<p>{esc(words)}</p>" for words in night.comparison)
+    compared = f"<h3>Side by side, like for like</h3>{faster}" if faster else ""
+    runs = table(counted(len(found.runs), "run") + " tonight", RUN_COLUMNS, map(_run, found.runs))
+    if len(found.runs) > MOST_RUNS:
+        runs = f"<details><summary>{counted(len(found.runs), 'run')}</summary>{runs}</details>"
+    linked = (
+        f'<p><a href="{esc(night.runs_page)}">All of tonight\'s runs, each with its formula, '
+        "facts and warnings</a></p>"
+        if night.runs_page
+        else ""
+    )
+    return f"<h2>Tonight's runs</h2>{failed}{compared}{runs}{linked}"
+
+
+def _run(run: Row) -> Row:
+    return {**run, "label": run["name"]}
+
+
+def _run_tgs(run: Row) -> str:
+    low, high = run["tgs_low"], run["tgs_high"]
+    if run["tgs"] is None:
+        return DASH
+    sure = "no interval" if low is None or high is None else f"{low:,.0f}{DASH}{high:,.0f}"
+    return f'<strong>{number(run["tgs"])}</strong><span class="small">{sure}</span>'
+
+
+def _outcome(run: Row) -> str:
+    kind = "warning" if run["outcome"] not in ("completed", "incomplete") else ""
+    return f'<span class="{kind}">{esc(ended(run))}</span>'
+
+
+RUN_COLUMNS: Final = (
+    Column("Run", HTML.name),
+    Column("Framework", lambda run: esc(run["framework"])),
+    Column("TGS [tokens/s/GPU]<br>95 % interval", _run_tgs, "number"),
+    Column("Against<br>its level", lambda run: signed(run["against_level"]), "number"),
+    Column(
+        "MFU (exact<br>attention)",
+        lambda run: DASH if run["mfu"] is None else percent(run["mfu"]),
+        "number",
+    ),
+    Column("Outcome", _outcome, "text"),
+)
+
+
+def _left_out(found: Told) -> str:
+    """Sources that could not be read, and runs that are in no series, each with its reason."""
+    failed = table("Logs that could not be read", FAILED_COLUMNS, found.failed)
+    unplaced = found.night.unplaced.sort("name", "run_id")
+    fresh = unplaced.join(found.night.tonight.select("run_id"), on="run_id", how="semi")
+    old = unplaced.join(fresh, on="run_id", how="anti")
+    parts = [failed if found.failed else "", _unplaced("tonight", fresh)]
+    if old.height:
+        summary = f"{counted(old.height, 'run')} of earlier nights in no series"
+        whole = _unplaced("of earlier nights", old)
+        parts.append(f"<details><summary>{summary}</summary>{whole}</details>")
+    shown = "".join(parts)
+    return f"<h2>Not read, or in no series</h2>{shown}" if shown else ""
+
+
+def _unplaced(which: str, rows: pl.DataFrame) -> str:
+    if not rows.height:
+        return ""
+    return table(f"Runs {which} in no series", UNPLACED_COLUMNS, rows.iter_rows(named=True))
+
+
+FAILED_COLUMNS: Final = (
+    Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>'),
+    Column("Why", lambda row: esc(row["message"]), "text"),
+)
+UNPLACED_COLUMNS: Final = (
+    Column("Run", lambda row: f'<span class="name">{esc(row["name"])}</span>'),
+    Column("Why", lambda row: esc(row["why"]), "text"),
+)
+
+
+def _notes(night: Night) -> str:
+    items = "".join(f"<li>{esc(words)}</li>" for words in night.notes)
+    return f"<h2>Notes</h2><ul>{items}</ul>" if items else ""
+
+
+def _footer(night: Night) -> str:
+    least = f" Changes count from {percent(night.threshold)}." if night.threshold else ""
+    return (
+        f'<footer class="note"><p>Formula {esc(night.formula)} · fairmfu {esc(night.version)} · '
+        f"made {esc(night.at.isoformat(timespec='seconds'))}.{least} "
+        "Intervals are 95 %.</p></footer>"
+    )

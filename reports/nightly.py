@@ -1,0 +1,524 @@
+"""The nightly run: reads what is new, computes what that touches, says what changed, and writes it.
+
+    DIR/index.html, runs.html, summary.md, summary.json, junit.xml, charts/    the last good night
+    DIR/archive/2026-11-22/                                                    each night, by date
+    DIR/status.js                                                              a failure since
+    DIR/nightly.log                                                            what was done
+
+A night is written aside and renamed into the archive, then copied to the top with index.html last:
+a night that fails leaves the last good one. The only module of reports that calls ingest and
+metrics.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import polars as pl
+
+from ingest import intake
+from ingest.errors import FairmfuError
+from ingest.intake import Outcome
+from ingest.known_formats import known
+from ingest.schema import TEXT, TEXTS, TIME
+from ingest.store import Store
+from metrics import kept as scores
+from metrics.accelerators import Accelerator
+from metrics.cost import Price
+from metrics.fairness import compare
+from metrics.flops import FORMULA
+from metrics.history import SERIES_BY, History, history
+from metrics.kept import KEPT, Rescored
+from metrics.utilization import Analysis
+from reports import night_files, night_page, page
+from reports.night import Night, exit_code
+from reports.summary import compared, sentences
+
+METRICS: Final = "metrics"
+BASELINES: Final = "baselines"
+NIGHTS: Final = "nights"
+"""Tables that the store keeps for us."""
+
+NIGHT_SCHEMA: Final = pl.Schema({"number": pl.Int64(), "at": TIME, "told": TEXTS})
+BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": pl.Float64()})
+
+ARCHIVE: Final = "archive"
+ASIDE: Final = ".writing"
+DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
+LOG: Final = "nightly.log"
+LONGEST_LOG_BYTES: Final = 1_000_000
+
+AT_ONCE: Final = 500
+"""Runs that `rescore_all` computes before it stores them."""
+
+MOST_IN_FULL: Final = 60
+"""Runs of one night whose whole report is written; a first night may bring thousands."""
+
+LATEST: Final = timedelta(hours=36)
+"""On the first night, changes found so shortly before the newest run are news."""
+
+
+# -- metrics that are kept -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is kept of a store's metrics once it is up to date.
+
+    kept: metrics.kept.KEPT, without what is gone; done: what was computed for it, None where
+    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of.
+    """
+
+    kept: pl.DataFrame
+    done: Rescored | None
+    changed: frozenset[str]
+    as_of: int
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """One row per run, as metrics.utilization.analyse gives it."""
+        return scores.finished(self.kept)
+
+
+def brought_up(
+    store: Store, overlay: Sequence[Accelerator] = (), also: Collection[str] = ()
+) -> Scores:
+    """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
+
+    Nothing is written: `keep` does that.
+    """
+    stale, as_of = store.outdated()
+    before = _kept(store)
+    runs = store.table("runs")
+    changed = frozenset({*stale, *also})
+    if not changed and set(before["run_id"]) == set(runs["run_id"]):
+        return Scores(before, None, changed, as_of)
+    done = scores.rescore(runs, before, changed, store.tables, overlay)
+    return Scores(done.onto(before), done, changed, as_of)
+
+
+def keep(store: Store, found: Scores) -> None:
+    """Store what was computed; a run that is gone is kept as such."""
+    if found.done is None:
+        return
+    gone = pl.DataFrame({"run_id": found.done.gone}, schema={"run_id": TEXT})
+    rows = pl.concat([found.done.rows, gone], how="diagonal")
+    store.keep(METRICS, rows, found.as_of)
+
+
+def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
+    """Metrics of all runs by today's formula and these peaks, whatever is kept."""
+    return brought_up(store, overlay, scores.outdated(_kept(store), overlay)["run_id"]).metrics
+
+
+def rescore_all(
+    store: Store, overlay: Sequence[Accelerator], says: Callable[[str], None] = lambda _: None
+) -> int:
+    """Compute anew, and keep, what is by another formula, other peaks or an older program.
+
+    How many runs; in portions, so that one that is broken off goes on where it was.
+    """
+    done = 0
+    while True:
+        old = scores.outdated(_kept(store), overlay)["run_id"].to_list()[:AT_ONCE]
+        found = brought_up(store, overlay, old)
+        if found.done is None:
+            return done
+        keep(store, found)
+        done += found.done.rows.height
+        says(f"{done:,} runs computed")
+
+
+def _kept(store: Store) -> pl.DataFrame:
+    rows = store.kept(METRICS, by=("run_id",))
+    if rows.is_empty():
+        return KEPT.to_frame()
+    rows = rows.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
+    return rows.filter(pl.col("lead").is_not_null())
+
+
+# -- baselines -------------------------------------------------------------------------------
+
+
+def pin(store: Store, runs: pl.DataFrame) -> None:
+    """Have the level of each series be held against these runs from now on.
+
+    runs: of metrics, each with a TGS.
+    """
+    rows = runs.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
+    store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
+
+
+def unpin(store: Store, runs: pl.DataFrame) -> None:
+    """Take baselines back; runs: of `baselines`."""
+    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, pl.Float64), at=pl.lit(_utc())))
+
+
+def baselines(store: Store) -> pl.DataFrame:
+    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
+    rows = store.kept(BASELINES, by=("run_id",))
+    if rows.is_empty():
+        return BASELINE_SCHEMA.to_frame()
+    return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
+
+
+# -- one night -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a nightly run is to do.
+
+    sources: files, folders and patterns; facts_of, unmatched: of ingest.config.Config; by: columns
+    of metrics that make a series; threshold: share below which a change does not count; keep: dated
+    reports that stay, all without it; baselines: names or ids of runs, beside those that are
+    pinned.
+    """
+
+    sources: Sequence[Path]
+    store: Store
+    out: Path
+    title: str = "Nightly"
+    by: Sequence[str] = SERIES_BY
+    threshold: float = 0.0
+    keep: int | None = None
+    baselines: Sequence[str] = ()
+    overlay: Sequence[Accelerator] = ()
+    price: Price | None = None
+    facts_of: Callable[[Path], Sequence[dict[str, Any]]] = lambda _: ()
+    unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
+    report: Callable[[Outcome], None] = lambda _: None
+
+
+@dataclass(slots=True)
+class _Diary:
+    """nightly.log: a line for each thing done, with its time."""
+
+    path: Path
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, words: str) -> None:
+        """A sentence that the report repeats."""
+        self.notes.append(words)
+        self.write(words)
+
+    def write(self, words: str) -> None:
+        """A sentence for the log alone."""
+        if self.path.exists() and self.path.stat().st_size > LONGEST_LOG_BYTES:
+            self.path.replace(self.path.with_name(f"{LOG}.1"))
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        with self.path.open("a", encoding="utf-8") as log:
+            log.write(f"{now} {' '.join(words.splitlines())}\n")
+
+
+class NothingReadError(FairmfuError):
+    """None of the sources could be read."""
+
+
+def nightly(order: Order) -> tuple[Night, int]:
+    """Do one night, from reading to the written report; the night and its exit code.
+
+    Raises FairmfuError, and leaves the last good report with word of the failure beside it.
+    """
+    try:
+        order.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FairmfuError(f"{order.out}: cannot be written to ({error.strerror}).") from error
+    diary = _Diary(order.out / LOG)
+    try:
+        diary.write(f"started, fairmfu {version('fairmfu')}, store {order.store.path}")
+        night, code = _night(order, diary)
+    except BaseException as error:
+        _failed(order.out, diary, error)
+        if isinstance(error, OSError):
+            raise FairmfuError(f"{order.out}: the report was not written ({error}).") from error
+        raise
+    return night, code
+
+
+def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
+    why = str(error) or type(error).__name__
+    with suppress(OSError):
+        diary.write(f"failed: {why}")
+        _replace(out / night_page.STATUS, night_page.status_js(datetime.now().astimezone(), why))
+
+
+def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
+    outcomes = _read(order, diary)
+    nights = order.store.kept(NIGHTS)
+    told_by = nights["as_of"][-1] if nights.height else -1
+    found = brought_up(order.store, order.overlay, order.store.touched(told_by))
+    keep(order.store, found)
+    computed = 0 if found.done is None else found.done.rows.height
+    diary.write(f"{computed:,} runs computed")
+    before = nights.select(NIGHT_SCHEMA.names()) if nights.height else NIGHT_SCHEMA.to_frame()
+    night, told = _told(order, found, outcomes, before, diary)
+    _write(order, night, _full_report(order, found, night))
+    _remember(order.store, night, told, found.as_of)
+    code = exit_code(night)
+    diary.write(f"done, exit {code}")
+    return night, code
+
+
+def _read(order: Order, diary: _Diary) -> list[Outcome]:
+    """Ingest what is new. Raises NothingReadError."""
+    outcomes = intake.ingest(
+        order.sources,
+        order.store,
+        by_path=order.facts_of,
+        leave_out=(order.store.path, order.out),
+        tried=known().tried(()),
+        report=order.report,
+    )
+    counts: dict[str, int] = {}
+    for one in outcomes:
+        counts[one.status] = counts.get(one.status, 0) + 1
+        if one.status == "failed" or (one.status == "read" and one.message):
+            diary.write(one.message)
+    diary.write(", ".join(f"{n:,} {status}" for status, n in sorted(counts.items())) or "no source")
+    if counts.keys() <= {"failed", "passed"}:
+        why = "; ".join(one.message for one in outcomes if one.status == "failed")
+        raise NothingReadError(f"none of the sources could be read. {why}")
+    for words in order.unmatched(one.path for one in outcomes):
+        diary.note(words)
+    return outcomes
+
+
+def _told(
+    order: Order,
+    found: Scores,
+    outcomes: Sequence[Outcome],
+    before: pl.DataFrame,
+    diary: _Diary,
+) -> tuple[Night, list[str]]:
+    """The night, and the changes that were told by now; before: the nights of NIGHT_SCHEMA."""
+    store, metrics = order.store, found.metrics
+    _about_the_clock(before, diary)
+    old = scores.outdated(found.kept, order.overlay)
+    if old.height:
+        why = old["why"].value_counts(sort=True).row(0)[0]
+        diary.note(
+            f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
+            "Make them anew with: fairmfu rescore"
+        )
+    past = history(
+        _dated(store, found.kept, metrics),
+        by=order.by,
+        threshold=order.threshold,
+        baselines=_pinned(order, metrics, diary),
+    )
+    changes, told = _news(past, before, diary)
+    tonight = metrics.filter(
+        pl.col("members").list.set_intersection(list(found.changed)).list.len() > 0
+    )
+    shown = _newest(tonight)
+    comparison: list[str] = []
+    if found.done is not None and shown.height:
+        ranked = compare(shown, found.done.analysis.windows, order.price)
+        comparison = sentences(compared(found.done.analysis, shown, ranked))
+    return (
+        Night(
+            title=order.title,
+            at=datetime.now().astimezone(),
+            number=before.height + 1,
+            series=past.series,
+            points=past.points,
+            changes=changes,
+            unplaced=past.unplaced,
+            tonight=tonight,
+            sources=_sources(outcomes),
+            notes=tuple(diary.notes),
+            formula=FORMULA,
+            version=version("fairmfu"),
+            threshold=order.threshold,
+            runs_page="runs.html" if comparison or shown.height else None,
+            comparison=comparison,
+        ),
+        told,
+    )
+
+
+def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    """What became of each path that did not just stay as it was."""
+    rows = [(str(x.path), x.status, x.message) for x in outcomes if x.status != "unchanged"]
+    return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
+
+
+def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
+    last = nights["at"].max()
+    if isinstance(last, datetime) and last > _utc():
+        diary.note(
+            f"The clock says {_utc():%Y-%m-%d %H:%M} UTC, before the last report of "
+            f"{last:%Y-%m-%d %H:%M} UTC: it was set back. Logs are dated by their own stamps; only "
+            "those without any are ordered by this clock."
+        )
+
+
+def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Metrics with when each run was first read, and with which peaks it was computed."""
+    read_at = store.table("sources").select("sha256", "read_at")
+    of_run = store.table("runs").select("run_id", "sha256").join(read_at, on="sha256")
+    peaks = kept.select("run_id", "peaks")
+    return metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
+        peaks, on="run_id", how="left"
+    )
+
+
+def _pinned(order: Order, metrics: pl.DataFrame, diary: _Diary) -> pl.DataFrame:
+    """Baselines of the store, and those that the configuration names, which hold before them."""
+    pinned = baselines(order.store)
+    for name in order.baselines:
+        found = metrics.filter((pl.col("name") == name) | pl.col("run_id").str.starts_with(name))
+        if found.height != 1 or found["tgs"][0] is None:
+            many = "no run" if not found.height else "a run without TGS"
+            many = f"{found.height:,} runs" if found.height > 1 else many
+            diary.note(f"baseline {name!r}: {many} of that name; give a run id. See: fairmfu runs")
+            continue
+        row = found.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
+        pinned = pl.concat([pinned, row.cast(BASELINE_SCHEMA)])
+    return pinned
+
+
+def _news(past: History, nights: pl.DataFrame, diary: _Diary) -> tuple[pl.DataFrame, list[str]]:
+    """Changes with `new`, and the keys of all.
+
+    A night tells what none before it told; the first one what was found just now.
+    """
+    key = pl.concat_str(
+        "series", "against", "kind", "found_by", separator="\x1f", ignore_nulls=True
+    )
+    keys = past.changes.select(key=key)["key"]
+    if nights.height:
+        earlier = nights["told"].explode(empty_as_null=False).implode()
+        return past.changes.with_columns(new=~keys.is_in(earlier)), keys.to_list()
+    newest = past.points["at"].max()
+    news = pl.lit(value=False)
+    if isinstance(newest, datetime):
+        news = (pl.col("found_at") >= newest - LATEST).fill_null(value=False)
+    changes = past.changes.with_columns(new=news)
+    if old := changes.filter(~pl.col("new")).height:
+        diary.note(f"First night: {old:,} earlier changes of the history are listed, none is news.")
+    return changes, keys.to_list()
+
+
+def _newest(tonight: pl.DataFrame) -> pl.DataFrame:
+    return tonight.sort("started_at", "run_id", nulls_last=False).tail(MOST_IN_FULL).sort("name")
+
+
+def _full_report(order: Order, found: Scores, night: Night) -> str | None:
+    """The page of tonight's runs, as `fairmfu report` makes it."""
+    if found.done is None or night.runs_page is None:
+        return None
+    shown = _newest(night.tonight)
+    left = night.tonight.height - shown.height
+    title = f"{order.title}: runs of {night.at:%Y-%m-%d}" + (
+        f" (the newest {shown.height:,} of {night.tonight.height:,})" if left else ""
+    )
+    tables = order.store.tables(shown["run_id"].to_list())
+    return full_page(found.done.analysis, shown, tables, title, order.price)
+
+
+def full_page(
+    analysis: Analysis,
+    metrics: pl.DataFrame,
+    tables: Mapping[str, pl.DataFrame],
+    title: str,
+    price: Price | None,
+) -> str:
+    """The page of `fairmfu report`, of these runs of an analysis."""
+    return page.render(
+        title=title,
+        metrics=metrics,
+        comparison=compare(metrics, analysis.windows, price),
+        windows=analysis.windows.filter(pl.col("run_id").is_in(metrics["run_id"].implode())),
+        facts_held=analysis.held,
+        operators={run_id: analysis.operators(run_id) for run_id in metrics["run_id"]},
+        sources=tables["sources"],
+        unread=tables["unread"],
+        others=analysis.others(),
+        audits=analysis.audits,
+        bridges={run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]},
+        version=version("fairmfu"),
+    )
+
+
+def _remember(store: Store, night: Night, told: list[str], as_of: int) -> None:
+    """The next night tells of what is newer than this state of the store."""
+    row = {"number": [night.number], "at": [_utc()], "told": [told]}
+    store.keep(NIGHTS, pl.DataFrame(row, schema=NIGHT_SCHEMA), as_of)
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def _write(order: Order, night: Night, runs_page: str | None) -> None:
+    """Aside, into the archive, and then to the top, with index.html last."""
+    out, archive = order.out, order.out / ARCHIVE
+    archive.mkdir(exist_ok=True)
+    for left in archive.glob(f"*{ASIDE}"):
+        shutil.rmtree(left)
+    dated = _free(archive, f"{night.at:%Y-%m-%d}")
+    aside = dated.with_name(f"{dated.name}{ASIDE}")
+    (aside / "charts").mkdir(parents=True)
+    files = {
+        "summary.md": night_files.markdown(night),
+        "summary.json": json.dumps(night_files.summary(night), indent=1, ensure_ascii=False),
+        "junit.xml": night_files.junit(night),
+        **{f"charts/{name}": svg for name, svg in night_files.svgs(night).items()},
+        **({} if runs_page is None else {"runs.html": runs_page}),
+    }
+    for name, text in files.items():
+        (aside / name).write_text(text, encoding="utf-8")
+    (aside / "index.html").write_text(night_page.page(night, archived=True), encoding="utf-8")
+    aside.rename(dated)
+    _forget(archive, order.keep)
+    (out / "charts").mkdir(exist_ok=True)
+    for name, text in files.items():
+        _replace(out / name, text)
+    _replace(out / "index.html", night_page.page(night))
+    _replace(out / night_page.STATUS, night_page.status_js())
+    for chart in (out / "charts").iterdir():
+        if f"charts/{chart.name}" not in files:
+            chart.unlink()
+    if runs_page is None:
+        (out / "runs.html").unlink(missing_ok=True)
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f"{path.name}{ASIDE}")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+def _free(archive: Path, date: str) -> Path:
+    """A folder of that date, numbered where there was a report on the same day."""
+    names = [date, *(f"{date}-{n}" for n in range(2, 10_000))]
+    return next(archive / name for name in names if not (archive / name).exists())
+
+
+def _forget(archive: Path, keep: int | None) -> None:
+    """Delete the oldest reports but for `keep`; by count, so that no wrong clock empties it."""
+    if keep is None:
+        return
+    dated = [path for path in archive.iterdir() if DATED.fullmatch(path.name)]
+    for path in sorted(dated, key=_by_date)[:-keep]:
+        shutil.rmtree(path)
+
+
+def _by_date(path: Path) -> tuple[str, int]:
+    date, number = path.name[:10], path.name[11:]
+    return date, int(number or 1)
+
+
+def _utc() -> datetime:
+    """Now, without a zone, as all times of a store."""
+    return datetime.now(UTC).replace(tzinfo=None)

@@ -1,0 +1,511 @@
+"""A file that did not change is not opened; whatever changed is looked at again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ingest import intake
+from ingest.errors import UnreadableSourceError
+from ingest.facts import from_flags
+from ingest.intake import Outcome
+from ingest.registry import FORMATS, Tried
+from ingest.store import Store
+from ingest.walk import Walk
+from metrics.inputs import holding
+from metrics.utilization import analyse
+
+Ingest = Callable[..., list[Outcome]]
+Titan = Callable[..., str]
+
+OTHER = "".join(f"epoch {n} | train loss 0.{n} | it/s 3.{n}\n" for n in range(50))
+
+
+def age(path: Path, seconds: float = 3600.0) -> None:
+    """The file was last written to so long ago."""
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def write(path: Path, text: str, seconds: float = 3600.0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    age(path, seconds)
+    return path
+
+
+def said(outcomes: list[Outcome]) -> list[tuple[str, str]]:
+    return [(outcome.status, outcome.message) for outcome in outcomes]
+
+
+def held(store: Store, name: str) -> list[str | None]:
+    """What holds of the fact of that name, run by run."""
+    facts = holding(store.table("facts")).filter(name=name)
+    runs = store.table("runs").select("run_id").join(facts, on="run_id", how="left")
+    return runs["value"].to_list()
+
+
+class _Opened:
+    """Files that Python opens; a hook can't be taken away, so it is told when to listen."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] | None = None
+        sys.addaudithook(self._hear)
+
+    def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.paths is not None and event == "open":
+            self.paths.append(str(arguments[0]))
+
+
+_OPENED = _Opened()
+
+
+@pytest.fixture
+def opened(logs: Path) -> Iterator[Callable[[], list[str]]]:
+    """Files in the folder of logs that were opened since it was last asked."""
+    _OPENED.paths = []
+
+    def since() -> list[str]:
+        paths, _OPENED.paths = _OPENED.paths or [], []
+        return sorted(os.path.relpath(p, logs) for p in paths if p.startswith(str(logs)))
+
+    yield since
+    _OPENED.paths = None
+
+
+@pytest.fixture
+def log(logs: Path, titan: Titan) -> Path:
+    return write(logs / "a.log", titan())
+
+
+UNCHANGED = [("unchanged", "known already")]
+KNOWN = [("known", "known already")]
+READ = [("read", "")]
+
+
+# -- what did not change ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["folder", "file", "pattern"])
+def test_a_file_that_did_not_change_is_not_opened(
+    by: str, log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    write(log.with_name("facts.toml"), "gpus = 8\n")
+    write(log.with_name("ds_config.json"), '{"train_batch_size": 36}')
+    write(log.parent / "deeper" / "b.log", titan(loss=7.0))
+    given = {"folder": [log.parent], "file": sorted(log.parent.rglob("*.log"))}
+    given["pattern"] = [log.parent / "**" / "*.log"]
+    assert said(ingest(log.parent)) == READ * 2
+    assert "a.log" in opened()
+    assert said(ingest(*given[by])) == UNCHANGED * 2
+    assert opened() == []
+
+
+def test_nothing_is_written_where_nothing_changed(store: Store, log: Path, ingest: Ingest) -> None:
+    ingest(log)
+    before = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
+    assert said(ingest(log.parent)) == UNCHANGED
+    assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == before
+
+
+def test_a_file_is_one_from_wherever_it_is_given(
+    log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log.with_name("facts.toml"), "gpus = 8\n")
+    monkeypatch.chdir(log.parent)
+    (first,) = ingest(Path())
+    assert (first.status, first.path) == ("read", Path("a.log"))
+    for path in (log, log.parent, Path("a.log"), Path("*.log")):
+        assert said(ingest(path)) == UNCHANGED
+
+
+def test_a_rebuilt_store_looks_once_more(store: Store, log: Path, ingest: Ingest) -> None:
+    ingest(log)
+    store.rebuild()
+    assert [said(ingest(log)) for _ in range(2)] == [KNOWN, UNCHANGED]
+
+
+def test_a_file_that_may_still_be_written_to_is_looked_at_again(
+    log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    write(log, titan(), seconds=0.5)
+    stamp = log.stat().st_mtime_ns
+    assert said(ingest(log)) == READ
+    log.write_text(titan(loss=6.0))  # of equal size, and within the same tick of a coarse clock
+    os.utime(log, ns=(stamp, stamp))
+    (outcome,) = ingest(log)
+    assert said([outcome]) == [("read", f"{log} holds another run now; the earlier one is kept")]
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, 7200.0], ids=["ahead", "back"])
+def test_a_clock_that_was_set_does_not_fool_it(
+    seconds: float, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    ingest(log)
+    size = log.stat().st_size
+    write(log, titan(loss=6.0), seconds)
+    assert log.stat().st_size == size
+    assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    assert said(ingest(log)) == (KNOWN if seconds < 0 else UNCHANGED)
+
+
+def test_another_file_of_equal_size_and_time_is_seen(
+    log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    ingest(log)
+    stamp = log.stat().st_mtime_ns
+    other = write(log.with_name("new"), titan(loss=6.0))
+    os.utime(other, ns=(stamp, stamp))
+    other.replace(log)
+    assert [outcome.status for outcome in ingest(log)] == ["read"]
+
+
+def test_an_error_is_told_each_time(log: Path, ingest: Ingest) -> None:
+    write(log, "")
+    binary = write(log.with_name("b.log"), "\x01\x02\x03" * 99)
+    other = write(log.with_name("c.log"), OTHER)
+    first, second = ingest(log, binary, other), ingest(log, binary, other)
+    assert [o.status for o in first] == ["failed"] * 3
+    assert said(first) == said(second)
+    assert first[0].message == f"{log}: the file is empty. Nothing to read."
+
+
+# -- files that are no logs ------------------------------------------------------------------
+
+
+def test_a_file_that_is_no_log_is_read_once(
+    log: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    write(log.with_name("b.txt"), OTHER)
+    _, first = ingest(log.parent)
+    opened()
+    assert first.status == "passed"
+    assert "no known format matches" in first.message
+    assert said(ingest(log.parent)) == [*UNCHANGED, ("passed", "")]
+    assert opened() == []
+    (named,) = ingest(log.with_name("b.txt"))
+    assert named.status == "failed"
+
+
+@pytest.mark.parametrize("new", ["format", "program"])
+def test_a_new_format_or_program_reads_it_again(
+    new: str, log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(log.with_name("b.txt"), OTHER)
+    ingest(log.parent)
+    options = {}
+    if new == "program":
+        monkeypatch.setattr(intake, "version", lambda _: "99.0")
+    else:
+        options = {"tried": Tried((*FORMATS, replace(FORMATS[0], name="own", signature="own")))}
+    again = [ingest(log.parent, **options)[1].message for _ in range(2)]
+    assert [bool(message) for message in again] == [True, False]
+
+
+# -- facts from outside the log --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["facts.toml", "a.log.facts.toml"])
+def test_facts_that_change_beside_a_log_reach_it(
+    name: str, store: Store, log: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    sidecar = log.with_name(name)
+    ingest(log.parent)
+    opened()
+    for text, gpus in (("gpus = 8\n", "8"), ("gpus = 9\n", "9"), (None, None)):
+        sidecar.unlink() if text is None else write(sidecar, text)
+        age(sidecar, 3600.0 + int(gpus)) if gpus else None
+        assert said(ingest(log.parent)) == KNOWN
+        assert held(store, "gpus") == [gpus]
+        assert log.name not in opened()
+        assert said(ingest(log.parent)) == UNCHANGED
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "fact"),
+    [
+        ("config.json", '{"model_type": "llama"}', "model_config"),
+        ("ds_config.json", '{"train_batch_size": 36}', "global_batch_size"),
+        ("config.yaml", "seq_len: {value: 64}\n", "seq_len"),
+        ("wandb/run-1/files/config.yaml", "seq_len: {value: 64}\n", "seq_len"),
+    ],
+)
+def test_a_companion_that_comes_and_goes_reaches_the_log(  # noqa: PLR0913, PLR0917
+    name: str, text: str, fact: str, store: Store, log: Path, ingest: Ingest
+) -> None:
+    ingest(log)
+    companion = write(log.parent / name, text)
+    assert said(ingest(log)) == KNOWN
+    assert held(store, fact) != [None]
+    assert said(ingest(log)) == UNCHANGED
+    companion.unlink()
+    assert said(ingest(log)) == KNOWN
+    assert held(store, fact) == [None]
+
+
+def test_a_file_that_a_sidecar_names_counts_as_beside_the_log(
+    store: Store, log: Path, tmp_path: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    model = write(tmp_path / "models" / "own.json", '{"model_type": "llama"}')
+    write(log.with_name("facts.toml"), 'model_config = "../models/own.json"\n')
+    ingest(log)
+    opened()
+    assert said(ingest(log)) == UNCHANGED
+    assert opened() == []
+    write(model, '{"model_type": "qwen2"}')
+    assert said(ingest(log)) == KNOWN
+    assert held(store, "model_config") == ['{"model_type": "qwen2"}']
+    assert said(ingest(log)) == UNCHANGED
+
+
+def test_a_sidecar_that_cannot_be_read_is_told_each_time(log: Path, ingest: Ingest) -> None:
+    ingest(log)
+    sidecar = write(log.with_name("facts.toml"), "gpu = 8\n")
+    for _ in range(2):
+        (outcome,) = ingest(log)
+        assert outcome.status == "failed"
+        assert outcome.message.startswith(f"{sidecar}: no fact is called 'gpu'.")
+    sidecar.unlink()
+    assert said(ingest(log)) == UNCHANGED
+
+
+def test_facts_by_hand_reach_a_file_that_did_not_change(
+    store: Store, log: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    write(log.with_name("facts.toml"), "seq_len = 64\n")
+    ingest(log)
+    opened()
+    assert said(ingest(log, extra=from_flags(["gpus=8"]))) == KNOWN
+    assert (held(store, "gpus"), held(store, "seq_len")) == (["8"], ["64"])
+    assert log.name not in opened()
+    assert said(ingest(log)) == UNCHANGED
+
+
+def test_facts_by_path_stand_behind_those_beside_the_log(
+    store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    def by_path(gpus: str, *more: str) -> Callable[[Path], list[dict[str, object]]]:
+        facts = from_flags([f"gpus={gpus}", *more])
+        return lambda path: [f | {"origin": "sidecar:x"} for f in facts if path.name == "a.log"]
+
+    write(log.with_name("b.log"), titan(loss=7.0))
+    ingest(log.parent, by_path=by_path("4"))
+    assert held(store, "gpus") == ["4", None]
+    assert said(ingest(log.parent, by_path=by_path("4"))) == UNCHANGED * 2
+    assert said(ingest(log.parent, by_path=by_path("6", "seq_len=64"))) == KNOWN + UNCHANGED
+    assert (held(store, "gpus"), held(store, "seq_len")) == (["6", None], ["64", None])
+    write(log.with_name("a.log.facts.toml"), "gpus = 2\n")
+    ingest(log.parent, by_path=by_path("6"))
+    assert (held(store, "gpus"), held(store, "seq_len")) == (["2", None], [None, None])
+    assert said(ingest(log.parent)) == KNOWN + UNCHANGED
+
+
+# -- what happens to logs --------------------------------------------------------------------
+
+
+def test_a_grown_log_is_read_and_others_are_not(
+    store: Store, log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    write(log.with_name("b.log"), titan(loss=7.0))
+    ingest(log.parent)
+    opened()
+    write(log, titan(9))
+    assert said(ingest(log.parent)) == READ + UNCHANGED
+    assert {"a.log", "b.log"} & set(opened()) == {"a.log"}
+    assert store.table("steps").height == 9 + 3
+
+
+def test_a_log_that_is_written_to_while_it_is_read_says_so(
+    log: Path, titan: Titan, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    reader = intake.read_source
+
+    def grow(path: Path, **options: object) -> object:
+        tables = reader(path, **options)
+        with path.open("a") as stream:
+            stream.write(titan(5).splitlines(keepends=True)[3])
+        age(path)
+        return tables
+
+    with monkeypatch.context() as patch:
+        patch.setattr(intake, "read_source", grow)
+        note = f"{log}: read while it was being written; the rest comes next time"
+        assert said(ingest(log)) == [("read", note)]
+    assert store.table("steps").height == 3
+    assert said(ingest(log)) == READ
+    assert store.table("steps").height == 4
+    assert said(ingest(log)) == UNCHANGED
+
+
+def test_a_log_that_is_moved_while_it_is_read_is_read(
+    log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    reader = intake.read_source
+
+    def move(path: Path, **options: object) -> object:
+        tables = reader(path, **options)
+        path.rename(path.with_name("moved.log"))
+        return tables
+
+    monkeypatch.setattr(intake, "read_source", move)
+    assert said(ingest(log)) == READ
+    assert store.table("steps").height == 3
+
+
+def test_a_copy_is_known_and_then_unchanged(
+    log: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    ingest(log)
+    shutil.copy2(log, log.with_name("b.log"))
+    same = f"known already: same content as {log}; its facts are used"
+    assert said(ingest(log.parent)) == [*UNCHANGED, ("known", same)]
+    opened()
+    assert said(ingest(log.parent)) == UNCHANGED * 2
+    assert opened() == []
+
+
+def test_a_moved_log_is_known_by_its_content(store: Store, log: Path, ingest: Ingest) -> None:
+    ingest(log)
+    moved = log.rename(log.with_name("b.log"))
+    same = f"known already: same content as {log}; its facts are used"
+    assert said(ingest(log.parent)) == [("known", same)]
+    assert said(ingest(moved)) == UNCHANGED
+    assert store.table("runs").height == 1
+
+
+def test_a_backup_that_did_not_change_is_read_when_its_log_grows(
+    store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    ingest(log)
+    shutil.copy2(log, log.with_name("b.log"))
+    ingest(log.parent)
+    write(log, titan(9))
+    assert said(ingest(log.parent)) == READ * 2
+    assert store.table("runs")["name"].to_list() == ["a", "b"]
+    assert said(ingest(log.parent)) == UNCHANGED * 2
+
+
+def test_what_was_given_to_a_run_stays_with_a_copy_that_did_not_change(
+    store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    """A log that turns into another known one would otherwise take its earlier content along."""
+    longer = write(log.with_name("b.log"), titan(9))
+    ingest(log.parent)
+    shutil.copy2(log, log.with_name("c.log"))
+    ingest(log.parent)
+    first = store.table("runs").filter(name="a")["run_id"][0]
+    store.give({first: from_flags(["recompute=none"])})
+    log.write_text(longer.read_text())
+    age(log)
+    *_, copy = ingest(log.parent)
+    assert copy.status == "unchanged"
+    assert store.table("runs").filter(name="a")["run_id"].to_list() == [first]
+    assert sorted(held(store, "recompute"), key=str) == [None, "none"]
+
+
+@pytest.mark.parametrize("grown", [0, 2], ids=["as it was", "grown since"])
+def test_a_log_that_was_rotated_stays_one_run(
+    grown: int, store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    log = write(log.with_name("run.log"), titan(30))
+    log.with_name("a.log").unlink()
+    ingest(log.parent)
+    write(log, titan(30 + grown))
+    log.rename(log.with_name("run.log.1"))
+    write(log, titan(40, loss=7.0).replace("2026-01-02", "2026-01-03"))
+    new, old = ingest(log.parent)
+    assert said([new]) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    same = f"known already: same content as {log}; its facts are used"
+    assert said([old]) == (READ if grown else [("known", same)])
+    tables = {name: store.table(name) for name in ("runs", "facts", "steps", "events")}
+    tables |= {name: store.table(name) for name in ("sources", "unread")}
+    metrics = analyse(tables).metrics
+    assert sorted(metrics["steps"]) == [30 + grown, 40]
+    assert said(ingest(log.parent)) == UNCHANGED * 2
+
+
+def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
+    store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    ingest(log)
+    write(log, "")
+    assert said(ingest(log)) == [("failed", f"{log}: the file is empty. Nothing to read.")]
+    assert store.table("runs").height == 1
+    write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
+    assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
+    assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
+
+
+# -- the walk --------------------------------------------------------------------------------
+
+
+def test_files_are_found_in_the_order_of_their_paths(logs: Path) -> None:
+    names = ["a/b.log", "a/c/d.log", "a.log", "a-b/x.log", "B.log", "a/B/z.log", "run", "x.1"]
+    for name in (*names, ".git/x.log", "a/.hidden.log", "a/config.json", "train.py"):
+        write(logs / name, "x")
+    found = [one.path for one in Walk().of(logs)]
+    assert found == [str(path) for path in sorted(logs / name for name in names)]
+
+
+def test_what_patterns_and_folders_share_is_found_once(logs: Path) -> None:
+    for name in ("a/b.log", "a/c/d.log", "e.log"):
+        write(logs / name, "x")
+    walk = Walk()
+    paths = (logs / "**", logs / "a" / "*.log", logs / "a")
+    found = [one.path for path in paths for one in walk.of(path)]
+    assert sorted(found) == [str(logs / name) for name in ("a/b.log", "a/c/d.log", "e.log")]
+
+
+def test_a_pattern_that_matches_nothing_is_told(logs: Path, ingest: Ingest) -> None:
+    pattern = logs / "*" / "train.log"
+    assert said(ingest(pattern)) == [("failed", f"{pattern}: no file or folder matches.")]
+
+
+def test_a_name_that_looks_like_a_pattern_is_a_name(logs: Path, titan: Titan) -> None:
+    log = write(logs / "run[1].log", titan())
+    assert [one.path for one in Walk().of(log)] == [str(log)]
+
+
+def test_folders_that_are_left_out_are_not_entered(logs: Path, ingest: Ingest) -> None:
+    write(logs / "a" / "nightly" / "nightly.log", OTHER)
+    write(logs / "a" / "x.log", OTHER)
+    found = ingest(logs, leave_out=[logs / "a" / ".." / "a" / "nightly", logs / "gone"])
+    assert [outcome.path for outcome in found] == [logs / "a" / "x.log"]
+
+
+def test_a_folder_that_cannot_be_listed_is_told(
+    log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = log.parent / "closed"
+    closed.mkdir()
+    scan = os.scandir
+
+    def refuse(path: str) -> object:
+        if str(path) == str(closed):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: Permission denied.")]
+
+
+def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -> None:
+    for name in ("a.log", "b.log", "c.log"):
+        write(logs / name, "x")
+    found = []
+    for one in Walk().of(logs):
+        found.append(Path(one.path).name)
+        (logs / "b.log").unlink(missing_ok=True)
+    assert found == ["a.log", "c.log"]
+
+
+def test_an_empty_folder_is_told(logs: Path) -> None:
+    with pytest.raises(UnreadableSourceError, match="the folder holds no log file"):
+        list(Walk().of(logs))
