@@ -554,7 +554,7 @@ def doubts(series: Row, points: pl.DataFrame) -> list[str]:
         found.append("MFU is by more than one table of peaks; fairmfu rescore makes them anew.")
     if series["setups"]:
         found.append(
-            f"This series seems to hold several jobs, for some of what they are set to goes back "
-            f'and forth ({"; ".join(series["setups"])}): split it with "by" in fairmfu.toml.'
+            f"Some settings go back and forth ({'; '.join(series['setups'])}), so this series "
+            'seems to hold several jobs: split it with "by" in fairmfu.toml.'
         )
     return found

@@ -454,7 +454,7 @@ def test_points_of_two_formulas_are_warned_of_with_their_dates():
 
 def test_a_series_of_several_jobs_asks_to_be_split():
     night = a_night(a_series(setups=("global batch: 64 / 128",)), a_series("xtuner"))
-    words = "goes back and forth (global batch: 64 / 128): split it"
+    words = "Some settings go back and forth (global batch: 64 / 128), so this series"
     assert words in plain(Page(night_page(night)).text)
 
 
