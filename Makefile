@@ -62,7 +62,7 @@ year: $(VENV)/tested
 
 # Runs killed at each step that writes, and at 200 random moments. Long.
 kills: $(VENV)/tested
-	FAIRMFU_KILLS=50 $(BIN)/python -m pytest tests/test_kill.py
+	FAIRMFU_KILLS=200 $(BIN)/python -m pytest tests/test_kill.py
 
 # What a night costs as the history grows: benchmarks/README.md. Long.
 bench-nightly: $(VENV)/tested

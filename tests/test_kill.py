@@ -1,11 +1,12 @@
 """A run that is killed leaves the old store or the new; the next one ends where it would have.
 
 Twice: at steps that write to the disk, in this process (some of them; `make kills`: each); and with
-SIGKILL, at random moments of a process of its own (3 for each kind of store; `make kills`: 50).
+SIGKILL, at random moments of a process of its own (12; `make kills`: 200).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -32,14 +33,16 @@ from ingest.errors import StoreError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.store import Store
+from reports import night_files, night_page, page
 from tests import old_store
 from tests.nights import Plan, write_night
 
 ALL_MOMENTS: Final = "FAIRMFU_KILLS" in os.environ
-KILLS: Final = int(os.environ.get("FAIRMFU_KILLS", "3"))
+KILLS: Final = int(os.environ.get("FAIRMFU_KILLS", "12"))
 ROOT: Final = Path(__file__).parent.parent
 RANDOM: Final = random.Random(7)  # noqa: S311 - moments to kill at
 PLAN: Final = Plan(seed=11)
+PAGE: Final = "<!doctype html><html></html>"
 Content = dict[str, pl.DataFrame]
 RAN: Final = (0, 7, 12)
 """Places of the series that run each night: one per framework that prints few lines."""
@@ -57,6 +60,7 @@ class Place:
 
     folder: Path
     saved: Path
+    command: str
 
     @property
     def logs(self) -> Path:
@@ -67,9 +71,14 @@ class Place:
         return Store(self.folder / "store")
 
     @property
+    def out(self) -> Path:
+        return self.folder / "report"
+
+    @property
     def arguments(self) -> list[str]:
         """The command that is killed."""
-        return ["ingest", str(self.logs), "--store", str(self.store.path)]
+        out = ["--out", str(self.out)] if self.command == "nightly" else []
+        return [self.command, str(self.logs), "--store", str(self.store.path), *out]
 
     def save(self) -> None:
         shutil.copytree(self.folder, self.saved)
@@ -85,10 +94,13 @@ class Place:
         return done.exit_code
 
     def content(self) -> Content:
-        """All that the store says, but for when it was read or computed."""
+        """All that the store says, but for when it was read and which nights there were."""
         tables = self.store.tables()
         tables["facts"] = tables["facts"].drop("sequence")
-        return {name: frame.drop("read_at", strict=False) for name, frame in tables.items()}
+        tables["sources"] = tables["sources"].drop("read_at")
+        kept = self.store.kept("metrics", by=("run_id",))
+        kept = kept.sort("run_id").drop("as_of") if kept.width else kept
+        return tables | {"metrics": kept}
 
 
 def two_nights(place: Place) -> None:
@@ -126,22 +138,38 @@ def an_older_store(place: Place) -> None:
     write_night(place.logs, 1, PLAN, only=[0])
 
 
-BEFORE: Final = (two_nights, a_full_tier, merged_parts, an_older_store)
+BEFORE: Final = (
+    (two_nights, "nightly"),
+    (a_full_tier, "ingest"),
+    (merged_parts, "ingest"),
+    (an_older_store, "ingest"),
+)
 
 
-@pytest.fixture(scope="module", params=BEFORE, ids=lambda prepare: prepare.__name__)
+@pytest.fixture(scope="module", params=BEFORE, ids=lambda param: param[0].__name__)
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    parent = tmp_path_factory.mktemp("kills")
-    place = Place(parent / "work", parent / "saved")
-    request.param(place)
+    parent, (prepare, command) = tmp_path_factory.mktemp("kills"), request.param
+    place = Place(parent / "work", parent / "saved", command)
+    with plain_pages():
+        prepare(place)
     place.save()
     return place
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_grace() -> Iterator[None]:
-    """Merged parts may go at once."""
+@contextmanager
+def plain_pages() -> Iterator[None]:
+    """Reports are written as ever, and hardly drawn, for that takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "render", lambda **_: PAGE)
+        patch.setattr(night_page, "page", lambda *_, **__: PAGE)
+        patch.setattr(night_files, "svgs", lambda _: {"overview.svg": "<svg/>"})
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_grace_and_plain_pages() -> Iterator[None]:
+    """Merged parts may go at once; see plain_pages."""
+    with plain_pages(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(store_module, "GRACE", timedelta(0))
         yield
 
@@ -292,6 +320,19 @@ def test_a_run_killed_at_any_step_is_made_good_by_the_next(
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed, when)
         assert not harm(place), when
+        assert_report_is_whole(place, when)
+        assert not list(place.folder.rglob("*.writing*")), when
+
+
+def assert_report_is_whole(place: Place, when: str) -> None:
+    """That of this night or of the one before: a page, and what goes with it."""
+    if place.command == "nightly":
+        assert "</html>" in (place.out / "index.html").read_text()[-20:], when
+        assert json.loads((place.out / "summary.json").read_text())["schema"] == "1", when
+        for dated in (place.out / "archive").iterdir():
+            whole = {"index.html", "summary.json", "summary.md", "junit.xml", "charts"}
+            there = {path.name for path in dated.iterdir()}
+            assert whole <= there or dated.suffix == ".writing", when
 
 
 def assert_old_or_new(place: Place, old: Content | None, new: Content, when: str) -> None:
@@ -302,8 +343,12 @@ def assert_old_or_new(place: Place, old: Content | None, new: Content, when: str
         assert "a store of schema 2" in str(error), when  # noqa: PT017
         assert old is None, when
         return
-    assert_same(left, new if old is None or left["steps"].equals(new["steps"]) else old, when)
+    whole = new if old is None or left["steps"].equals(new["steps"]) else old
+    for table in whole.keys() - {"metrics"}:
+        assert_same({table: left[table]}, {table: whole[table]}, when)
+    assert any(left["metrics"].equals(one["metrics"]) for one in (old, new) if one), when
     assert not harm(place), when
+    assert_report_is_whole(place, when)
 
 
 def harm(place: Place) -> list[str]:
@@ -336,8 +381,8 @@ def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
     place: Place, undisturbed: Content
 ) -> None:
     lasts = max(seconds_of_a_run(place) for _ in range(2))
-    hit = 0
-    for kill in range(1, KILLS + 1):
+    hit, kills = 0, round(KILLS * (0.7 if place.command == "nightly" else 0.1))
+    for kill in range(1, kills + 1):
         place.reset()
         process = started(place)
         delay = RANDOM.uniform(0.2, 1.0) * lasts
@@ -349,4 +394,5 @@ def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
         assert place.run() == 0
         assert_same(place.content(), undisturbed, f"kill {kill}, after {delay:.3f} s")
         assert not harm(place)
-    assert hit > KILLS / 2, "most runs ended before they were to be killed"
+        assert_report_is_whole(place, f"kill {kill}")
+    assert hit >= kills // 2, "most runs ended before they were to be killed"
