@@ -290,7 +290,7 @@ class TestWhatSurroundsIt:
         assert store.table("runs").height == 4
 
     def test_a_clock_that_was_set_back_is_told(
-        self, tmp_path: Path, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+        self, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
         nightly()
