@@ -58,7 +58,7 @@ class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
     sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
-    it was written. keep: days that dated reports are kept; all without it. wait: seconds to wait
+    it was written. keep: dated reports that stay; all without it. wait: seconds to wait
     for another writer of the store. baselines: names or ids of runs.
     """
 
@@ -119,7 +119,7 @@ def load(path: Path, columns: Collection[str] = ()) -> Config:
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
         price=_price(top),
-        keep=_positive(top, "keep", "days, for example 400") if "keep" in top.values else None,
+        keep=_positive(top, "keep", "reports, for example 400") if "keep" in top.values else None,
         wait=_wait(top, default.wait),
         series=_series(top.table("series"), columns),
         facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),

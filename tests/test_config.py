@@ -150,8 +150,8 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         ('sources = ["a", 3]', ["sources: holds 3: write texts in quotes."]),
         ('sources = [""]', ["sources: holds '': write texts in quotes."]),
         ("title = true", ["title: is True: write text in quotes."]),
-        ("keep = 0", ["keep: is 0: write a whole number of days, for example 400."]),
-        ("keep = true", ["keep: is True: write a whole number of days, for example 400."]),
+        ("keep = 0", ["keep: is 0: write a whole number of reports, for example 400."]),
+        ("keep = true", ["keep: is True: write a whole number of reports, for example 400."]),
         ('wait = "1 h"', ["wait: is '1 h': write seconds, for example 600."]),
         ("wait = -1", ["wait: is -1: write seconds, for example 600."]),
         (
