@@ -208,7 +208,8 @@ class Store:
     def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
         """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
 
-        With `as_of`, the state of the store that they were computed from. Empty, without columns, where nothing was kept.
+        With `as_of`, the state of the store that they were computed from. Empty, without columns,
+        where nothing was kept.
         """
         if self._is_new():
             return pl.DataFrame()

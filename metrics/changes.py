@@ -39,7 +39,7 @@ from metrics.statistics import (
     autocorrelation,
     robust_spread,
 )
-from metrics.steady import MAD_EFFICIENCY
+from metrics.steady import MAD_EFFICIENCY, variance_of_mean
 
 Flags = NDArray[np.bool_]
 
@@ -183,7 +183,7 @@ class Course:
     def _variance(self, segment: slice) -> float:
         """Of the mean of a level, in units of the spread squared."""
         said = np.count_nonzero(~self.alone[segment])
-        return _variance(max(1, int(said)), self.alike)
+        return _variance(self.alike, max(1, int(said)))
 
     def _estimate(self, middle: float, variance: float) -> Estimate:
         """With the interval of a known spread."""
@@ -314,7 +314,7 @@ class _Seen:
             return None
         rest = np.concatenate([before, one - low, two - high])[-TELLING:]
         spread, freedom, alike = _scatter(rest)
-        error = spread * sqrt(_variance(len(one), alike) + _variance(len(two), alike))
+        error = spread * sqrt(_variance(alike, len(one), len(two)))
         return spread if abs(shift) > _bound(freedom) * error else None
 
 
@@ -332,10 +332,9 @@ def _bound(freedom: float) -> float:
     return float(stdtrit(freedom, 1 - SPLIT_BY_CHANCE / 2))
 
 
-def _variance(n: int, alike: float) -> float:
-    """Of the mean of n values of variance 1 whose autocorrelation at lag k is alike^k."""
-    tail = alike * (1 - alike**n) / (1 - alike)
-    return float((n * (1 + alike) / (1 - alike) - 2 * tail / (1 - alike)) / n**2)
+def _variance(alike: float, *points: int) -> float:
+    """Of a difference of means of so many points each, or of one mean, for a spread of 1."""
+    return float(variance_of_mean(np.array(points, float), alike).sum())
 
 
 def _quick_spreads(values: Array) -> Array:

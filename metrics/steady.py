@@ -129,7 +129,7 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
     behind = len(x) - before
     sums = np.cumsum(x)
     drop = sums[:most] / before - (sums[-1] - sums[:most]) / behind
-    error = np.sqrt(_variance_of_mean(before, alike) + _variance_of_mean(behind, alike))
+    error = np.sqrt(variance_of_mean(before, alike) + variance_of_mean(behind, alike))
     surely = drop / error
     enough = float(stdtrit(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most))
     while len(surely) and surely[best := int(np.argmax(surely))] > enough:
@@ -140,7 +140,7 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
     return 0
 
 
-def _variance_of_mean(n: Array, alike: float) -> Array:
+def variance_of_mean(n: Array, alike: float) -> Array:
     """Of n values of variance 1 whose autocorrelation at lag k is alike^k."""
     tail = alike * (1 - alike**n) / (1 - alike)
     return np.asarray((n * (1 + alike) / (1 - alike) - 2 * tail / (1 - alike)) / n**2)

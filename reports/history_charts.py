@@ -111,14 +111,13 @@ def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
     dashed upright with its size; the baseline lies dashed.
     """
     data = drawable(thinned(points))
-    colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
     marks = _marks(points)
     utilised = data["mfu"].count() > 0
     x = _time(points)
     bare = x.copy().axis(labels=False, ticks=False, grid=False)
-    parts: list[Chart] = [_rates(series, points, colour, bare if utilised else x)]
+    parts: list[Chart] = [_rates(series, points, data, bare if utilised else x)]
     parts += [_what_changed(marks, points, bare)] if marks.height else []
-    parts += [_utilisation(data["formula"], colour, x)] if utilised else []
+    parts += [_utilisation(data["formula"], _colour(series), x)] if utilised else []
     chart: alt.VConcatChart = (
         alt.vconcat(*parts, spacing=6)
         .resolve_scale(color="independent", shape="independent")
@@ -127,6 +126,10 @@ def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
     # last, for Altair copies a chart and its data with each step
     chart["datasets"] = {RUNS.name: _rows(data)}
     return chart
+
+
+def _colour(series: Row) -> str:
+    return theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
 
 
 RUNS: Final = alt.NamedData("runs")
@@ -175,8 +178,12 @@ _TIPS: Final = [
 ]
 
 
-def _rates(series: Row, points: pl.DataFrame, colour: str, x: alt.X) -> Layers:
-    """Runs, levels, confirmed changes and the baseline."""
+def _rates(series: Row, points: pl.DataFrame, data: pl.DataFrame, x: alt.X) -> Layers:
+    """Runs, levels, confirmed changes and the baseline.
+
+    data: what `RUNS` will be; a layer that would be empty is left out.
+    """
+    colour = _colour(series)
     y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False, nice=True))
     base = alt.Chart(RUNS).encode(x, y, tooltip=_TIPS)
     spread = (
@@ -190,7 +197,12 @@ def _rates(series: Row, points: pl.DataFrame, colour: str, x: alt.X) -> Layers:
     far = base.transform_filter("datum.outlier").mark_point(
         filled=False, size=36, strokeWidth=1.3, color=colour, opacity=1
     )
-    layers = [spread, dots, far, *_levels(points), *_baseline(series), *_changes(series, points)]
+    runs = [
+        *([spread] if (data["runs"] > 1).any() else []),
+        *([dots] if not data["outlier"].all() else []),
+        *([far] if data["outlier"].any() else []),
+    ]
+    layers = [*runs, *_levels(points), *_baseline(series), *_changes(series, points)]
     return alt.layer(*layers).properties(width=WIDE, height=220)
 
 

@@ -127,6 +127,7 @@ def told(night: Night) -> Told:
     frameworks = _frameworks(night)
     composed = set(night.points.filter("synthetic")["series"])
     levels = dict(night.series.select("series", "level").iter_rows())
+    pinned = _pinned(night)
     ran = set(night.tonight["run_id"])
     tonight = set(night.points.filter(pl.col("run_id").is_in(ran))["series"])
 
@@ -139,7 +140,7 @@ def told(night: Night) -> Told:
 
     changes = [
         {**row, **about(row["series"])}
-        | {"stands": _stands(row, levels.get(row["series"]))}
+        | {"stands": _stands(row, levels.get(row["series"]), pinned.get(row["series"]))}
         | {"run": names.get(row["run_id"], row["run_id"])}
         | {"before_run": names.get(row["last_before"], row["last_before"])}
         | {"found_run": names.get(row["found_by"], row["found_by"])}
@@ -152,8 +153,8 @@ def told(night: Night) -> Told:
         news = bool(row["suspect"]) or any(c["new"] or alarms(c) for c in own)
         telling = news or any(c["stands"] for c in own)
         more = {"changes": own, "ran": row["series"] in tonight, "news": news, "telling": telling}
-        pinned = {"baseline_name": names.get(row["baseline_run"], row["baseline_run"])}
-        series.append({**row, **about(row["series"]), **more, **pinned} | _silent(row, night.at))
+        more["baseline_name"] = names.get(row["baseline_run"], row["baseline_run"])
+        series.append({**row, **about(row["series"]), **more} | _silent(row, night.at))
     series.sort(key=_worst)
     failed = night.sources.filter(pl.col("status") == FAILED).sort("path")
     return Told(night, series, changes, shared, _runs(night), list(failed.iter_rows(named=True)))
@@ -190,11 +191,24 @@ def _frameworks(night: Night) -> dict[str, str]:
     return dict(night.series.select("series", "framework").iter_rows())
 
 
-def _stands(change: Row, level: float | None) -> bool:
-    """A change stands while the level is nearer to where it went than to where it came from."""
+def _pinned(night: Night) -> dict[str, datetime]:
+    """When the run ran that a series is pinned to."""
+    pins = night.series.filter(pl.col("baseline_run").is_not_null())
+    runs = night.points.select("run_id", "at")
+    joined = pins.join(runs, left_on="baseline_run", right_on="run_id")
+    return dict(joined.select("series", "at").iter_rows())
+
+
+def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
+    """A change stands while the level is nearer to where it went than to where it came from.
+
+    Who pins a later run has taken the change for granted.
+    """
     if change["against"] == BASELINE:
         return True
     if not level or not change["before"] or not change["after"]:
+        return False
+    if pinned is not None and change["at"] is not None and change["at"] <= pinned:
         return False
     return abs(log(level / change["after"])) < abs(log(level / change["before"]))
 
@@ -376,8 +390,7 @@ def _news(found: Told, style: Style) -> str | None:
         n = len({c["series"] for c in held})
         still = f"{counted(n, 'series')} {'is' if n == 1 else 'are'} still below"
         its = "its baseline" if n == 1 else "their baselines"
-        new = "no new regression, but " if not better else ""
-        return (new + still).capitalize() + f" {its}{_lead(held, now, style)}"
+        return f"No new regression, but {still} {its}{_lead(held, now, style)}"
     if better:
         return f"{_how_many(better, 'improvement')} tonight{_lead(better, now, style)}"
     return None
@@ -540,9 +553,8 @@ def doubts(series: Row, points: pl.DataFrame) -> list[str]:
     if len(series["peaks"] or []) > 1:
         found.append("MFU is by more than one table of peaks; fairmfu rescore makes them anew.")
     if series["setups"]:
-        verb = "goes" if len(series["setups"]) == 1 else "go"
         found.append(
-            f"{listed(series['setups'])} {verb} back and forth, so this series seems to hold "
-            'several jobs: split it with "by" in fairmfu.toml.'
+            f"Some settings go back and forth ({'; '.join(series['setups'])}), so this series "
+            'seems to hold several jobs: split it with "by" in fairmfu.toml.'
         )
     return found

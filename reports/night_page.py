@@ -68,6 +68,11 @@ def page(night: Night, *, archived: bool = False) -> str:
     archived: kept under its date; then it says so, and asks for neither its age nor `status.js`.
     The same night gives the same bytes.
     """
+    return pages(night)[1 if archived else 0]
+
+
+def pages(night: Night) -> tuple[str, str]:
+    """The page, and the one that is kept under its date; drawn once."""
     found = told(night)
     points = {
         str(series): rows
@@ -76,7 +81,6 @@ def page(night: Night, *, archived: bool = False) -> str:
         ).items()
     }
     body = [
-        _header(night, archived=archived),
         spoken(says(found, HTML), kind="alarm" if found.regressions else ""),
         _changes(found),
         _all_series(found, points),
@@ -87,9 +91,11 @@ def page(night: Night, *, archived: bool = False) -> str:
         _footer(night),
     ]
     title = f"{in_brief(found)}: {night.title}"
-    if archived:
-        return document(title, body, style=NIGHTLY)
-    return document(title, body, style=NIGHTLY, script=AGE, beside=STATUS)
+    current, kept = ([_header(night, archived=archived), *body] for archived in (False, True))
+    return (
+        document(title, current, style=NIGHTLY, script=AGE, beside=STATUS),
+        document(title, kept, style=NIGHTLY),
+    )
 
 
 def status_js(failed_at: datetime | str = "", why: str = "") -> str:

@@ -478,13 +478,14 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
     }
     for name, text in files.items():
         (aside / name).write_text(text, encoding="utf-8")
-    (aside / "index.html").write_text(night_page.page(night, archived=True), encoding="utf-8")
+    today, kept = night_page.pages(night)
+    (aside / "index.html").write_text(kept, encoding="utf-8")
     aside.rename(dated)
     _forget(archive, order.keep)
     (out / "charts").mkdir(exist_ok=True)
     for name, text in files.items():
         _replace(out / name, text)
-    _replace(out / "index.html", night_page.page(night))
+    _replace(out / "index.html", today)
     _replace(out / night_page.STATUS, night_page.status_js())
     for chart in (out / "charts").iterdir():
         if f"charts/{chart.name}" not in files:

@@ -10,15 +10,17 @@ from functools import cache
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from metrics.history import CHANGES
+from metrics.history import CHANGES, history
+from metrics.utilization import METRICS
 from reports import history_charts, page
-from reports.night import apart, day, exit_code, few, labels, says, signed, told
+from reports.night import Night, apart, day, exit_code, few, labels, says, signed, told
 from reports.night_files import junit, markdown, summary, svg_name, svgs
 from reports.night_page import AGE, status_js
 from reports.night_page import page as night_page
@@ -32,9 +34,11 @@ from tests.told_nights import (
     FORMULA,
     NOW,
     RISE,
+    SOURCES,
     a_night,
     a_series,
     crashed,
+    frame,
     many,
     regression,
 )
@@ -149,8 +153,8 @@ def test_a_baseline_regression_that_holds_is_told_before_an_improvement():
     faster = a_series("xtuner", nights=60, steps=((1, 1.1),))
     said = says(told(a_night(HELD, faster)))
     assert said.says == (
-        "1 series is still below its baseline: torchtitan, llama3-8b is 10.0 % below its "
-        "baseline (9.6 to 10.4) since 2 February."
+        "No new regression, but 1 series is still below its baseline: torchtitan, llama3-8b is "
+        "10.0 % below its baseline (9.6 to 10.4) since 2 February."
     )
     assert "Also 1 improvement tonight." in said.notes
 
@@ -215,6 +219,14 @@ def test_a_drop_of_which_little_was_made_good_stands():
     assert all(change["stands"] for change in found.changes)
 
 
+def test_a_drop_before_the_run_that_was_pinned_later_is_taken_for_granted():
+    series = a_series(nights=90, steps=((60, 0.9),))
+    (row,) = series["series"]
+    row |= {"baseline_run": series["points"][50]["run_id"], "baseline_tgs": row["level"]}
+    (change,) = told(a_night(series)).changes
+    assert not change["stands"]
+
+
 def test_tonight_comes_before_what_stands_and_that_before_what_is_past():
     found = told(regression())
     order = [(change["new"], change["stands"]) for change in found.changes]
@@ -242,6 +254,87 @@ def test_exit_code(night, code):
     assert summary(made)["exit_code"] == code
     failures = int(xml(junit(made)).get("failures"))
     assert (failures > 0) is (code == 3)
+
+
+def runs(framework="torchtitan", nights=60, step=(3, 0.95), noise=0.004, **more):
+    """Rows of METRICS of one job that changed its speed some nights ago."""
+    random = np.random.default_rng(len(framework))
+    ago, ratio = step
+    rows = []
+    for n in range(nights):
+        after = n >= nights - ago
+        tgs = 5_000 * (ratio if after else 1.0) * (1 + noise * random.standard_normal())
+        at = NOW.replace(tzinfo=None) - timedelta(days=nights - 1 - n, hours=3)
+        rows.append(
+            {
+                "run_id": f"{framework}-{n}",
+                "name": f"{framework}-{at:%m%d}",
+                "framework": framework,
+                "model": "llama3-8b",
+                "seq_len": 8192,
+                "device": "NVIDIA H100 SXM",
+                "gpus": 8,
+                "precision": "bf16",
+                "trained": "full",
+                "framework_version": "0.2.2" if after else "0.2.1",
+                "synthetic": False,
+                "tgs": tgs,
+                "mfu": tgs / 15_000,
+                "formula": FORMULA,
+                "outcome": "completed",
+                "started_at": at,
+                **more,
+            }
+        )
+    return rows
+
+
+def through_history(rows, **given):
+    metrics = frame(METRICS, rows).with_columns(
+        read_at=pl.col("started_at"), peaks=pl.lit("a1b2c3d4")
+    )
+    found = history(metrics, **given)
+    last = metrics["started_at"].max()
+    return Night(
+        title="Nightly",
+        at=NOW,
+        number=60,
+        series=found.series,
+        points=found.points,
+        changes=found.changes.with_columns(new=pl.col("found_at") == last),
+        unplaced=found.unplaced,
+        tonight=metrics.filter(pl.col("started_at") == last),
+        sources=pl.DataFrame(schema=SOURCES),
+        formula=FORMULA,
+        version="1.2.3",
+    )
+
+
+def test_a_night_through_the_real_history_names_what_was_planted():
+    ago = 1
+    night = through_history([*runs(step=(ago, 0.95)), *runs("xtuner", step=(0, 1.0))])
+    while not night.changes["new"].any() and ago < 9:  # on the night that it was made sure
+        ago += 1
+        night = through_history([*runs(step=(ago, 0.95)), *runs("xtuner", step=(0, 1.0))])
+    said = first(night)
+    assert said.startswith("1 regression tonight: torchtitan, llama3-8b is ")
+    assert "slower" in said
+    assert said.endswith("with version 0.2.1 -> 0.2.2.")
+    assert exit_code(night) == 3
+    jsonschema.validate(summary(night), SCHEMA)
+    assert said in plain(Page(night_page(night)).text)
+    assert len(svgs(night)) == 2
+
+
+def test_a_baseline_through_the_real_history_holds_the_alarm():
+    pin = {"run_id": "torchtitan-5", "name": "torchtitan-pin", "at": NOW, "tgs": 5_000.0}
+    pins = pl.DataFrame([pin]).with_columns(pl.col("at").dt.replace_time_zone(None))
+    night = through_history([*runs(step=(30, 0.9)), *runs("xtuner")], baselines=pins)
+    assert not night.changes["new"].any()
+    assert exit_code(night) == 3
+    held = "No new regression, but 1 series is still below its baseline: torchtitan, llama3-8b is "
+    assert first(night).startswith(held)
+    jsonschema.validate(summary(night), SCHEMA)
 
 
 # --- figures --------------------------------------------------------------------------------
@@ -360,8 +453,9 @@ def test_points_of_two_formulas_are_warned_of_with_their_dates():
 
 
 def test_a_series_of_several_jobs_asks_to_be_split():
-    night = a_night(a_series(setups=("global batch",)), a_series("xtuner"))
-    assert "global batch goes back and forth" in plain(Page(night_page(night)).text)
+    night = a_night(a_series(setups=("global batch: 64 / 128",)), a_series("xtuner"))
+    words = "Some settings go back and forth (global batch: 64 / 128), so this series"
+    assert words in plain(Page(night_page(night)).text)
 
 
 # --- the page as a file -----------------------------------------------------------------------

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from ingest import intake
+from ingest.errors import StoreError
+from ingest.health import examine
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.utilization import run_metrics
@@ -109,10 +111,47 @@ def test_a_change_lasts_and_an_upgrade_is_printed(tmp_path: Path) -> None:
 # --- stores of schema 2 ---------------------------------------------------------------------
 
 
-def test_a_genuine_store_of_schema_2_says_what_it_said(tmp_path: Path) -> None:
-    store, said = Store(old_store.genuine(tmp_path / "old")), old_store.said_by_genuine()
+@pytest.fixture
+def old(tmp_path: Path) -> Store:
+    return Store(old_store.genuine(tmp_path / "old"))
+
+
+def by_rebuild(store: Store, _: Path) -> None:
+    store.rebuild()
+
+
+def by_the_next_ingest(store: Store, logs: Path) -> None:
+    path = write_night(logs, 1, plan_of(), only=[0])[0]
+    intake.ingest([path], store)
+    store.remove(store.table("runs").filter(name=path.stem)["run_id"])
+
+
+def by_a_rebuild_without_a_catalogue(store: Store, _: Path) -> None:
+    (store.path / "catalogue.duckdb").unlink()
+    store.rebuild()
+
+
+@pytest.mark.parametrize(
+    "migrate", [by_rebuild, by_the_next_ingest, by_a_rebuild_without_a_catalogue]
+)
+def test_a_genuine_store_of_schema_2_says_what_it_said(
+    migrate: Callable[[Store, Path], None], old: Store, logs: Path
+) -> None:
+    said = old_store.said_by_genuine()
+    migrate(old, logs)
     for table in TABLES:
-        assert old_store.as_said(table, store.table(table)) == said[table]
+        assert old_store.as_said(table, old.table(table)) == said[table]
+    assert old.table("sources")["read_at"].null_count() == 0
+    old.rebuild()
+    for table in TABLES:
+        assert old_store.as_said(table, old.table(table)) == said[table]
+    assert not [finding for finding in examine(old) if finding.harm]
+
+
+def test_a_store_of_schema_2_is_not_read_unasked(old: Store) -> None:
+    """A reader may not write, so it says what to do."""
+    with pytest.raises(StoreError, match=r"a store of schema 2; this program reads 3.*rebuild"):
+        old.table("runs")
 
 
 def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path) -> None:
@@ -139,6 +178,7 @@ def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path)
         ],
     )
     store = Store(tmp_path / "old")
+    store.rebuild()
     assert store.table("sources")["path"].to_list() == sorted(map(str, first))
     assert store.table("steps").filter(run_id=run).height == 41
     facts = store.table("facts")
