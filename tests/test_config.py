@@ -199,6 +199,17 @@ def test_what_is_wrong_is_said(text: str, said: list[str], write: Write) -> None
     assert wrong(write(text), ("model", "gpus")) == said
 
 
+def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
+    path = write('price = "2 for 3"\nkeep = 0\n')
+    with pytest.raises(ConfigError) as caught:
+        load(path, priced=price)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 2 things are wrong.",
+        "  price: '2 for 3' is no price per GPU-hour; write 2.50 or '2.50 EUR'.",
+        "  keep: is 0: write a whole number of reports, for example 400.",
+    ]
+
+
 def test_all_that_is_wrong_is_said_at_once(write: Write) -> None:
     text = 'outt = "x"\nkeep = -3\n[series]\nthreshold = "a"\n[[facts]]\npaths = "*"\ngpus = "x"\n'
     assert [line.split(":")[0] for line in wrong(write(text))] == [
