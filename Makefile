@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
-CHECKED := $(SOURCES) tests sample_logs/make_synthetic.py
+CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify clean
+.PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify year kills \
+	bench-nightly clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -54,6 +55,18 @@ changes: $(VENV)/tested
 verify: $(VENV)/tested
 	$(BIN)/pip install --quiet torch transformers
 	$(BIN)/python -m pytest tests/test_flop_counter.py tests/test_vision.py -k live
+
+# A year of simulated nights by the real command: all that was planted found, and no more. Long.
+year: $(VENV)/tested
+	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/test_nights.py -k a_year_of
+
+# Runs killed at each step that writes, and at 200 random moments. Long.
+kills: $(VENV)/tested
+	FAIRMFU_KILLS=50 $(BIN)/python -m pytest tests/test_kill.py
+
+# What a night costs as the history grows: benchmarks/README.md. Long.
+bench-nightly: $(VENV)/tested
+	$(BIN)/python -m benchmarks.nightly
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

@@ -15,7 +15,7 @@ that night, times a noise from run to run (lognormal, `plan.noise`); every hundr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cached_property
@@ -728,3 +728,94 @@ def write_night(
         path.write_text("\n".join([MARK, *lines]) + "\n", encoding="utf-8")
         paths.append(path)
     return paths
+
+
+# --- what was told of the nights, against what was planted ------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A change that a nightly report told in a night, as new: of which series, and where."""
+
+    night: int
+    series: int
+    """Place in Plan.series."""
+    kind: str
+    """regression or improvement"""
+    since: int
+    """The first night behind the change."""
+    ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What came of the planted changes, and what was told besides.
+
+    found: planted changes with the nights that they took, 1 for the night of the change itself;
+    missed: those that were never told; false: what was told and was not planted; series_years:
+    how long the series were watched
+    """
+
+    found: list[tuple[Change, int]]
+    missed: list[Change]
+    false: list[Told]
+    series_years: float
+
+    def nights(self, size: float) -> list[int]:
+        """What changes of this size took to be found, in nights; upwards and downwards."""
+        return sorted(took for change, took in self.found if _is_of(change, size))
+
+    def lost(self, size: float) -> int:
+        """How many changes of this size were never told."""
+        return sum(_is_of(change, size) for change in self.missed)
+
+
+def _is_of(change: Change, size: float) -> bool:
+    return math.isclose(abs(change.factor - 1), size)
+
+
+def judge(plan: Plan, told: Sequence[Told], nights: int) -> Judged:
+    """Each planted change takes the first that was told of its series, its way, since then.
+
+    It has to be told before the next change of the series comes.
+    """
+    left = sorted(told, key=lambda one: one.night)
+    found, missed = [], []
+    for place, changes in plan.changes.items():
+        planted = [c for c in changes if c.factor != 1 and c.night <= nights]
+        for number, change in enumerate(planted):
+            until = planted[number + 1].night if number + 1 < len(planted) else nights + 1
+            kind = "regression" if change.factor < 1 else "improvement"
+            match = next(
+                (
+                    one
+                    for one in left
+                    if (one.series, one.kind) == (place, kind) and change.night <= one.night < until
+                ),
+                None,
+            )
+            if match is None:
+                missed.append(change)
+            else:
+                left.remove(match)
+                found.append((change, match.night - change.night + 1))
+    years = len(plan.series) * nights / 365
+    return Judged(found=found, missed=missed, false=left, series_years=years)
+
+
+def place_of(plan: Plan, name: str) -> tuple[int, int]:
+    """Series and night of a run by its name."""
+    series, day = name[:-11], date.fromisoformat(name[-10:])
+    places = {one.name: place for place, one in enumerate(plan.series)}
+    return places[series], (day - plan.first).days + 1
+
+
+def told_by(plan: Plan, night: int, changes: Iterable[Mapping[str, Any]]) -> list[Told]:
+    """The new changes among those of a night's summary.json (regressions, improvements)."""
+    found = []
+    for change in changes:
+        if change["new"] and change["against"] == "history":
+            place, since = place_of(plan, change["run"])
+            ratio, kind = change["ratio"], change["kind"]
+            found.append(Told(night=night, series=place, kind=kind, since=since, ratio=ratio))
+    return found
