@@ -780,7 +780,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     from reports.nightly import Order
 
     found = config_file or find()
-    config = load(found, METRICS.names()) if found else Config()
+    config = load(found, METRICS.names(), price) if found else Config()
     if not paths and not config.sources:
         raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
     by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by

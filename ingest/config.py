@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from fnmatch import translate
 from functools import lru_cache
@@ -58,7 +58,7 @@ class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
     sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
-    it was written. keep: days that dated reports are kept; all without it. wait: seconds to wait
+    it was written. keep: dated reports that stay; all without it. wait: seconds to wait
     for another writer of the store. baselines: names or ids of runs.
     """
 
@@ -101,10 +101,13 @@ def find() -> Path | None:
     return Path(NAME) if said is None and Path(NAME).is_file() else None
 
 
-def load(path: Path, columns: Collection[str] = ()) -> Config:
+def load(
+    path: Path, columns: Collection[str] = (), priced: Callable[[str], object] = str
+) -> Config:
     """The configuration of a file. Raises ConfigError with all that is wrong.
 
-    columns: what `series.by` may name; anything, where there are none.
+    columns: what `series.by` may name; anything, where there are none. priced: raises ValueError
+    on a text that is no price.
     """
     problems: list[str] = []
     top = Table(read(path, ConfigError), "", problems)
@@ -118,8 +121,8 @@ def load(path: Path, columns: Collection[str] = ()) -> Config:
         out=_path(top, "out", folder, default.out),
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
-        price=_price(top),
-        keep=_positive(top, "keep", "days, for example 400") if "keep" in top.values else None,
+        price=_price(top, priced),
+        keep=_positive(top, "keep", "reports, for example 400") if "keep" in top.values else None,
         wait=_wait(top, default.wait),
         series=_series(top.table("series"), columns),
         facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
@@ -168,14 +171,18 @@ def _texts(table: Table, key: str) -> tuple[str, ...]:
     return tuple(one for one in said if one not in wrong)
 
 
-def _price(table: Table) -> str | None:
+def _price(table: Table, priced: Callable[[str], object]) -> str | None:
     said = table.values.get("price")
-    if said is None or isinstance(said, str):
-        return said
-    if isinstance(said, int | float) and not isinstance(said, bool):
-        return str(said)
-    table.say("price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".')
-    return None
+    if said is None:
+        return None
+    if isinstance(said, bool) or not isinstance(said, str | int | float):
+        table.say("price", f'is {said!r}: write the price of a GPU-hour, 2.50 or "2.50 EUR".')
+        return None
+    try:
+        priced(str(said))
+    except ValueError as error:
+        table.say("price", f"{error}.")
+    return str(said)
 
 
 def _positive(table: Table, key: str, form: str) -> int | None:

@@ -10,7 +10,7 @@ single runs land on bad nodes and neighbouring nights are alike:
     spread    of the last points about their levels, across earlier changes, clipped; Student's t
               of its degrees of freedom, so that few points claim little
     alike     neighbours that resemble each other make means less sure, by their autocorrelation
-    stray     nearly all points behind a change lie on its side
+    stray     of few points behind a change all, of many most, lie nearer to its level
 
 The bound is a quantile of Student's t, the same at each point; how often it alarms by chance over
 a year, and how soon it finds what is there, is counted by simulation (tests/changes_table.py,

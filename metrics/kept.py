@@ -121,7 +121,7 @@ def rescore(
 
 def finished(kept: pl.DataFrame) -> pl.DataFrame:
     """The metrics of all runs from kept rows: columns and order of `analyse(...).metrics`."""
-    leads = kept.filter(pl.col("run_id") == pl.col("lead")).select(METRICS.names())
+    leads = _as_kept(kept).filter(pl.col("run_id") == pl.col("lead")).select(METRICS.names())
     return beside_others(leads.sort("name", "run_id"))
 
 
@@ -162,8 +162,9 @@ def program() -> str:
 
 
 def _as_kept(kept: pl.DataFrame) -> pl.DataFrame:
-    """Kept rows, whichever version kept them; what it did not know of is null."""
-    return kept.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
+    """Kept rows, whichever version kept them; what it did not know of, or otherwise, is null."""
+    same = [name for name, dtype in kept.schema.items() if KEPT.get(name) == dtype]
+    return kept.select(same).match_to_schema(KEPT, missing_columns="insert")
 
 
 # -- what has to be looked at ---------------------------------------------------------------
@@ -219,8 +220,6 @@ def _kept_links(about: pl.DataFrame) -> pl.DataFrame:
 def _new_links(about: pl.DataFrame, new: set[str], loaded: _Loaded) -> pl.DataFrame:
     """The same between changed runs and others."""
     mine = new & loaded.known
-    if not mine:
-        return LINKS.to_frame()
     ends = (
         about.select("run_id", "ends")
         .explode("ends", empty_as_null=False)
@@ -228,6 +227,8 @@ def _new_links(about: pl.DataFrame, new: set[str], loaded: _Loaded) -> pl.DataFr
         .filter(~pl.col("run_id").is_in(list(new)))
         .select(launches.ENDS.names())
     )
+    if not mine or not ends.height:
+        return LINKS.to_frame()
     beside = launches.near(loaded.runs, ends, loaded.tables(mine)["steps"], mine)
     if not beside:
         return LINKS.to_frame()
@@ -320,8 +321,9 @@ def _in_order(pairs: pl.DataFrame) -> pl.DataFrame:
     Those that ended together have one place; of a file only the last launch before counts.
     """
     in_file = pl.col("in_file").any().over("later")
-    newest = pl.col("launch") == pl.col("launch").max().over("later")
-    pairs = pairs.filter(~in_file | pl.col("in_file")).filter(~in_file | newest)
+    newest = pl.col("launch").filter("in_file").max().over("later")
+    alone = pl.col("in_file") & (pl.col("launch") == newest)
+    pairs = pairs.filter(~in_file | alone)
     place = pl.col("last_stamp").rank("min", descending=True).over("later").fill_null(1) - 1
     return pairs.with_columns(place=place.cast(pl.Int64), wanted=pl.lit(value=False))
 

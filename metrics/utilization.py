@@ -9,7 +9,7 @@ What a framework says of itself never enters. Frames in, frames out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, cast
 
 import numpy as np
@@ -61,8 +61,8 @@ class Analysis:
     metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
-    alone: `metrics` before `beside_others`; united: metrics.launches.unite; resumed:
-    metrics.resumes.resumes.
+    alone: `metrics` before `beside_others`; united: metrics.launches.unite, without the tables;
+    resumed: metrics.resumes.resumes.
     """
 
     metrics: pl.DataFrame
@@ -188,6 +188,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
         rows.append(row | linked.get(run_id, {}) | of_ranks.get(run_id, {}))
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = beside_others(alone)
+    united = replace(united, tables={})
     return Analysis(metrics, spans, held, audits, known, printed, alone, united, links)
 
 

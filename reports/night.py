@@ -27,6 +27,9 @@ BASELINE: Final = "baseline"
 NEW, STEADY, SUSPECT, REGRESSED, IMPROVED = "new", "steady", "suspect", "regressed", "improved"
 """The states of a series."""
 
+SYNTHETIC: Final = "synthetic"
+"""The last part of such a series' name (metrics.history)."""
+
 FAILED: Final = "failed"
 """The status of a source that could not be read."""
 

@@ -348,8 +348,9 @@ def _told(
 
 
 def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    """What became of each path that did not just stay as it was."""
-    rows = [(str(x.path), x.status, x.message) for x in outcomes if x.status != "unchanged"]
+    """What became of each path; one that stayed as it was is known."""
+    status = {"unchanged": "known"}
+    rows = [(str(x.path), status.get(x.status, x.status), x.message) for x in outcomes]
     return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
 
 

@@ -33,6 +33,8 @@ LAWS = {
     "0.5 %, autocorrelation 0.3": Nights(autocorrelation=0.3),
     "0.5 %, autocorrelation 0.6": Nights(autocorrelation=0.6),
     "0.5 %, Student's t of 5": Nights(freedom=5),
+    "0.5 %, then 1 %": Nights(louder=2),
+    "0.5 %, then 1.5 %": Nights(louder=3),
     "0.5 %, drift of 1 % a year": Nights(drift=-0.01),
 }
 SOUGHT = ("0.5 %", "0.25 %", "1 %", "0.5 %, autocorrelation 0.3", "0.5 %, Student's t of 5")

@@ -32,6 +32,8 @@ class Nights:
     autocorrelation: float = 0.0
     freedom: int | None = None
     """Degrees of freedom of Student's t, of the same standard deviation; None: normal."""
+    louder: float = 1.0
+    """Times the spread of the second half."""
     drift: float = 0.0
     """Relative change over all nights, evenly."""
     planted: Mapping[int, float] = field(default_factory=dict)
@@ -50,6 +52,7 @@ class Nights:
         if a:
             for i in range(1, n):
                 shocks[i] = a * shocks[i - 1] + np.sqrt(1 - a**2) * shocks[i]
+        shocks[n // 2 :] *= self.louder
         x = self.spread * shocks + np.linspace(0, np.log1p(self.drift), n)
         hit = random.random(n) < self.bad_nodes
         x[hit] += np.log(1 - random.uniform(0.05, 0.30, np.count_nonzero(hit)))

@@ -150,8 +150,8 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         ('sources = ["a", 3]', ["sources: holds 3: write texts in quotes."]),
         ('sources = [""]', ["sources: holds '': write texts in quotes."]),
         ("title = true", ["title: is True: write text in quotes."]),
-        ("keep = 0", ["keep: is 0: write a whole number of days, for example 400."]),
-        ("keep = true", ["keep: is True: write a whole number of days, for example 400."]),
+        ("keep = 0", ["keep: is 0: write a whole number of reports, for example 400."]),
+        ("keep = true", ["keep: is True: write a whole number of reports, for example 400."]),
         ('wait = "1 h"', ["wait: is '1 h': write seconds, for example 600."]),
         ("wait = -1", ["wait: is -1: write seconds, for example 600."]),
         (
@@ -197,6 +197,17 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
 )
 def test_what_is_wrong_is_said(text: str, said: list[str], write: Write) -> None:
     assert wrong(write(text), ("model", "gpus")) == said
+
+
+def test_a_price_that_is_none_is_said_with_the_rest(write: Write) -> None:
+    path = write('price = "2 for 3"\nkeep = 0\n')
+    with pytest.raises(ConfigError) as caught:
+        load(path, priced=price)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 2 things are wrong.",
+        "  price: '2 for 3' is no price per GPU-hour; write 2.50 or '2.50 EUR'.",
+        "  keep: is 0: write a whole number of reports, for example 400.",
+    ]
 
 
 def test_all_that_is_wrong_is_said_at_once(write: Write) -> None:

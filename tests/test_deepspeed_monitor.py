@@ -9,9 +9,11 @@ import pytest
 
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed_monitor import _gaps
-from ingest.intake import find_logs, read_source
+from ingest.intake import read_source
 from ingest.parse import Parsed
+from ingest.registry import FORMATS
 from ingest.store import Store
+from ingest.walk import Walk
 from metrics.utilization import analyse
 
 Parse = Callable[..., Parsed]
@@ -72,7 +74,8 @@ def test_a_value_that_is_no_number_is_unread(parse: Parse) -> None:
 def test_a_folder_s_walk_takes_the_losses_only(tmp_path: Path) -> None:
     for tag in ("train_loss", "lr", "elapsed_time_ms_step"):
         (tmp_path / f"Train_Samples_{tag}.csv").write_text(f"step,{tag}\n8,1\n16,1\n")
-    assert [p.name for p in find_logs([tmp_path])] == ["Train_Samples_train_loss.csv"]
+    found = [Path(one.path).name for one in Walk(FORMATS, ()).of(tmp_path)]
+    assert found == ["Train_Samples_train_loss.csv"]
     assert read_source(tmp_path / "Train_Samples_lr.csv")["steps"].height == 2
 
 

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from cli import main
 from ingest import intake
 from ingest.errors import UnreadableSourceError
 from ingest.facts import from_flags
@@ -113,6 +115,21 @@ def test_nothing_is_written_where_nothing_changed(store: Store, log: Path, inges
     before = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     assert said(ingest(log.parent)) == UNCHANGED
     assert {path: path.stat().st_mtime_ns for path in store.path.rglob("*")} == before
+
+
+def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Store) -> None:
+    write(log.with_name("notes.txt"), OTHER)
+    said = []
+    for _ in range(2):
+        result = CliRunner().invoke(main, ["ingest", str(log.parent), "--store", str(store.path)])
+        assert result.exit_code == 0
+        said.append(result.stderr)
+    assert said[0].splitlines() == [
+        f"{log}: torchtitan, 3 step lines, 0 other lines",
+        f"{log.with_name('notes.txt')}: passed over, no line of a known framework",
+        "1 read, 1 passed over",
+    ]
+    assert said[1] == "1 unchanged, 1 passed over\n"
 
 
 def test_a_file_is_one_from_wherever_it_is_given(

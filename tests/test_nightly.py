@@ -30,6 +30,8 @@ from tests.nights import Change, Plan, write_night
 FEW = (0, 1)
 """Places of the series that these nights have, for speed."""
 
+ROOT = Path(__file__).resolve().parent.parent
+
 Nightly = Callable[..., Result]
 
 
@@ -161,7 +163,7 @@ class TestWhatSurroundsIt:
             found = nightly()
             assert found.exit_code == 4
             assert "cut.log" in found.stdout
-            (failed,) = summary(tmp_path)["not_read"]
+            (failed,) = summary(tmp_path)["sources"]["failed"]
             assert failed["path"].endswith("cut.log")
 
     def test_no_source_at_all_is_a_failure_that_leaves_the_last_report(
@@ -281,13 +283,14 @@ class TestWhatSurroundsIt:
         nightly()
         write_nights(logs, range(2, 3), plan)
         store = Store(tmp_path / "store")
+        command = [sys.executable, "-c", "from cli import main; main()", "ingest", str(logs)]
         with store._reading() as con:
-            nightly()
+            subprocess.run([*command, "--store", str(store.path)], check=True, cwd=ROOT)  # noqa: S603
             assert con.sql("select count(distinct run_id) from steps").fetchall() == [(2,)]
         assert store.table("runs").height == 4
 
     def test_a_clock_that_was_set_back_is_told(
-        self, tmp_path: Path, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
+        self, logs: Path, nightly: Nightly, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
         nightly()
@@ -319,8 +322,9 @@ class TestWhatSurroundsIt:
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
         nightly()
-        lines = [line.split(" ", 1)[1] for line in (tmp_path / "out" / "nightly.log").open()]
-        assert [line.strip() for line in lines[1:]] == ["2 read", "2 runs computed", "done, exit 0"]
+        written = (tmp_path / "out" / "nightly.log").read_text().splitlines()
+        lines = [line.split(" ", 1)[1] for line in written]
+        assert lines[1:] == ["2 read", "2 runs computed", "done, exit 0"]
         assert lines[0].startswith("started, fairmfu ")
 
     def test_reports_in_the_folder_of_the_logs_are_not_read(self, logs: Path) -> None:
