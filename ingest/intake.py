@@ -381,6 +381,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     there holds before them. Folders of `leave_out` are not entered. `report` gets each outcome as
     it comes, and again where the store has something to say of it.
     """
+    store.bring_up()  # before it is read
     job = _Job(store.known_sources(), store.files(), extra, by_path, strict, tried)
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")

@@ -147,6 +147,12 @@ class Store:
             stamp = pl.lit(writer.number if as_of is None else as_of, pl.Int64).alias("as_of")
             writer.write({table: frame.with_columns(stamp)})
 
+    def bring_up(self) -> None:
+        """Bring a store of an earlier schema to this one, as every write does; others stay."""
+        if self._of_an_earlier_schema():
+            with self._writing():
+                pass
+
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""
         with self._locked():
