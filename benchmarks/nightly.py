@@ -21,32 +21,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
-from unittest import mock
 
-from ingest.store import Store
-from reports import night_files, nightly
-from reports.night import Night
-from tests.nights import SERIES, SIZES, Judged, Plan, Told, judge, plan_of, told_by, write_night
+from tests.nights import (
+    SERIES,
+    SIZES,
+    Judged,
+    Plan,
+    Told,
+    judge,
+    plan_of,
+    quiet_night,
+    shortcomings,
+    told_by,
+    write_night,
+)
 
 ROOT: Final = Path(__file__).parent.parent
 QUIET: Final = (
-    "from benchmarks.nightly import without_report\n"
-    "from cli import main\n"
-    "with without_report(): main()"
+    "from cli import main\nfrom tests.nights import without_report\nwith without_report(): main()"
 )
 LOUD: Final = "from cli import main; main()"
 ALL_IS_WELL: Final = (0, 3)
 """Exit codes: regressions were planted."""
 RATIO: Final = 1.5
 """The wall time of the last nights over the first ones has to stay below."""
-WITHIN: Final = {0.10: 3, 0.05: 3, 0.02: 10}
-"""Nights in which changes of a size have to be found."""
-FALSE_PER_SERIES_YEAR: Final = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,16 +95,6 @@ class Place:
         return ["nightly", str(self.logs), "--store", str(store), "--out", str(out)]
 
 
-@contextmanager
-def without_report() -> Iterator[None]:
-    """All of a night but drawing and writing its pages."""
-    with (
-        mock.patch.object(nightly, "_write", return_value=None),
-        mock.patch.object(nightly, "_full_report", return_value=None),
-    ):
-        yield
-
-
 def timed(place: Place, night: int) -> Cost:
     """One night by the command, and before it the same without its report, on a copy."""
     copy = place.folder / "copy"
@@ -140,18 +132,6 @@ def _measured(code: str, arguments: list[str]) -> tuple[float, float, int]:
     return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit
 
 
-def untimed(place: Place) -> Night:
-    """One night in this process, without its report."""
-    store = Store(place.store)
-    with without_report():
-        night, code = nightly.nightly(
-            nightly.Order(sources=[place.logs], store=store, out=place.folder / "nowhere")
-        )
-    if code not in ALL_IS_WELL:
-        raise SystemExit(f"night {night.number}: exit {code}: {night.notes}")
-    return night
-
-
 def size(store: Path, night: int) -> Size:
     """How much the disk holds."""
     files = [path.stat().st_size for path in store.rglob("*") if path.is_file()]
@@ -172,7 +152,7 @@ def _run(place: Place, plan: Plan, nights: int, runs: int) -> tuple[list[Cost], 
             summary = json.loads((place.out / "summary.json").read_text(encoding="utf-8"))
             print(f"night {night}: {costs[-1].wall_s:.1f} s", file=sys.stderr, flush=True)
         else:
-            summary = night_files.summary(untimed(place))
+            summary = quiet_night(place.logs, place.store, place.folder / "nowhere")
         if summary["night"] != night:
             raise SystemExit(f"night {night} is told as night {summary['night']}")
         told += told_by(plan, night, [*summary["regressions"], *summary["improvements"]])
@@ -212,16 +192,6 @@ def ratio(costs: list[Cost], what: str) -> float:
     half = len(costs) // 2
     first, last = ([getattr(cost, what) for cost in some] for some in (costs[:half], costs[half:]))
     return float(statistics.median(last) / statistics.median(first))
-
-
-def shortcomings(judged: Judged) -> Iterator[str]:
-    """What was not found in time, or told and not planted."""
-    for planted, within in WITHIN.items():
-        late = [took for took in judged.nights(planted) if took > within]
-        if late or judged.lost(planted):
-            yield f"{planted:.0%}: {judged.lost(planted)} not found, {late} nights late"
-    if len(judged.false) > FALSE_PER_SERIES_YEAR * judged.series_years:
-        yield f"{len(judged.false)} false alarms in {judged.series_years:.1f} series-years"
 
 
 def main() -> None:

@@ -16,16 +16,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ingest.store import Store
 from metrics.model_shapes import ModelShape, known
+from reports import night_files, nightly
 
 MARK: Final = "# synthetic log: a simulated night, no such run took place"
 INTERVAL: Final = 10
@@ -730,6 +734,28 @@ def write_night(
     return paths
 
 
+# --- the nightly over them --------------------------------------------------------------------
+
+
+@contextmanager
+def without_report() -> Iterator[None]:
+    """All of a night but drawing and writing its pages."""
+    with (
+        mock.patch.object(nightly, "_write", return_value=None),
+        mock.patch.object(nightly, "_full_report", return_value=None),
+    ):
+        yield
+
+
+def quiet_night(logs: Path, store: Path, out: Path) -> dict[str, Any]:
+    """One night of the nightly in this process, without its pages; what summary.json would say."""
+    order = nightly.Order(sources=[logs], store=Store(store), out=out)
+    with without_report():
+        night, code = nightly.nightly(order)
+    assert code in (0, 3), night.notes
+    return night_files.summary(night)
+
+
 # --- what was told of the nights, against what was planted ------------------------------------
 
 
@@ -808,6 +834,21 @@ def place_of(plan: Plan, name: str) -> tuple[int, int]:
     series, day = name[:-11], date.fromisoformat(name[-10:])
     places = {one.name: place for place, one in enumerate(plan.series)}
     return places[series], (day - plan.first).days + 1
+
+
+WITHIN: Final = {0.10: 3, 0.05: 3, 0.02: 10}
+"""Nights in which changes of a size have to be found, at a noise of 0.5 % from run to run."""
+FALSE_PER_SERIES_YEAR: Final = 0.1
+
+
+def shortcomings(judged: Judged) -> Iterator[str]:
+    """What was not found in time, or told too often and not planted."""
+    for size, within in WITHIN.items():
+        late = [took for took in judged.nights(size) if took > within]
+        if late or judged.lost(size):
+            yield f"{size:.0%}: {judged.lost(size)} not found, others only after {late} nights"
+    if len(judged.false) > FALSE_PER_SERIES_YEAR * judged.series_years:
+        yield f"{len(judged.false)} false alarms in {judged.series_years:.1f} series-years"
 
 
 def told_by(plan: Plan, night: int, changes: Iterable[Mapping[str, Any]]) -> list[Told]:

@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from cli import main
 from ingest import intake
 from ingest.errors import StoreError
 from ingest.health import examine
 from ingest.schema import TABLES
 from ingest.store import Store
+from metrics import kept, utilization
 from metrics.utilization import run_metrics
+from reports import nightly
 from tests import old_store
-from tests.nights import SERIES, SIZES, Plan, plan_of, write_night
+from tests.nights import (
+    SERIES,
+    SIZES,
+    Plan,
+    Told,
+    judge,
+    place_of,
+    plan_of,
+    quiet_night,
+    shortcomings,
+    told_by,
+    write_night,
+)
 
 
 def test_a_night_is_read_as_it_was_planned(
@@ -189,3 +207,101 @@ def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path)
     assert facts.filter(run_id=other, origin="flag").is_empty()
     steps = store.table("steps").filter(run_id=run)
     assert steps.equals(grown["steps"].select(steps.columns))
+
+
+# --- logs, ingest, metrics, history: what was planted is told -----------------------------------
+
+
+def told_over(
+    plan: Plan, nights: Iterable[int], logs: Path, store: Path
+) -> Iterator[tuple[int, dict[str, Any], list[Told]]]:
+    """Night after night: its number, its summary, and which changes it told as new."""
+    for night in nights:
+        write_night(logs, night, plan)
+        summary = quiet_night(logs, store, logs.parent / "report")
+        yield night, summary, told_by(plan, night, all_changes(summary))
+
+
+def all_changes(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*summary["regressions"], *summary["improvements"]]
+
+
+def test_a_month_of_nights_tells_what_was_planted(logs: Path, tmp_path: Path) -> None:
+    """14 series change by 5 or 10 % around the 16th night; the others stay, and are left alone."""
+    plan = plan_of(seed=3, nights=30, spacing=16, sizes=(0.05, 0.10), still=6, tail=6)
+    for night in range(1, 10):  # the first report finds some nights there
+        write_night(logs, night, plan)
+    told: list[Told] = []
+    for _, summary, new in told_over(plan, range(10, 31), logs, tmp_path / "store"):
+        assert not summary["unplaced"]
+        assert len(summary["series"]) == len(SERIES)
+        told += new
+    judged = judge(plan, told, 30)
+    assert len(judged.found) == 14
+    assert not judged.missed
+    assert not judged.false
+    assert max(took for _, took in judged.found) <= 3
+    covered = 0
+    for change in all_changes(summary):
+        place, since = place_of(plan, change["run"])
+        (planted,) = [c for c in plan.changes[place] if c.factor != 1]
+        assert abs(since - planted.night) <= 1
+        covered += change["ratio_low"] < planted.factor < change["ratio_high"]
+        printed = SERIES[place].framework != "xtuner-v1"
+        if since == planted.night:
+            assert bool(change["causes"]) == (planted.upgrade and printed)
+    assert covered >= 12  # 13.3 of 14 are to be expected of intervals of 95 %
+
+
+@pytest.mark.skipif("FAIRMFU_YEAR" not in os.environ, reason="takes long: make year")
+def test_a_year_of_nights_over_two_schemas_and_two_formulas(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20 series: a store of schema 2 to begin with, a new formula from night 180 on."""
+    plan, path = plan_of(seed=7), tmp_path / "store"
+    batches = []
+    for night in range(1, 31):
+        paths = write_night(logs, night, plan)
+        batches.append(old_store.Batch(files=[intake.read_source(path) for path in paths]))
+    old_store.write_schema_2(path, batches)
+    told: list[Told] = []
+    notes: dict[int, str] = {}
+    for night, summary, new in told_over(plan, range(31, 366), logs, path):
+        told += new
+        assert summary["sources"] == {
+            "read": 20,
+            "known": 20 * (night - 1),
+            "passed": 0,
+            "failed": [],
+        }
+        assert {series["points"] for series in summary["series"]} == {night}
+        notes[night] = " ".join(summary["notes"])
+        formulas = {tuple(sorted(series["formulas"])) for series in summary["series"]}
+        mixed = 181 <= night <= 200
+        assert ("earlier fairmfu" in notes[night]) == mixed, night
+        assert (formulas == {("fairmfu-1", "fairmfu-next")}) == mixed, night
+        if night == 180:
+            another_formula(monkeypatch)
+        if night == 200:
+            rescored = CliRunner().invoke(main, ["rescore", "--store", str(path)])
+            assert rescored.exit_code == 0
+            assert "4,000 runs computed anew" in rescored.output
+    judged = judge(plan, told, 365)
+    assert not list(shortcomings(judged)), judged
+    assert len(judged.found) + len(judged.missed) == 64
+    assert not [finding for finding in examine(Store(path)) if finding.harm]
+
+
+def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on MFU is 3 % higher, by a formula of another name."""
+    score = utilization.score
+
+    def higher(*arguments: Any, **options: Any) -> Any:
+        found = score(*arguments, **options)
+        if found.values.get("mfu") is not None:
+            found.values["mfu"] *= 1.03
+        return found
+
+    for module in (utilization, kept, nightly):
+        monkeypatch.setattr(module, "FORMULA", "fairmfu-next")
+    monkeypatch.setattr(utilization, "score", higher)
