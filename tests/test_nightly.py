@@ -272,7 +272,7 @@ class TestWhatSurroundsIt:
         assert found.exit_code == 1
         holder = f"process {os.getpid()} ("
         waits, gives_up = [line for line in found.stderr.splitlines() if holder in line]
-        assert waits.endswith("is writing to it; waiting up to 0.2 s")
+        assert waits.endswith("is writing there; waiting up to 0.2 s")
         assert "did not end within 0.2 s. Wait for it to end" in gives_up
 
     def test_a_reader_reads_while_a_night_writes(
