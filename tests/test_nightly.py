@@ -391,6 +391,37 @@ class TestWhatSurroundsIt:
         facts = Store(tmp_path / "perf").table("facts").filter(name="gradient_accumulation")
         assert "sidecar:fairmfu.toml" in facts["origin"].to_list()
 
+    def test_options_may_stand_in_the_environment(
+        self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
+        monkeypatch.setenv("FAIRMFU_STORE", str(tmp_path / "perf"))
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_OUT", str(tmp_path / "www"))
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_TITLE", "Team Y")
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_THRESHOLD", "4 %")
+        found = CliRunner().invoke(main, ["nightly", str(logs)])
+        assert found.exit_code == 0, found.output
+        told = json.loads((tmp_path / "www" / "summary.json").read_text())
+        assert (told["title"], told["threshold"]) == ("Team Y", 0.04)
+        assert (tmp_path / "perf" / "catalogue.duckdb").exists()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (["--threshold", "3"], "--threshold takes a fraction below 1, 0.03 or 3%."),
+            (["--series-by", "model,gpu"], "no column of metrics is called 'gpu'."),
+            (["--store", "a", "--out", "a"], "--store and --out are one folder."),
+            (["--config", "nowhere.toml"], "does not exist"),
+        ],
+    )
+    def test_options_that_cannot_be_meant_are_refused(
+        self, options: list[str], words: str, logs: Path, tmp_path: Path
+    ) -> None:
+        found = CliRunner().invoke(main, ["nightly", str(logs), *options])
+        assert found.exit_code == 2
+        assert words in " ".join(found.stderr.split())
+        assert not (tmp_path / "a").exists()
+
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
         assert found.exit_code == 2
