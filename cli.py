@@ -791,10 +791,13 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     if least is None:
         raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
     wait = config.wait if options["wait"] is None else options["wait"]
+    stored, out = options["store"] or config.store, options["out"] or config.out
+    if stored.absolute() == out.absolute():
+        raise click.BadParameter("--store and --out are one folder. Give the reports another.")
     return Order(
         sources=paths or config.sources,
-        store=_open(options["store"] or config.store, wait),
-        out=options["out"] or config.out,
+        store=_open(stored, wait),
+        out=out,
         title=options["title"] or config.title,
         by=by or SERIES_BY,
         threshold=least,

@@ -26,15 +26,19 @@ EVERY_S: Final = 0.1
 
 @contextmanager
 def held(
-    store: Path, patience_s: float, waiting: Callable[[str], None] = lambda _: None
+    folder: Path,
+    patience_s: float = PATIENCE_S,
+    waiting: Callable[[str], None] = lambda _: None,
+    option: str = "--store",
 ) -> Iterator[None]:
-    """Hold the lock of a store.
+    """Hold the lock of a folder.
 
     patience_s: how long to wait for another writer [s]; waiting: gets one sentence when a wait
-    begins. Raises StoreError that names the holder when the wait is over.
+    begins; option: by which another folder is given. Raises StoreError that names the holder when
+    the wait is over.
     """
-    with _opened(store / LOCK) as lock:
-        _acquire(lock, store, patience_s, waiting)
+    with _opened(folder / LOCK, option) as lock:
+        _acquire(lock, folder, patience_s, waiting, option)
         lock.seek(0)
         lock.truncate()
         json.dump(_myself(), lock)
@@ -42,26 +46,32 @@ def held(
         yield
 
 
-def _opened(path: Path) -> IO[str]:
+def _opened(path: Path, option: str) -> IO[str]:
     try:
         return path.open("a+", encoding="utf-8")
     except OSError as error:
         raise StoreError(
             f"{path.parent}: cannot be written to ({error.strerror}). "
-            "Give another --store, or the rights to write there."
+            f"Give another {option}, or the rights to write there."
         ) from error
 
 
-def _acquire(lock: IO[str], store: Path, patience_s: float, waiting: Callable[[str], None]) -> None:
+def _acquire(
+    lock: IO[str],
+    folder: Path,
+    patience_s: float,
+    waiting: Callable[[str], None],
+    option: str,
+) -> None:
     until, said = time.monotonic() + patience_s, False
     while not _taken(lock):
         if time.monotonic() > until:
             raise StoreError(
-                f"{store}: {_holder(lock)} is writing to this store and did not end within "
-                f"{patience_s:g} s. Wait for it to end, or give another --store."
+                f"{folder}: {_holder(lock)} is writing there and did not end within "
+                f"{patience_s:g} s. Wait for it to end, or give another {option}."
             )
         if not said:
-            waiting(f"{store}: {_holder(lock)} is writing to it; waiting up to {patience_s:g} s")
+            waiting(f"{folder}: {_holder(lock)} is writing there; waiting up to {patience_s:g} s")
             said = True
         time.sleep(EVERY_S)
 

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from ingest import intake
+from ingest import intake, lock
 from ingest.errors import FairmfuError
 from ingest.intake import Outcome
 from ingest.known_formats import known
@@ -127,15 +127,15 @@ def rescore_all(
 
     How many runs; in portions, so that one that is broken off goes on where it was.
     """
+    old = scores.outdated(_kept(store), overlay)["run_id"].to_list()
     done = 0
-    while True:
-        old = scores.outdated(_kept(store), overlay)["run_id"].to_list()[:AT_ONCE]
-        found = brought_up(store, overlay, old)
-        if found.done is None:
-            return done
-        keep(store, found)
-        done += found.done.rows.height
-        says(f"{done:,} runs computed")
+    for first in range(0, max(len(old), 1), AT_ONCE):
+        found = brought_up(store, overlay, old[first : first + AT_ONCE])
+        if found.done is not None:
+            keep(store, found)
+            done += found.done.rows.height
+            says(f"{done:,} runs computed, of {len(old):,} that were outdated")
+    return done
 
 
 def _kept(store: Store) -> pl.DataFrame:
@@ -234,15 +234,17 @@ def nightly(order: Order) -> tuple[Night, int]:
     except OSError as error:
         raise FairmfuError(f"{order.out}: cannot be written to ({error.strerror}).") from error
     diary = _Diary(order.out / LOG)
+    store = order.store
+    patience = lock.PATIENCE_S if store.patience_s is None else store.patience_s
     try:
-        diary.write(f"started, fairmfu {version('fairmfu')}, store {order.store.path}")
-        night, code = _night(order, diary)
+        with lock.held(order.out, patience, store.says, "--out"):
+            diary.write(f"started, fairmfu {version('fairmfu')}, store {store.path}")
+            return _night(order, diary)
     except BaseException as error:
         _failed(order.out, diary, error)
         if isinstance(error, OSError):
             raise FairmfuError(f"{order.out}: the report was not written ({error}).") from error
         raise
-    return night, code
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:

@@ -272,7 +272,7 @@ class TestWhatSurroundsIt:
         assert found.exit_code == 1
         holder = f"process {os.getpid()} ("
         waits, gives_up = [line for line in found.stderr.splitlines() if holder in line]
-        assert waits.endswith("is writing to it; waiting up to 0.2 s")
+        assert waits.endswith("is writing there; waiting up to 0.2 s")
         assert "did not end within 0.2 s. Wait for it to end" in gives_up
 
     def test_a_reader_reads_while_a_night_writes(
@@ -390,6 +390,37 @@ class TestWhatSurroundsIt:
         assert told["title"] == "Team X"
         facts = Store(tmp_path / "perf").table("facts").filter(name="gradient_accumulation")
         assert "sidecar:fairmfu.toml" in facts["origin"].to_list()
+
+    def test_options_may_stand_in_the_environment(
+        self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
+        monkeypatch.setenv("FAIRMFU_STORE", str(tmp_path / "perf"))
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_OUT", str(tmp_path / "www"))
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_TITLE", "Team Y")
+        monkeypatch.setenv("FAIRMFU_NIGHTLY_THRESHOLD", "4 %")
+        found = CliRunner().invoke(main, ["nightly", str(logs)])
+        assert found.exit_code == 0, found.output
+        told = json.loads((tmp_path / "www" / "summary.json").read_text())
+        assert (told["title"], told["threshold"]) == ("Team Y", 0.04)
+        assert (tmp_path / "perf" / "catalogue.duckdb").exists()
+
+    @pytest.mark.parametrize(
+        ("options", "words"),
+        [
+            (["--threshold", "3"], "--threshold takes a fraction below 1, 0.03 or 3%."),
+            (["--series-by", "model,gpu"], "no column of metrics is called 'gpu'."),
+            (["--store", "a", "--out", "a"], "--store and --out are one folder."),
+            (["--config", "nowhere.toml"], "does not exist"),
+        ],
+    )
+    def test_options_that_cannot_be_meant_are_refused(
+        self, options: list[str], words: str, logs: Path, tmp_path: Path
+    ) -> None:
+        found = CliRunner().invoke(main, ["nightly", str(logs), *options])
+        assert found.exit_code == 2
+        assert words in " ".join(found.stderr.split())
+        assert not (tmp_path / "a").exists()
 
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
