@@ -264,6 +264,25 @@ class TestARebuildFromMergedParts:
         assert_a_rebuild_changes_nothing(store)
         assert store.table("facts").filter(name="gpus")["value"].to_list() == ["8"]
 
+    def test_forgets_what_stood_beside_a_log_before_it_grew(
+        self, store: Store, logs: Path, grown: Callable[[int], str]
+    ) -> None:
+        beside = logs / "a.log.facts.toml"
+        beside.write_text("gpus = 4\n")
+        grown(3)
+        beside.unlink()
+        grown(4)
+        self.merge(store)
+        assert_a_rebuild_changes_nothing(store)
+        assert store.table("facts").filter(name="gpus").is_empty()
+
+    def test_forgets_what_stood_beside_a_removed_log(self, full: Store, logs: Path) -> None:
+        (logs / "1.log.facts.toml").write_text("gpus = 4\n")
+        intake.ingest([logs / "1.log"], full)
+        full.remove(full.table("runs").filter(name="1")["run_id"].to_list())
+        self.merge(full)
+        assert_a_rebuild_changes_nothing(full)
+
 
 def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
     part = next(full.path.rglob("steps/*.parquet"))
