@@ -253,8 +253,10 @@ class Store:
         return result
 
     def held(self) -> Held:
-        """The parts that the catalogue knows."""
+        """The parts that the catalogue knows. Raises StoreError where it is older than they are."""
         with self._connected() as con:
+            if parts.gap(self.path, catalogue.last_batch(con)):
+                raise self._outrun()
             return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
 
     def behind(self) -> bool:
@@ -349,6 +351,12 @@ class Store:
             )
         return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
 
+    def _outrun(self) -> StoreError:
+        return StoreError(
+            f"{self.path}: the catalogue is older than the parts (it was copied, or came from a "
+            "backup). Make it anew with: fairmfu rebuild"
+        )
+
     def _is_new(self) -> bool:
         """Whether nothing was ever stored; parts without a catalogue have lost it."""
         folder = self.path / parts.PARTS
@@ -385,6 +393,8 @@ class Store:
                 raise self._lost()
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
+                if parts.gap(self.path, writer.number - 1):
+                    raise self._outrun()
                 writer.sweep()
                 yield writer
 

@@ -284,6 +284,25 @@ class TestARebuildFromMergedParts:
         assert_a_rebuild_changes_nothing(full)
 
 
+@pytest.mark.usefixtures("merged_at_once")
+def test_a_catalogue_from_a_backup_costs_no_batch(full: Store) -> None:
+    """The records between it and the parts are gone, so it cannot catch up."""
+    older = (full.path / store_module.CATALOGUE).read_bytes()
+    run = full.table("runs")["run_id"][0]
+    for number in range(2):
+        full.give({run: from_flags([f"gpus={8 + number}"])})
+        full.compact()
+    before = state(full)
+    (full.path / store_module.CATALOGUE).write_bytes(older)
+    with pytest.raises(StoreError, match=r"older than the parts.*fairmfu rebuild"):
+        full.remove([run])
+    (found,) = examine(full)
+    assert found.harm
+    assert "older than the parts" in found.what
+    full.rebuild()
+    assert_same(state(full), before)
+
+
 def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
     part = next(full.path.rglob("steps/*.parquet"))
     part.write_bytes(b"PAR1" + b"x" * 99 + b"PAR1")
