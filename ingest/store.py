@@ -139,13 +139,19 @@ class Store:
         """Append rows to a table that is no log's: metrics, baselines, nights.
 
         as_of: the state of the store that they were computed from; a run that was touched since is
-        told again by `outdated`.
+        told again by `outdated`. Metrics of a run whose kept ones are of a later state are left
+        out: another process was faster, and saw more.
         """
         if frame.is_empty():
             return
         with self._writing() as writer:
-            stamp = pl.lit(writer.number if as_of is None else as_of, pl.Int64).alias("as_of")
-            writer.write({table: frame.with_columns(stamp)})
+            state = writer.number if as_of is None else as_of
+            rows = frame.with_columns(as_of=pl.lit(state, pl.Int64))
+            if table == catalogue.SCORED:
+                later = pl.col("run_id").is_in(catalogue.scored_after(writer.con, state))
+                rows = rows.filter(~later)
+            if rows.height:
+                writer.write({table: rows})
 
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""

@@ -176,6 +176,21 @@ def test_a_fact_that_came_while_metrics_were_computed_is_not_lost(full: Store) -
     assert outdated(full) == [run]
 
 
+def test_metrics_of_an_earlier_state_do_not_take_the_place_of_later_ones(full: Store) -> None:
+    """As where a rescore of an hour ends after a nightly that began later."""
+    runs = full.table("runs")["run_id"].to_list()
+    _, before = full.outdated()
+    full.give({runs[0]: from_flags(["gpus=8"])})
+    _, after = full.outdated()
+    full.keep("metrics", pl.DataFrame({"run_id": runs[:2], "tgs": [2.0, 2.0]}), after)
+    full.keep("metrics", pl.DataFrame({"run_id": runs, "tgs": [1.0, 1.0, 1.0]}), before)
+    newest = full.kept("metrics", by=("run_id",))
+    assert dict(newest.select("run_id", "tgs").iter_rows()) == dict(
+        zip(runs, [2.0, 2.0, 1.0], strict=True)
+    )
+    assert outdated(full) == []
+
+
 def test_a_reader_of_before_a_merge_still_finds_its_parts(full: Store) -> None:
     before = state(full)
     with full._reading() as con:
