@@ -324,20 +324,29 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old."""
+        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old.
+
+        Attached, not opened: what a process opens twice is one database to DuckDB, with one
+        configuration and as it stood at first.
+        """
         if not self._catalogue.exists():
             raise self._lost()
-        try:
-            con = duckdb.connect(self._catalogue, read_only=True)
-        except duckdb.Error as error:
-            raise StoreError(
-                f"{self._catalogue}: cannot be read ({error}). Make it anew with: fairmfu rebuild"
-            ) from error
-        with con:
+        with duckdb.connect() as con:
+            try:
+                path = catalogue.quote(str(self._catalogue.absolute()))
+                con.execute(f"attach {path} as stored (read_only)")
+                con.execute("use stored")
+            except duckdb.Error as error:
+                raise self._damaged(error) from error
             version = _version(con)
             if version != SCHEMA_VERSION:
                 raise self._other_schema(version)
             yield con
+
+    def _damaged(self, error: Exception) -> StoreError:
+        return StoreError(
+            f"{self._catalogue}: cannot be read ({error}). Make it anew with: fairmfu rebuild"
+        )
 
     def _other_schema(self, version: str) -> StoreError:
         if version == older_stores.READABLE:

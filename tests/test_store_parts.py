@@ -199,6 +199,17 @@ def test_a_reader_of_before_a_merge_still_finds_its_parts(full: Store) -> None:
     assert_same(state(full), before)
 
 
+def test_readers_of_one_process_do_not_meet(full: Store, logs: Path) -> None:
+    with full._reading() as one, full._reading(("steps",)) as other:
+        for con in (one, other):
+            assert con.sql("select count(*) from steps").fetchall() == [(12,)]
+        (logs / "1.log").unlink()
+        run = full.table("runs").filter(name="1")["run_id"][0]
+        full.remove([run])
+        assert full.table("steps").height == 8
+        assert one.sql("select count(*) from steps").fetchall() == [(12,)]
+
+
 def test_merged_parts_go_when_their_time_is_over(
     full: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
