@@ -48,6 +48,7 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
+STILL_WHOLE: Final = "What was stored before is whole."
 GLOB: Final = re.compile(r"[*?\[\]]")
 
 
@@ -311,7 +312,7 @@ class Store:
                 catalogue.show(con, self.path, tables, runs)
             except duckdb.Error as error:
                 raise StoreError(
-                    f"{self.path}: a part is gone or damaged ({str(error).splitlines()[0]}). "
+                    f"{self.path}: a part is gone or damaged ({_first_line(error)}). "
                     "See: fairmfu doctor"
                 ) from error
             for name, frame in (frames or {}).items():
@@ -337,16 +338,19 @@ class Store:
                 con.execute(f"attach {path} as stored (read_only)")
                 con.execute("use stored")
             except duckdb.Error as error:
-                raise self._damaged(error) from error
+                raise StoreError(
+                    f"{self._catalogue}: cannot be read ({error}). "
+                    "Make it anew with: fairmfu rebuild"
+                ) from error
             version = _version(con)
             if version != SCHEMA_VERSION:
                 raise self._other_schema(version)
-            yield con
-
-    def _damaged(self, error: Exception) -> StoreError:
-        return StoreError(
-            f"{self._catalogue}: cannot be read ({error}). Make it anew with: fairmfu rebuild"
-        )
+            try:
+                yield con
+            except duckdb.Error as error:
+                raise StoreError(
+                    f"{self.path}: cannot be read ({_first_line(error)}). See: fairmfu doctor"
+                ) from error
 
     def _other_schema(self, version: str) -> StoreError:
         if version == older_stores.READABLE:
@@ -390,7 +394,7 @@ class Store:
             (self.path / parts.PARTS).mkdir(parents=True, exist_ok=True)
             with lock.held(self.path, patience, self.says):
                 yield
-        except (OSError, duckdb.IOException, pl.exceptions.ComputeError) as error:
+        except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
             raise StoreError(_refused(self.path, error)) from error
 
     @contextmanager
@@ -404,8 +408,8 @@ class Store:
                 if not self._has_records():
                     self._migrate()
                 self._rebuild()
-            if not self._catalogue.exists():
-                raise self._lost()
+            with self._connected():
+                pass
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
                 if parts.gap(self.path, writer.number - 1):
@@ -622,13 +626,17 @@ def _version(con: Connection) -> str:
 
 def _refused(store: Path, error: Exception) -> str:
     """What the system or a library says of a write that failed, and what to do."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if getattr(error, "errno", None) == parts.NO_SPACE or "No space left" in str(error):
         return (
             f"{store}: the disk is full, so this batch was not stored; what was stored before is "
             "whole. Free some space and run it again."
         )
-    return f"{store}: cannot be written to ({text}). What was stored before is whole."
+    known = "See: fairmfu doctor" if isinstance(error, duckdb.Error) else STILL_WHOLE
+    return f"{store}: cannot be written to ({_first_line(error)}). {known}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _now() -> datetime:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -336,6 +337,49 @@ def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
         full.compact()
     with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
         full.table("steps")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8, 0.99])
+def test_a_catalogue_that_is_damaged_in_part_is_never_a_riddle(share: float, full: Store) -> None:
+    """Whatever block of it is needed and cannot be read, it is said, with what to do."""
+    path = full.path / store_module.CATALOGUE
+    with path.open("r+b") as stream:
+        stream.truncate(int(path.stat().st_size * share))
+    calls: list[Callable[[], object]] = [
+        full.tables,
+        full.known_sources,
+        full.outdated,
+        full.compact,
+        lambda: full.query("from runs"),
+    ]
+    said = []
+    for call in calls:
+        with suppress(StoreError):
+            call()
+            continue  # nothing of that block was needed
+        said.append(call)
+    assert said
+    (found,) = (one for one in examine(full) if one.harm)
+    assert found.todo == "fairmfu rebuild"
+    full.rebuild()
+    assert full.table("steps").height == 12
+
+
+def test_a_part_whose_rows_are_damaged_is_told(full: Store) -> None:
+    part = next(full.path.rglob("steps/*.parquet"))
+    content = bytearray(part.read_bytes())
+    content[40:400] = bytes(byte ^ 255 for byte in content[40:400])
+    part.write_bytes(content)
+    with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
+        full.table("steps")
+
+
+def test_a_store_of_a_later_schema_is_not_written_to(full: Store) -> None:
+    with full._new_catalogue(from_old=True) as writer:
+        writer.con.execute("update held.about set schema_version = '99'")
+        writer.changed = True
+    with pytest.raises(StoreError, match="a store of schema 99, which this program"):
+        full.compact()
 
 
 # -- doctor ----------------------------------------------------------------------------------
