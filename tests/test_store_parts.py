@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +12,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
+from cli import main
 from ingest import catalogue, compaction, intake, parts
 from ingest import store as store_module
 from ingest.errors import StoreError
@@ -401,6 +405,19 @@ def test_what_is_wrong_is_named(full: Store) -> None:
     assert flipped.what == (
         f"{steps[1]}: the part is not what was written (4 rows; checksum differs)"
     )
+
+
+def test_a_part_that_may_not_be_read_is_said_in_one_line(
+    full: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(parts, "checksum", refuse)
+    done = CliRunner().invoke(main, ["doctor", "--store", str(full.path)])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: {full.path}/parts/")
+    assert done.stderr.endswith(".parquet: Permission denied.\n")
 
 
 def test_what_goes_by_itself_is_explained(full: Store) -> None:
