@@ -100,6 +100,10 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except FairmfuError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.filename is None:  # no file of the user's: a pipe that was closed
+                raise
+            raise click.ClickException(f"{error.filename}: {error.strerror}.") from error
 
 
 @click.group(cls=_Group, context_settings=CONTEXT)

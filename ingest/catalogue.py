@@ -242,6 +242,12 @@ def dead(con: Connection) -> dict[str, datetime]:
     return dict(con.sql("select path, since from held.dead").fetchall())
 
 
+def scored_after(con: Connection, state: int) -> list[str]:
+    """Runs whose metrics are of a later state of the store."""
+    sql = "select run_id from held.scored where as_of > $state"
+    return [run for (run,) in con.sql(sql, params={"state": state}).fetchall()]
+
+
 def batches_of(con: Connection, runs: Collection[str]) -> list[int]:
     """The batches that hold the rows of these runs."""
     frame = pl.DataFrame({"run_id": list(runs)}, schema={"run_id": pl.String})

@@ -45,8 +45,16 @@ def examine(store: Store) -> list[Finding]:
         )
         found.append(Finding(harm=False, what=what, todo="the next write takes it up"))
     elif not any(one.harm for one in found):
-        found += [*_lines(store), *_against_parts(store)]
+        found += _of_catalogue(store)
     return sorted(found, key=lambda one: not one.harm)
+
+
+def _of_catalogue(store: Store) -> list[Finding]:
+    """What is wrong with it where all parts are whole."""
+    try:
+        return [*_lines(store), *_against_parts(store)]
+    except StoreError as error:
+        return [_harm(str(error).removesuffix(". See: fairmfu doctor"), MEND)]
 
 
 def _parts(store: Path, live: list[parts.Part]) -> Iterator[Finding]:

@@ -113,16 +113,20 @@ def read_record(store: Path, batch: int) -> Record | None:
 
 def records(store: Path) -> Iterator[Record]:
     """The records from the last full one on, in their order."""
-    folder = store / PARTS / RECORD
-    batches = sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
     found: list[Record] = []
-    for batch in reversed(batches):
+    for batch in reversed(_recorded(store)):
         record = read_record(store, batch)
         if record is not None:
             found.append(record)
             if record.full:
                 break
     yield from reversed(found)
+
+
+def gap(store: Path, batch: int) -> bool:
+    """Whether records behind that batch are there, but not each of them: a merge took some away."""
+    later = [number for number in _recorded(store) if number > batch]
+    return later != list(range(batch + 1, batch + 1 + len(later)))
 
 
 def record_path(batch: int) -> str:
@@ -185,6 +189,12 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _recorded(store: Path) -> list[int]:
+    """The batches that have a record, in their order."""
+    folder = store / PARTS / RECORD
+    return sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
 
 
 def _path(store: Path, table: str, batch: int) -> Path:

@@ -48,6 +48,7 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
+STILL_WHOLE: Final = "What was stored before is whole."
 GLOB: Final = re.compile(r"[*?\[\]]")
 
 
@@ -139,13 +140,19 @@ class Store:
         """Append rows to a table that is no log's: metrics, baselines, nights.
 
         as_of: the state of the store that they were computed from; a run that was touched since is
-        told again by `outdated`.
+        told again by `outdated`. Metrics of a run whose kept ones are of a later state are left
+        out: another process was faster, and saw more.
         """
         if frame.is_empty():
             return
         with self._writing() as writer:
-            stamp = pl.lit(writer.number if as_of is None else as_of, pl.Int64).alias("as_of")
-            writer.write({table: frame.with_columns(stamp)})
+            state = writer.number if as_of is None else as_of
+            rows = frame.with_columns(as_of=pl.lit(state, pl.Int64))
+            if table == catalogue.SCORED:
+                later = pl.col("run_id").is_in(catalogue.scored_after(writer.con, state))
+                rows = rows.filter(~later)
+            if rows.height:
+                writer.write({table: rows})
 
     def bring_up(self) -> None:
         """Bring a store of an earlier schema to this one, as every write does; others stay."""
@@ -259,8 +266,10 @@ class Store:
         return result
 
     def held(self) -> Held:
-        """The parts that the catalogue knows."""
+        """The parts that the catalogue knows. Raises StoreError where it is older than they are."""
         with self._connected() as con:
+            if parts.gap(self.path, catalogue.last_batch(con)):
+                raise self._outrun()
             return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
 
     def behind(self) -> bool:
@@ -309,7 +318,7 @@ class Store:
                 catalogue.show(con, self.path, tables, runs)
             except duckdb.Error as error:
                 raise StoreError(
-                    f"{self.path}: a part is gone or damaged ({str(error).splitlines()[0]}). "
+                    f"{self.path}: a part is gone or damaged ({_first_line(error)}). "
                     "See: fairmfu doctor"
                 ) from error
             for name, frame in (frames or {}).items():
@@ -322,20 +331,32 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old."""
+        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old.
+
+        Attached, not opened: what a process opens twice is one database to DuckDB, with one
+        configuration and as it stood at first.
+        """
         if not self._catalogue.exists():
             raise self._lost()
-        try:
-            con = duckdb.connect(self._catalogue, read_only=True)
-        except duckdb.Error as error:
-            raise StoreError(
-                f"{self._catalogue}: cannot be read ({error}). Make it anew with: fairmfu rebuild"
-            ) from error
-        with con:
+        with duckdb.connect() as con:
+            try:
+                path = catalogue.quote(str(self._catalogue.absolute()))
+                con.execute(f"attach {path} as stored (read_only)")
+                con.execute("use stored")
+            except duckdb.Error as error:
+                raise StoreError(
+                    f"{self._catalogue}: cannot be read ({error}). "
+                    "Make it anew with: fairmfu rebuild"
+                ) from error
             version = _version(con)
             if version != SCHEMA_VERSION:
                 raise self._other_schema(version)
-            yield con
+            try:
+                yield con
+            except duckdb.Error as error:
+                raise StoreError(
+                    f"{self.path}: cannot be read ({_first_line(error)}). See: fairmfu doctor"
+                ) from error
 
     def _other_schema(self, version: str) -> StoreError:
         if version == older_stores.READABLE:
@@ -355,6 +376,12 @@ class Store:
             )
         return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
 
+    def _outrun(self) -> StoreError:
+        return StoreError(
+            f"{self.path}: the catalogue is older than the parts (it was copied, or came from a "
+            "backup). Make it anew with: fairmfu rebuild"
+        )
+
     def _is_new(self) -> bool:
         """Whether nothing was ever stored; parts without a catalogue have lost it."""
         folder = self.path / parts.PARTS
@@ -373,7 +400,7 @@ class Store:
             (self.path / parts.PARTS).mkdir(parents=True, exist_ok=True)
             with lock.held(self.path, patience, self.says):
                 yield
-        except (OSError, duckdb.IOException, pl.exceptions.ComputeError) as error:
+        except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
             raise StoreError(_refused(self.path, error)) from error
 
     @contextmanager
@@ -387,10 +414,12 @@ class Store:
                 if not self._has_records():
                     self._migrate()
                 self._rebuild()
-            if not self._catalogue.exists():
-                raise self._lost()
+            with self._connected():
+                pass
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
+                if parts.gap(self.path, writer.number - 1):
+                    raise self._outrun()
                 writer.sweep()
                 yield writer
 
@@ -603,13 +632,17 @@ def _version(con: Connection) -> str:
 
 def _refused(store: Path, error: Exception) -> str:
     """What the system or a library says of a write that failed, and what to do."""
-    text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if getattr(error, "errno", None) == parts.NO_SPACE or "No space left" in str(error):
         return (
             f"{store}: the disk is full, so this batch was not stored; what was stored before is "
             "whole. Free some space and run it again."
         )
-    return f"{store}: cannot be written to ({text}). What was stored before is whole."
+    known = "See: fairmfu doctor" if isinstance(error, duckdb.Error) else STILL_WHOLE
+    return f"{store}: cannot be written to ({_first_line(error)}). {known}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _now() -> datetime:

@@ -490,7 +490,7 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
         _replace(out / name, text)
     _replace(out / "index.html", today)
     _replace(out / night_page.STATUS, night_page.status_js())
-    for chart in (out / "charts").iterdir():
+    for chart in (out / "charts").glob("*.svg"):  # what else stands there is not ours
         if f"charts/{chart.name}" not in files:
             chart.unlink()
     if runs_page is None:
@@ -513,7 +513,7 @@ def _forget(archive: Path, keep: int | None) -> None:
     """Delete the oldest reports but for `keep`; by count, so that no wrong clock empties it."""
     if keep is None:
         return
-    dated = [path for path in archive.iterdir() if DATED.fullmatch(path.name)]
+    dated = [path for path in archive.iterdir() if DATED.fullmatch(path.name) and path.is_dir()]
     for path in sorted(dated, key=_by_date)[:-keep]:
         shutil.rmtree(path)
 

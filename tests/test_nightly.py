@@ -317,6 +317,22 @@ class TestWhatSurroundsIt:
         left = sorted(p.name for p in archive.iterdir())
         assert left == [f"{today}-3", f"{today}-4", "notes of mine"]
 
+    def test_files_of_others_beside_the_report_stay(
+        self, tmp_path: Path, logs: Path, nightly: Nightly
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        mine = [tmp_path / "out" / name for name in ("charts/mine.png", "charts/mine/a.svg")]
+        mine += [tmp_path / "out" / "archive" / name for name in ("1999-12-31", "notes")]
+        for path in mine:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("mine")
+        stale = tmp_path / "out" / "charts" / "gone.svg"
+        stale.write_text("<svg/>")
+        for _ in range(2):
+            assert nightly("--keep", "1").exit_code == 0
+        assert [path for path in mine if not path.exists()] == []
+        assert not stale.exists()
+
     def test_what_was_done_stands_in_the_log(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:

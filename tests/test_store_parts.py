@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
+from cli import main
 from ingest import catalogue, compaction, intake, parts
 from ingest import store as store_module
 from ingest.errors import StoreError
@@ -176,12 +181,38 @@ def test_a_fact_that_came_while_metrics_were_computed_is_not_lost(full: Store) -
     assert outdated(full) == [run]
 
 
+def test_metrics_of_an_earlier_state_do_not_take_the_place_of_later_ones(full: Store) -> None:
+    """As where a rescore of an hour ends after a nightly that began later."""
+    runs = full.table("runs")["run_id"].to_list()
+    _, before = full.outdated()
+    full.give({runs[0]: from_flags(["gpus=8"])})
+    _, after = full.outdated()
+    full.keep("metrics", pl.DataFrame({"run_id": runs[:2], "tgs": [2.0, 2.0]}), after)
+    full.keep("metrics", pl.DataFrame({"run_id": runs, "tgs": [1.0, 1.0, 1.0]}), before)
+    newest = full.kept("metrics", by=("run_id",))
+    assert dict(newest.select("run_id", "tgs").iter_rows()) == dict(
+        zip(runs, [2.0, 2.0, 1.0], strict=True)
+    )
+    assert outdated(full) == []
+
+
 def test_a_reader_of_before_a_merge_still_finds_its_parts(full: Store) -> None:
     before = state(full)
     with full._reading() as con:
         full.compact()
         assert con.sql("select count(*) from steps").fetchall() == [(12,)]
     assert_same(state(full), before)
+
+
+def test_readers_of_one_process_do_not_meet(full: Store, logs: Path) -> None:
+    with full._reading() as one, full._reading(("steps",)) as other:
+        for con in (one, other):
+            assert con.sql("select count(*) from steps").fetchall() == [(12,)]
+        (logs / "1.log").unlink()
+        run = full.table("runs").filter(name="1")["run_id"][0]
+        full.remove([run])
+        assert full.table("steps").height == 8
+        assert one.sql("select count(*) from steps").fetchall() == [(12,)]
 
 
 def test_merged_parts_go_when_their_time_is_over(
@@ -284,6 +315,25 @@ class TestARebuildFromMergedParts:
         assert_a_rebuild_changes_nothing(full)
 
 
+@pytest.mark.usefixtures("merged_at_once")
+def test_a_catalogue_from_a_backup_costs_no_batch(full: Store) -> None:
+    """The records between it and the parts are gone, so it cannot catch up."""
+    older = (full.path / store_module.CATALOGUE).read_bytes()
+    run = full.table("runs")["run_id"][0]
+    for number in range(2):
+        full.give({run: from_flags([f"gpus={8 + number}"])})
+        full.compact()
+    before = state(full)
+    (full.path / store_module.CATALOGUE).write_bytes(older)
+    with pytest.raises(StoreError, match=r"older than the parts.*fairmfu rebuild"):
+        full.remove([run])
+    (found,) = examine(full)
+    assert found.harm
+    assert "older than the parts" in found.what
+    full.rebuild()
+    assert_same(state(full), before)
+
+
 def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
     part = next(full.path.rglob("steps/*.parquet"))
     part.write_bytes(b"PAR1" + b"x" * 99 + b"PAR1")
@@ -291,6 +341,49 @@ def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
         full.compact()
     with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
         full.table("steps")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6, 0.8, 0.99])
+def test_a_catalogue_that_is_damaged_in_part_is_never_a_riddle(share: float, full: Store) -> None:
+    """Whatever block of it is needed and cannot be read, it is said, with what to do."""
+    path = full.path / store_module.CATALOGUE
+    with path.open("r+b") as stream:
+        stream.truncate(int(path.stat().st_size * share))
+    calls: list[Callable[[], object]] = [
+        full.tables,
+        full.known_sources,
+        full.outdated,
+        full.compact,
+        lambda: full.query("from runs"),
+    ]
+    said = []
+    for call in calls:
+        with suppress(StoreError):
+            call()
+            continue  # nothing of that block was needed
+        said.append(call)
+    assert said
+    (found,) = (one for one in examine(full) if one.harm)
+    assert found.todo == "fairmfu rebuild"
+    full.rebuild()
+    assert full.table("steps").height == 12
+
+
+def test_a_part_whose_rows_are_damaged_is_told(full: Store) -> None:
+    part = next(full.path.rglob("steps/*.parquet"))
+    content = bytearray(part.read_bytes())
+    content[40:400] = bytes(byte ^ 255 for byte in content[40:400])
+    part.write_bytes(content)
+    with pytest.raises(StoreError, match=rf"{part.name}.*fairmfu doctor"):
+        full.table("steps")
+
+
+def test_a_store_of_a_later_schema_is_not_written_to(full: Store) -> None:
+    with full._new_catalogue(from_old=True) as writer:
+        writer.con.execute("update held.about set schema_version = '99'")
+        writer.changed = True
+    with pytest.raises(StoreError, match="a store of schema 99, which this program"):
+        full.compact()
 
 
 # -- doctor ----------------------------------------------------------------------------------
@@ -312,6 +405,19 @@ def test_what_is_wrong_is_named(full: Store) -> None:
     assert flipped.what == (
         f"{steps[1]}: the part is not what was written (4 rows; checksum differs)"
     )
+
+
+def test_a_part_that_may_not_be_read_is_said_in_one_line(
+    full: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(parts, "checksum", refuse)
+    done = CliRunner().invoke(main, ["doctor", "--store", str(full.path)])
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"Error: {full.path}/parts/")
+    assert done.stderr.endswith(".parquet: Permission denied.\n")
 
 
 def test_what_goes_by_itself_is_explained(full: Store) -> None:
