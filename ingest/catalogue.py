@@ -175,13 +175,22 @@ def _forget(con: Connection, sources: pl.DataFrame) -> None:
 
 
 def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
-    """Each source's set of facts from beside it comes in place of the earlier one."""
+    """Each source's set of facts from beside it comes in place of the earlier one.
+
+    Where the parts were merged, a source that was replaced or removed later has no runs any more:
+    its set does not come, for nothing would take it away again.
+    """
     sources = facts.select("sha256").unique()
     of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
     _run(con, sources, f"delete from held.facts where {FROM_BESIDE} and {of_them}")  # noqa: S608
     _touch(con, batch, sources, "sha256")
-    named = facts.filter(pl.col("name").is_not_null()).select(list(TABLES["facts"]))
-    _append(con, "facts", named)
+    columns = ", ".join(f'"{name}"' for name in TABLES["facts"])
+    _run(
+        con,
+        facts.filter(pl.col("name").is_not_null()),
+        f"insert into held.facts by name select {columns} from frame "  # noqa: S608 - constants
+        "semi join held.runs using (run_id, sha256)",
+    )
 
 
 def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:

@@ -22,7 +22,7 @@ import polars as pl
 
 from ingest.errors import StoreError
 from ingest.parts import MARK, PARTS, RECORD, read_part
-from ingest.plan import BESIDE, BESIDE_SCHEMA, GIVEN, LOG_TABLES, REMOVED, REMOVED_SCHEMA, Tables
+from ingest.plan import BESIDE, BESIDE_SCHEMA, GIVEN, LOG_TABLES, REMOVED, Tables, removed
 from ingest.schema import frame_schema
 
 READABLE: Final = "2"
@@ -79,11 +79,11 @@ def _part(path: Path) -> _Part:
 def _tables(parts: Sequence[_Part], read_at: datetime, runs_of: dict[str, list[str]]) -> Tables:
     """runs_of: by sha256, the runs of the sources of earlier batches; kept up to date."""
     tables: dict[str, list[pl.DataFrame]] = {}
+    gone: list[str] = []
     for part in parts:
         frame = read_part(part.path)
         if part.kind == REMOVED:
-            rows = [(s, run) for s in frame["sha256"] for run in runs_of.get(s) or (None,)]
-            tables[REMOVED] = [pl.DataFrame(rows, schema=REMOVED_SCHEMA, orient="row")]
+            gone += frame["sha256"].to_list()
         elif part.kind == BESIDE:
             tables.setdefault(BESIDE, []).append(_beside(frame, part.owner))
         elif part.kind == GIVEN:
@@ -91,6 +91,9 @@ def _tables(parts: Sequence[_Part], read_at: datetime, runs_of: dict[str, list[s
         elif part.table in LOG_TABLES:
             tables.setdefault(part.table, []).append(_like(frame, frame_schema(part.table)))
     found = {table: pl.concat(frames) for table, frames in tables.items()}
+    if gone:
+        staying = found["runs"]["run_id"].to_list() if "runs" in found else ()
+        found[REMOVED] = removed({s: runs_of.get(s, ()) for s in gone}, staying)
     if "sources" in found:
         dated = pl.lit(read_at, pl.Datetime("us")).alias("read_at")
         found["sources"] = found["sources"].with_columns(dated)

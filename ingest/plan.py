@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -186,10 +186,7 @@ class Plan:
         if given := self._given():
             found[GIVEN] = _facts(given, batch * GIVEN_STRIDE + GIVEN_STRIDE // 2)
         if self.removed:
-            rows = [
-                (sha256, run) for sha256, runs in self.removed.items() for run in runs or (None,)
-            ]
-            found[REMOVED] = pl.DataFrame(rows, schema=REMOVED_SCHEMA, orient="row")
+            found[REMOVED] = removed(self.removed, self.owner)
         return {table: frame for table, frame in found.items() if frame.height}
 
     def _at(self, path: str, runs: Sequence[str]) -> tuple[list[Stored], list[Stored]]:
@@ -267,6 +264,20 @@ class Plan:
         flags = self.facts.filter(_is_flag())["run_id", "name", "value"]
         before = {(run, name): value for run, name, value in flags.iter_rows()}
         return [row for key, row in last.items() if row["value"] != before.get(key)]
+
+
+def removed(runs_of: Mapping[str, Iterable[str]], staying: Collection[str]) -> pl.DataFrame:
+    """Sources that are no more, each with its runs that no other source has now, else with none.
+
+    A run that stays keeps what was given to it by hand: also in a replay from merged parts, where
+    none of its rows is there but the last.
+    """
+    rows = [
+        (sha256, run)
+        for sha256, runs in runs_of.items()
+        for run in tuple(run for run in runs if run not in staying) or (None,)
+    ]
+    return pl.DataFrame(rows, schema=REMOVED_SCHEMA, orient="row")
 
 
 def _base(run_id: str) -> str:

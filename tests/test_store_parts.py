@@ -221,6 +221,69 @@ def test_a_removed_run_goes_with_its_file_and_may_come_back(full: Store, logs: P
     assert full.table("facts").filter(run_id=run, origin="flag").is_empty()
 
 
+def assert_a_rebuild_changes_nothing(store: Store) -> None:
+    before = state(store)
+    assert examine(store) == []
+    store.rebuild()
+    assert_same(state(store), before)
+
+
+@pytest.fixture
+def merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "GRACE", timedelta(0))
+
+
+@pytest.mark.usefixtures("merged_at_once")
+class TestARebuildFromMergedParts:
+    @pytest.fixture
+    def grown(self, store: Store, logs: Path, titan: Callable[..., str]) -> Callable[[int], str]:
+        """The log of that many steps is ingested; its run's id."""
+
+        def ingest(steps: int) -> str:
+            path = logs / "a.log"
+            path.write_text(titan(steps))
+            intake.ingest([path], store)
+            (run,) = store.table("runs")["run_id"]
+            return str(run)
+
+        return ingest
+
+    @staticmethod
+    def merge(store: Store) -> None:
+        for _ in range(2):  # what the first one merges, the second one deletes
+            store.compact()
+
+    def test_keeps_what_was_given_by_hand_before_the_log_grew_twice(
+        self, store: Store, grown: Callable[[int], str]
+    ) -> None:
+        run = grown(3)
+        store.give({run: from_flags(["gpus=8"])})
+        grown(4)
+        grown(5)
+        self.merge(store)
+        assert_a_rebuild_changes_nothing(store)
+        assert store.table("facts").filter(name="gpus")["value"].to_list() == ["8"]
+
+    def test_forgets_what_stood_beside_a_log_before_it_grew(
+        self, store: Store, logs: Path, grown: Callable[[int], str]
+    ) -> None:
+        beside = logs / "a.log.facts.toml"
+        beside.write_text("gpus = 4\n")
+        grown(3)
+        beside.unlink()
+        grown(4)
+        self.merge(store)
+        assert_a_rebuild_changes_nothing(store)
+        assert store.table("facts").filter(name="gpus").is_empty()
+
+    def test_forgets_what_stood_beside_a_removed_log(self, full: Store, logs: Path) -> None:
+        (logs / "1.log.facts.toml").write_text("gpus = 4\n")
+        intake.ingest([logs / "1.log"], full)
+        full.remove(full.table("runs").filter(name="1")["run_id"].to_list())
+        self.merge(full)
+        assert_a_rebuild_changes_nothing(full)
+
+
 def test_a_damaged_part_is_named_when_it_is_merged(full: Store) -> None:
     part = next(full.path.rglob("steps/*.parquet"))
     part.write_bytes(b"PAR1" + b"x" * 99 + b"PAR1")
