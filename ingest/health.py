@@ -11,7 +11,7 @@ import polars as pl
 
 from ingest import parts
 from ingest.errors import StoreError
-from ingest.store import Store
+from ingest.store import CATALOGUE, Store
 
 MEND: Final = "fairmfu rebuild"
 COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "companion_lines")
@@ -77,6 +77,9 @@ def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
             what = f"{path}: merged into a larger part, kept a while for readers"
         else:
             what = f"{path}: of a batch that was broken off; none of its rows is missing"
+        yield Finding(harm=False, what=what, todo="the next write deletes it")
+    for path in sorted(store.path.glob(f"{CATALOGUE}.*")):
+        what = f"{path}: a catalogue in the making, or of a writer that was killed"
         yield Finding(harm=False, what=what, todo="the next write deletes it")
 
 

@@ -344,7 +344,21 @@ def assert_old_or_new(place: Place, old: Content, new: Content, when: str) -> No
         assert_same({table: left[table]}, {table: whole[table]}, when)
     assert any(left["metrics"].equals(one["metrics"]) for one in (old, new)), when
     assert not harm(place), when
+    assert_orphans_are_explained(place, when)
     assert_report_is_whole(place, when)
+
+
+def assert_orphans_are_explained(place: Place, when: str) -> None:
+    """Doctor names each file of the store that no reader needs, and says what becomes of it."""
+    folder = place.store.path
+    said = " ".join(finding.what for finding in examine(place.store))
+    held = place.store.held()
+    needed = {folder / part.path for part in held.live}
+    needed |= {folder / "catalogue.duckdb", folder / "writer.lock"}
+    needed |= set((folder / "parts" / "batch").glob("[0-9]*.parquet"))
+    for path in folder.rglob("*"):
+        if path.is_file() and path not in needed:
+            assert str(path) in said or place.store.behind(), f"{when}: {path}"
 
 
 def harm(place: Place) -> list[str]:
