@@ -9,7 +9,7 @@ the number of the batch that wrote them, and a rebuild from merged parts comes t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,8 @@ from ingest.plan import BESIDE, GIVEN
 
 FAN: Final = 16
 """Parts of one tier that are merged."""
+MOST_ROWS: Final = 2_000_000
+"""Of one merge, which holds them in memory: about 1.7 GB where they are steps."""
 
 BY_RUN: Final = frozenset({"runs", "facts", "steps", "events"})
 BY_SOURCE: Final = frozenset({"sources", "unread"})
@@ -33,13 +35,22 @@ NEWEST: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def due(parts: Iterable[Part], fan: int = FAN) -> list[list[Part]]:
-    """Parts that are to be merged, table by table: the oldest `fan` of a tier that is full."""
+    """Parts that are to be merged, table by table: the oldest `fan` of a tier that is full.
+
+    Fewer where they hold MOST_ROWS; parts of more than half of that are large enough as they are.
+    """
     found = []
-    for _, group in groupby(sorted(parts, key=_place), key=_tier):
+    small = (part for part in parts if part.rows <= MOST_ROWS // 2)
+    for _, group in groupby(sorted(small, key=_place), key=_tier):
         tier = list(group)
         if len(tier) >= fan:
-            found.append(tier[:fan])
+            found.append(_at_once(tier[:fan]))
     return found
+
+
+def _at_once(tier: Sequence[Part]) -> list[Part]:
+    rows = accumulate(part.rows for part in tier)
+    return [part for part, so_far in zip(tier, rows, strict=True) if so_far <= MOST_ROWS]
 
 
 def all_of(parts: Iterable[Part]) -> list[list[Part]]:

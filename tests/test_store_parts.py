@@ -128,22 +128,38 @@ def full(store: Store, logs: Path, titan: Callable[..., str]) -> Store:
     return store
 
 
-def test_the_parts_of_a_year_of_batches_stay_few() -> None:
-    """365 nights of eight parts: at most FAN of each tier, and each row written three times."""
+def a_year(first: int, nightly: int) -> tuple[list[parts.Part], list[int]]:
+    """The parts of one table after 365 nights of so many rows, and the rows of each merge."""
     live: list[parts.Part] = []
-    written = 0
+    merged: list[int] = []
     for night in range(1, 366):
-        live.append(parts.Part("steps", f"steps/{night}", night, night, 0, 20, 1, ""))
+        rows = first if night == 1 else nightly
+        live.append(parts.Part("steps", f"steps/{night}", night, night, 0, rows, 1, ""))
         while groups := compaction.due(live):
             for group in groups:
                 live = [part for part in live if part not in group]
                 rows, tier = sum(p.rows for p in group), group[0].tier + 1
-                first, last = group[0].first_batch, group[-1].last_batch
-                live.append(parts.Part("steps", f"m{night}-{tier}", first, last, tier, rows, 1, ""))
-                written += rows
-        assert len(live) < 2 * compaction.FAN
-    assert sum(part.rows for part in live) == 365 * 20
-    assert written < 2 * 365 * 20
+                since, last = group[0].first_batch, group[-1].last_batch
+                live.append(parts.Part("steps", f"m{night}-{tier}", since, last, tier, rows, 1, ""))
+                merged.append(rows)
+        assert len(live) < 64
+    assert sum(part.rows for part in live) == first + 364 * nightly
+    return live, merged
+
+
+def test_the_parts_of_a_year_of_batches_stay_few() -> None:
+    """365 nights of eight parts: at most FAN of each tier, and each row written three times."""
+    live, merged = a_year(20, 20)
+    assert len(live) < 2 * compaction.FAN
+    assert sum(merged) < 2 * 365 * 20
+
+
+@pytest.mark.parametrize(("first", "nightly"), [(100_000, 100_000), (36_000_000, 30_000)])
+def test_no_merge_takes_more_than_a_machine_has(first: int, nightly: int) -> None:
+    """20 runs a night of 5,000 steps each; and a first night that brought years."""
+    _, merged = a_year(first, nightly)
+    assert max(merged) <= compaction.MOST_ROWS
+    assert sum(merged) < 2 * 365 * nightly
 
 
 def test_some_runs_alone(full: Store) -> None:
