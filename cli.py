@@ -493,7 +493,7 @@ def doctor(store: Path) -> None:
     found = examine(_open(store))
     for one in found:
         kind = "Error" if one.harm else "Note"
-        click.echo(printable(f"{kind}: {one.what}. {one.todo[0].upper()}{one.todo[1:]}."))
+        click.echo(printable(f"{kind}: {one.what}; {one.todo}."))
     harm = sum(one.harm for one in found)
     if harm:
         raise click.ClickException(f"{store}: {harm:,} things are wrong.")

@@ -217,7 +217,9 @@ def _marks(path: Path) -> dict[str, str]:
 
 def _write(path: Path, frame: pl.DataFrame, marks: Mapping[str, str]) -> tuple[int, str]:
     """Bytes and hash of the file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sync(path.parent.parent)
     aside = path.with_suffix(WRITING)
     marked = {f"{MARK}{key}": value for key, value in {"schema": SCHEMA_VERSION, **marks}.items()}
     frame.write_parquet(aside, metadata=marked)

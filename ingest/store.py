@@ -162,6 +162,8 @@ class Store:
 
     def rebuild(self) -> int:
         """Make the catalogue anew from the parts alone. How many parts it found."""
+        if self._is_new():
+            raise self._lost()
         with self._locked():
             if self._of_an_earlier_schema() and not self._has_records():
                 self._migrate()
@@ -169,6 +171,8 @@ class Store:
 
     def compact(self) -> tuple[int, int]:
         """Merge all parts of each table into one: how many parts there were, and are."""
+        if self._is_new():
+            raise self._lost()
         with self._writing() as writer:
             before = catalogue.parts_of(writer.con)
             writer.merge(compaction.all_of(before))
@@ -433,6 +437,12 @@ class Store:
         """Fill an empty catalogue from the records and their parts; how many parts."""
         found: dict[str, Part] = {}
         last = 0
+        if not self._has_records() and parts.strays(self.path, ()):
+            raise StoreError(
+                f"{self.path / parts.PARTS / parts.RECORD}: the records of the batches are gone, "
+                "and with them which parts count. Bring them back, or ingest the logs again into a "
+                "new --store."
+            )
         for record in parts.records(self.path):
             kept = {} if record.full else found
             found = kept | {part.path: part for part in record.parts}

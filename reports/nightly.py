@@ -48,7 +48,12 @@ BASELINES: Final = "baselines"
 NIGHTS: Final = "nights"
 """Tables that the store keeps for us."""
 
-NIGHT_SCHEMA: Final = pl.Schema({"number": pl.Int64(), "at": TIME, "told": TEXTS})
+NIGHT_SCHEMA: Final = pl.Schema(
+    {"number": pl.Int64(), "at": TIME, "out": TEXT, "by": TEXTS, "told": TEXTS, "as_of": pl.Int64()}
+)
+"""out: the folder of the report; by: the columns that made a series; told: changes that were news;
+as_of: the state of the store that it told of."""
+
 BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": pl.Float64()})
 
 ARCHIVE: Final = "archive"
@@ -63,8 +68,8 @@ AT_ONCE: Final = 500
 MOST_IN_FULL: Final = 60
 """Runs of one night whose whole report is written; a first night may bring thousands."""
 
-LATEST: Final = timedelta(hours=36)
-"""On the first night, changes found so shortly before the newest run are news."""
+LATEST: Final = timedelta(hours=20)
+"""On the first night of a folder, changes found so shortly before the newest run are news."""
 
 
 # -- metrics that are kept -------------------------------------------------------------------
@@ -256,16 +261,15 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
 
 def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
-    nights = order.store.kept(NIGHTS)
-    told_by = nights["as_of"][-1] if nights.height else -1
+    before = _nights(order)
+    told_by = before["as_of"][-1] if before.height else -1
     found = brought_up(order.store, order.overlay, order.store.touched(told_by))
     keep(order.store, found)
     computed = 0 if found.done is None else found.done.rows.height
     diary.write(f"{computed:,} runs computed")
-    before = nights.select(NIGHT_SCHEMA.names()) if nights.height else NIGHT_SCHEMA.to_frame()
     night, told = _told(order, found, outcomes, before, diary)
     _write(order, night, _full_report(order, found, night))
-    _remember(order.store, night, told, found.as_of)
+    _remember(order, night, told, found.as_of)
     code = exit_code(night)
     diary.write(f"done, exit {code}")
     return night, code
@@ -318,7 +322,7 @@ def _told(
         threshold=order.threshold,
         baselines=_pinned(order, metrics, diary),
     )
-    changes, told = _news(past, before, diary)
+    changes, told = _news(past, before, order, diary)
     tonight = metrics.filter(
         pl.col("members").list.set_intersection(list(found.changed)).list.len() > 0
     )
@@ -391,25 +395,31 @@ def _pinned(order: Order, metrics: pl.DataFrame, diary: _Diary) -> pl.DataFrame:
     return pinned
 
 
-def _news(past: History, nights: pl.DataFrame, diary: _Diary) -> tuple[pl.DataFrame, list[str]]:
-    """Changes with `new`, and the keys of all.
+def _news(
+    past: History, nights: pl.DataFrame, order: Order, diary: _Diary
+) -> tuple[pl.DataFrame, list[str]]:
+    """Changes with `new`, and the keys of those that are told by now.
 
-    A night tells what none before it told; the first one what was found just now.
+    A night tells what none before it told; the first one, or the first of other series, what was
+    found just now.
     """
     key = pl.concat_str(
         "series", "against", "kind", "found_by", separator="\x1f", ignore_nulls=True
     )
     keys = past.changes.select(key=key)["key"]
+    nights = nights.filter(pl.col("by").list.join(" ") == " ".join(order.by))
     if nights.height:
-        earlier = nights["told"].explode(empty_as_null=False).implode()
-        return past.changes.with_columns(new=~keys.is_in(earlier)), keys.to_list()
+        new = ~keys.is_in(nights["told"].explode(empty_as_null=False).implode())
+        return past.changes.with_columns(new=new), keys.filter(new).to_list()
     newest = past.points["at"].max()
     news = pl.lit(value=False)
     if isinstance(newest, datetime):
         news = (pl.col("found_at") >= newest - LATEST).fill_null(value=False)
     changes = past.changes.with_columns(new=news)
     if old := changes.filter(~pl.col("new")).height:
-        diary.note(f"First night: {old:,} earlier changes of the history are listed, none is news.")
+        many = "1 earlier change" if old == 1 else f"{old:,} earlier changes"
+        are = "is" if old == 1 else "are"
+        diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
     return changes, keys.to_list()
 
 
@@ -454,10 +464,23 @@ def full_page(
     )
 
 
-def _remember(store: Store, night: Night, told: list[str], as_of: int) -> None:
+def _nights(order: Order) -> pl.DataFrame:
+    """The nights before of this folder of reports, columns of NIGHT_SCHEMA.
+
+    Each folder has its own, so that a report made for a look elsewhere takes no news from it.
+    """
+    nights = order.store.kept(NIGHTS)
+    if nights.is_empty():
+        return NIGHT_SCHEMA.to_frame()
+    return nights.select(NIGHT_SCHEMA.names()).filter(out=str(order.out.absolute()))
+
+
+def _remember(order: Order, night: Night, told: list[str], as_of: int) -> None:
     """The next night tells of what is newer than this state of the store."""
-    row = {"number": [night.number], "at": [_utc()], "told": [told]}
-    store.keep(NIGHTS, pl.DataFrame(row, schema=NIGHT_SCHEMA), as_of)
+    out, by = str(order.out.absolute()), list(order.by)
+    row = {"number": night.number, "at": _utc(), "out": out, "by": by, "told": told, "as_of": as_of}
+    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")
+    order.store.keep(NIGHTS, kept, as_of)
 
 
 # -- files -----------------------------------------------------------------------------------
@@ -484,7 +507,7 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
     today, kept = night_page.pages(night)
     (aside / "index.html").write_text(kept, encoding="utf-8")
     aside.rename(dated)
-    _forget(archive, order.keep)
+    _forget(archive, order.keep, dated)
     (out / "charts").mkdir(exist_ok=True)
     for name, text in files.items():
         _replace(out / name, text)
@@ -509,12 +532,13 @@ def _free(archive: Path, date: str) -> Path:
     return next(archive / name for name in names if not (archive / name).exists())
 
 
-def _forget(archive: Path, keep: int | None) -> None:
+def _forget(archive: Path, keep: int | None, tonight: Path) -> None:
     """Delete the oldest reports but for `keep`; by count, so that no wrong clock empties it."""
     if keep is None:
         return
-    dated = [path for path in archive.iterdir() if DATED.fullmatch(path.name) and path.is_dir()]
-    for path in sorted(dated, key=_by_date)[:-keep]:
+    others = [p for p in archive.iterdir() if DATED.fullmatch(p.name) and p.is_dir()]
+    others.remove(tonight)  # by a clock that was set back it may be the oldest
+    for path in sorted(others, key=_by_date, reverse=True)[keep - 1 :]:
         shutil.rmtree(path)
 
 

@@ -389,6 +389,32 @@ class TestWhatSurroundsIt:
         assert taken.exit_code == 0
         assert nightly().exit_code == 0
 
+    def test_a_report_made_elsewhere_takes_no_news_from_the_nightly(
+        self, logs: Path, nightly: Nightly
+    ) -> None:
+        plan = Plan(seed=2, changes={0: (Change(night=16, factor=0.9),)})
+        write_nights(logs, range(1, 15), plan, only=(0,))
+        assert nightly().exit_code == 0
+        write_nights(logs, range(15, 19), plan, only=(0,))
+        trial = nightly("--out", "trial")
+        assert "1 earlier change of the history is listed, not news" in " ".join(
+            trial.stdout.split()
+        )
+        assert nightly().exit_code == 3
+        assert nightly().exit_code == 0
+        assert nightly("--series-by", "model,gpus").exit_code == 0  # other series: no news of old
+
+    def test_the_report_of_tonight_stays_though_the_clock_was_set_back(
+        self, tmp_path: Path, logs: Path, nightly: Nightly
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1), only=(0,))
+        archive = tmp_path / "out" / "archive"
+        for later in ("2999-01-01", "2999-01-02"):
+            (archive / later).mkdir(parents=True)
+        nightly("--keep", "2")
+        today = f"{datetime.now():%Y-%m-%d}"
+        assert sorted(p.name for p in archive.iterdir()) == [today, "2999-01-02"]
+
     def test_the_configuration_stands_in_one_file(
         self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

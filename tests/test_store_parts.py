@@ -469,3 +469,24 @@ def test_a_catalogue_that_is_not_of_its_parts_is_told(full: Store) -> None:
     assert found.todo == "fairmfu rebuild"
     full.rebuild()
     assert examine(full) == []
+
+
+def test_records_that_are_gone_are_told_and_no_part_is_deleted(full: Store, logs: Path) -> None:
+    for record in (full.path / "parts" / "batch").iterdir():
+        record.unlink()
+    (full.path / store_module.CATALOGUE).unlink()
+    steps = sorted(full.path.rglob("steps/*.parquet"))
+    for use in (full.rebuild, lambda: intake.ingest([logs / "0.log"], full)):
+        with pytest.raises(StoreError):
+            use()
+    with pytest.raises(StoreError, match="the records of the batches are gone"):
+        full.rebuild()
+    assert sorted(full.path.rglob("steps/*.parquet")) == steps
+
+
+def test_a_store_that_is_not_there_is_not_made_by_what_mends_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "mistyped")
+    for mend in (store.rebuild, store.compact):
+        with pytest.raises(StoreError, match="no store here"):
+            mend()
+    assert not store.path.exists()
