@@ -25,6 +25,8 @@ from reports.verdict import names
 Chart = alt.Chart | alt.LayerChart | alt.FacetChart | alt.VConcatChart
 Layers = alt.LayerChart | alt.FacetChart
 """What `alt.layer` gives: a facet only where a layer is one."""
+Spec = dict[str, Any]
+"""A chart as Vega-Lite has it; Altair reads it by `alt.Chart.from_dict`."""
 
 WIDTH: Final = 680
 ROW: Final = 26

@@ -8,15 +8,18 @@ light as that of one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from functools import cache, lru_cache
+from typing import Final
 
 import altair as alt
 import polars as pl
+import polars.selectors as cs
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TIME
 from reports import theme
-from reports.charts import EXACT, TGS, WIDTH, Chart, Layers, drawable
+from reports.charts import EXACT, TGS, WIDTH, Spec, drawable
 from reports.night import BASELINE, Row, apart
 
 WIDE: Final = WIDTH + 80
@@ -103,7 +106,15 @@ def how_thinned(data: pl.DataFrame) -> str:
     )
 
 
-def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
+@dataclass(frozen=True)
+class Drawn:
+    """A chart of a series, and what a point of it stands for, in a sentence."""
+
+    spec: Spec
+    thin: str
+
+
+def history(series: Row, points: pl.DataFrame) -> Drawn:
     """TGS of one series over its nights, what changed with it, and its MFU.
 
     series: of reports.night.Told.series; points: its rows of POINTS. Runs are dots, those that lie
@@ -111,60 +122,113 @@ def history(series: Row, points: pl.DataFrame) -> alt.VConcatChart:
     dashed upright with its size; the baseline lies dashed.
     """
     data = drawable(thinned(points))
-    marks = _marks(points)
+    span = _span(points)
+    colour = theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
+    marks = _marks(points, span)
+    sets = {
+        "runs": _rows(data.drop("segment")),
+        "levels": _rows(_levels(points)),
+        "baseline": _baseline(series),
+        "changes": _changes(series, span),
+        "marks": _rows(marks),
+    }
+    drawn = {
+        "spread": (data["runs"] > 1).any(),
+        "dots": not data["outlier"].all(),
+        "far": data["outlier"].any(),
+    } | {name: bool(rows) for name, rows in sets.items()}
+    layers = _rate_layers(colour)
+    tgs = [layer for name, group in layers.items() if drawn[name] for layer in group]
     utilised = data["mfu"].count() > 0
-    x = _time(points)
-    bare = x.copy().axis(labels=False, ticks=False, grid=False)
-    parts: list[Chart] = [_rates(series, points, data, bare if utilised else x)]
-    parts += [_what_changed(marks, points, bare)] if marks.height else []
-    parts += [_utilisation(data["formula"], _colour(series), x)] if utilised else []
-    chart: alt.VConcatChart = (
-        alt.vconcat(*parts, spacing=6)
-        .resolve_scale(color="independent", shape="independent")
-        .properties(description=f"TGS and MFU of {series['label']} over {points.height} runs.")
-    )
-    # last, for Altair copies a chart and its data with each step
-    chart["datasets"] = {RUNS.name: _rows(data)}
-    return chart
+    panels = [_panel(tgs, 220, _time(span, bare=utilised))]
+    if marks.height:
+        few = marks.height <= MOST_MARKS
+        tracks = min(marks.height, 3) if few else 1
+        texts = _mark_layers() if few else _mark_layers()[:1]
+        panels.append(_panel(texts, 16 * tracks, _time(span, bare=True)))
+    if utilised:
+        formulas = data["formula"].drop_nulls().unique(maintain_order=True).to_list()
+        shapes = tuple(formulas) if len(formulas) > 1 else ()
+        mfu = _with(_utilisation(colour, shapes), x=_time(span))
+        panels.append(mfu | {"width": WIDE, "height": 90})
+    spec = {
+        "description": f"TGS and MFU of {series['label']} over {points.height} runs.",
+        "datasets": {name: rows for name, rows in sets.items() if rows},
+        "vconcat": panels,
+        "spacing": 6,
+        "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+    }
+    return Drawn(spec, how_thinned(data))
 
 
-def _colour(series: Row) -> str:
-    return theme.FRAMEWORK_COLOURS.get(series["framework"], theme.ACCENT)
+# What is the same in every chart is made by Altair once, each layer by itself and without data: it
+# copies a chart and all its data whenever charts are put together, which took longer than all else
+# on a page. Whatever a series has of its own is put around the layers, which are never changed.
 
 
-RUNS: Final = alt.NamedData("runs")
-"""Rows of THINNED, which two panels draw."""
+def _made(chart: alt.Chart) -> Spec:
+    """A layer as Vega-Lite, for `_panel`."""
+    spec = chart.to_dict(validate=False)  # the tests validate the whole
+    own = ("data",) if chart.data is not alt.Undefined else ()  # else Altair names an empty one
+    names = (*own, "transform", "mark", "encoding")
+    return {name: spec[name] for name in names if name in spec}
 
 
-def _rows(data: pl.DataFrame) -> list[dict[str, Any]]:
+def _panel(layers: Sequence[Spec], height: int, x: Spec) -> Spec:
+    """Layers above one another; those without an x have this one."""
+    along = [one if "x" in one["encoding"] else _with(one, x=x) for one in layers]
+    return {"layer": along, "width": WIDE, "height": height}
+
+
+def _with(layer: Spec, **channels: Spec) -> Spec:
+    """The layer with more channels.
+
+    Vega-Lite takes what stands around layers to be in conflict with itself.
+    """
+    return layer | {"encoding": layer.get("encoding", {}) | channels}
+
+
+def _rows(data: pl.DataFrame) -> list[Spec]:
     """Rows as JSON carries them; a time without a zone is shown as it stands."""
-    return [row | {"at": row["at"].isoformat()} for row in data.iter_rows(named=True)]
+    return data.with_columns(cs.temporal().dt.strftime("%Y-%m-%dT%H:%M:%S")).to_dicts()
 
 
-def _days(points: pl.DataFrame) -> list[alt.DateTime]:
-    """The ends of the time axis, a little beyond the first and the last run."""
+Span = tuple[datetime, datetime]
+"""When the first and the last run were."""
+
+
+def _span(points: pl.DataFrame) -> Span | None:
     first, last = points["at"].min(), points["at"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
-        return []
-    room = max((last - first) * 0.015, timedelta(hours=12))
-    return [_moment(first - room), _moment(last + room)]
-
-
-def _moment(at: datetime) -> alt.DateTime:
-    return alt.DateTime(year=at.year, month=at.month, date=at.day, hours=at.hour, minutes=at.minute)
+        return None
+    return first, last
 
 
 SEASON: Final = timedelta(days=150)
 """A history that is longer has months and years on its axis, not days."""
 
 
-def _time(points: pl.DataFrame) -> alt.X:
-    scale = alt.Scale(domain=_days(points), nice=False)
-    first, last = points["at"].min(), points["at"].max()
-    long = isinstance(first, datetime) and isinstance(last, datetime) and last - first > SEASON
-    form = "%b %Y" if long else "%-d %b"
-    axis = alt.Axis(tickCount=6, format=form, labelOverlap=True, labelSeparation=8, grid=False)
-    return alt.X("at:T", title=None, scale=scale, axis=axis)
+def _time(span: Span | None, *, bare: bool = False) -> Spec:
+    """The time axis, a little beyond the first and the last run; bare above another panel."""
+    domain: list[Spec] = []
+    form = "%-d %b"
+    if span:
+        first, last = span
+        room = max((last - first) * 0.015, timedelta(hours=12))
+        domain = [_moment(first - room), _moment(last + room)]
+        form = "%b %Y" if last - first > SEASON else form
+    axis: Spec = {"grid": False}
+    if bare:
+        axis |= {"labels": False, "ticks": False}
+    else:
+        axis |= {"tickCount": 6, "format": form, "labelOverlap": True, "labelSeparation": 8}
+    scale = {"domain": domain, "nice": False}
+    return {"field": "at", "type": "temporal", "title": None, "scale": scale, "axis": axis}
+
+
+def _moment(at: datetime) -> Spec:
+    day = {"year": at.year, "month": at.month, "date": at.day}
+    return day | {"hours": at.hour, "minutes": at.minute}
 
 
 _TIPS: Final = [
@@ -178,14 +242,18 @@ _TIPS: Final = [
 ]
 
 
-def _rates(series: Row, points: pl.DataFrame, data: pl.DataFrame, x: alt.X) -> Layers:
-    """Runs, levels, confirmed changes and the baseline.
+@cache
+def _rate_layers(colour: str) -> dict[str, list[Spec]]:
+    """Runs, levels, the baseline and confirmed changes, in the order in which they are drawn.
 
-    data: what `RUNS` will be; a layer that would be empty is left out.
+    One that has nothing to draw is to be left out: Vega warns of an axis without an end.
     """
-    colour = _colour(series)
+    return {**_run_layers(colour), **_reference_layers()}
+
+
+def _run_layers(colour: str) -> dict[str, list[Spec]]:
     y = alt.Y("tgs:Q", title=TGS, scale=alt.Scale(zero=False, nice=True))
-    base = alt.Chart(RUNS).encode(x, y, tooltip=_TIPS)
+    base = alt.Chart(alt.NamedData("runs")).encode(y, tooltip=_TIPS)
     spread = (
         base.transform_filter("datum.runs > 1")
         .mark_bar(width=1.5, opacity=0.35, color=colour)
@@ -197,81 +265,135 @@ def _rates(series: Row, points: pl.DataFrame, data: pl.DataFrame, x: alt.X) -> L
     far = base.transform_filter("datum.outlier").mark_point(
         filled=False, size=36, strokeWidth=1.3, color=colour, opacity=1
     )
-    runs = [
-        *([spread] if (data["runs"] > 1).any() else []),
-        *([dots] if not data["outlier"].all() else []),
-        *([far] if data["outlier"].any() else []),
-    ]
-    layers = [*runs, *_levels(points), *_baseline(series), *_changes(series, points)]
-    return alt.layer(*layers).properties(width=WIDE, height=220)
+    return {"spread": [_made(spread)], "dots": [_made(dots)], "far": [_made(far)]}
 
 
-def _levels(points: pl.DataFrame) -> list[alt.Chart]:
-    """The level of each segment, from its first run to its last."""
-    segments = (
-        points.filter(pl.col("level").is_not_null())
-        .group_by("segment")
-        .agg(at=pl.col("at").min(), until=pl.col("at").max(), level=pl.col("level").first())
-        .sort("segment")
-    )
-    if not segments.height:
-        return []
+@cache
+def _reference_layers() -> dict[str, list[Spec]]:
+    """What no framework's colour is for: levels, the baseline and confirmed changes."""
     tips = [
         alt.Tooltip("level:Q", title=f"level, {TGS}", format=",.1f"),
         alt.Tooltip("at:T", title="from", format="%Y-%m-%d"),
         alt.Tooltip("until:T", title="to", format="%Y-%m-%d"),
     ]
-    line = alt.Chart(drawable(segments)).mark_rule(strokeWidth=2.5, strokeCap="round")
-    return [line.encode(alt.X("at:T"), alt.X2("until"), alt.Y("level:Q"), tooltip=tips)]
-
-
-def _baseline(series: Row) -> list[alt.Chart]:
-    if series["baseline_tgs"] is None:
-        return []
-    data = pl.DataFrame(
-        {"tgs": [series["baseline_tgs"]], "what": [f"baseline, {series['baseline_name']}"]}
+    levels = (
+        alt.Chart(alt.NamedData("levels"))
+        .mark_rule(strokeWidth=2.5, strokeCap="round")
+        .encode(alt.X("at:T"), alt.X2("until"), alt.Y("level:Q"), tooltip=tips)
     )
-    base = alt.Chart(drawable(data)).encode(
+    base = alt.Chart(alt.NamedData("baseline")).encode(
         alt.Y("tgs:Q"),
         tooltip=[alt.Tooltip("what:N"), alt.Tooltip("tgs:Q", title=TGS, format=",.1f")],
     )
-    text = base.mark_text(text="baseline", align="left", baseline="bottom", dx=4, dy=-3)
-    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2)
-    return [line, text.encode(x=alt.value(0))]
+    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(
+        x=alt.value("width"), x2=alt.value(0)
+    )
+    text = base.mark_text(text="baseline", align="left", baseline="bottom", dx=4, dy=-3).encode(
+        x=alt.value(0)
+    )
+    return {
+        "levels": [_made(levels)],
+        "baseline": [_made(line), _made(text)],
+        "changes": _change_layers(),
+    }
 
 
-def _changes(series: Row, points: pl.DataFrame) -> list[Layers]:
-    """An upright for each confirmed change, with its size at the top."""
-    own = [c for c in series["changes"] if c["against"] != BASELINE and c["at"] is not None]
-    own.sort(key=lambda change: change["at"])
-    if not own:
-        return []
-    rows = [
-        {
-            "at": change["at"],
-            "text": _size(change),
-            "causes": "; ".join(change["causes"] or []) or "nothing that the logs say",
-            "late": _late(change["at"], points),
-            "row": place % 2,
-        }
-        for place, change in enumerate(own)
-    ]
+def _change_layers() -> list[Spec]:
+    """An upright for each confirmed change, with its size at the top, in two rows."""
     tips = [
         alt.Tooltip("at:T", title="first run after", format="%Y-%m-%d %H:%M"),
         alt.Tooltip("text:N", title="change"),
         alt.Tooltip("causes:N", title="changed with it"),
     ]
-    base = alt.Chart(pl.DataFrame(rows)).encode(alt.X("at:T"), tooltip=tips)
+    base = alt.Chart(alt.NamedData("changes")).encode(alt.X("at:T"), tooltip=tips)
     line = base.mark_rule(strokeDash=[2, 3], strokeWidth=1.2)
-    texts = [
-        base.transform_filter(f"datum.late === {str(late).lower()} && datum.row === {row}")
-        .mark_text(align="right" if late else "left", dx=-5 if late else 5, fontWeight=600)
-        .encode(alt.Text("text:N"), y=alt.value(-9 - 15 * row))
-        for late in (False, True)
-        for row in (0, 1)
-        if any(one["late"] is late and one["row"] == row for one in rows)
+    place = alt.value(alt.ExprRef("-9 - 15 * datum.row"))
+    text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -5 : 5"), fontWeight=600).encode(
+        alt.Text("text:N"), y=place
+    )
+    return [_made(line), _made(text)]
+
+
+SIDE: Final = alt.ExprRef("datum.late ? 'right' : 'left'")
+"""Text stands at the right of its place, or at the left where it is late."""
+
+
+@cache
+def _mark_layers() -> list[Spec]:
+    """A track of marks below the TGS, and what each says."""
+    tips = [
+        alt.Tooltip("what:N", title="changed"),
+        alt.Tooltip("name:N", title="first run"),
+        alt.Tooltip("at:T", title="at", format="%Y-%m-%d %H:%M"),
     ]
-    return [alt.layer(line, *texts)]
+    place = alt.Y("row:O", title=None, axis=None)
+    base = alt.Chart(alt.NamedData("marks")).encode(place, tooltip=tips)
+    dots = base.mark_point(shape="triangle-up", filled=True, size=45, color=theme.MUTED, opacity=1)
+    text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -8 : 8"), fontSize=11).encode(
+        alt.Text("text:N")
+    )
+    return [_made(dots), _made(text)]
+
+
+SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
+
+
+@lru_cache
+def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
+    """MFU; where it is by several formulas, each has a shape of its own."""
+    y = alt.Y(
+        "mfu:Q",
+        title="MFU",
+        scale=alt.Scale(zero=False),
+        axis=alt.Axis(format=".1%", tickCount=4),
+    )
+    chart = (
+        alt.Chart(alt.NamedData("runs"))
+        .transform_filter("isValid(datum.mfu)")
+        .mark_point(filled=not formulas, size=14, color=colour, opacity=0.8, strokeWidth=1.2)
+        .encode(y, tooltip=_TIPS)
+    )
+    if formulas:
+        shapes = alt.Scale(domain=[*formulas], range=[*SHAPES[: len(formulas)]])
+        chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
+    return _made(chart)
+
+
+# --- what a series has of its own -------------------------------------------------------------
+
+
+def _levels(points: pl.DataFrame) -> pl.DataFrame:
+    """The level of each segment, from its first run to its last."""
+    return drawable(
+        points.filter(pl.col("level").is_not_null())
+        .group_by("segment")
+        .agg(at=pl.col("at").min(), until=pl.col("at").max(), level=pl.col("level").first())
+        .sort("segment")
+    )
+
+
+def _baseline(series: Row) -> list[Spec]:
+    if series["baseline_tgs"] is None:
+        return []
+    data = pl.DataFrame(
+        {"tgs": [series["baseline_tgs"]], "what": [f"baseline, {series['baseline_name']}"]}
+    )
+    return _rows(drawable(data))
+
+
+def _changes(series: Row, span: Span | None) -> list[Spec]:
+    own = [c for c in series["changes"] if c["against"] != BASELINE and c["at"] is not None]
+    own.sort(key=lambda change: change["at"])
+    return [
+        {
+            "at": change["at"].isoformat(),
+            "text": _size(change),
+            "causes": "; ".join(change["causes"] or []) or "nothing that the logs say",
+            "late": _late(change["at"], span),
+            "row": place % 2,
+        }
+        for place, change in enumerate(own)
+    ]
 
 
 def _size(change: Row) -> str:
@@ -282,19 +404,11 @@ def _size(change: Row) -> str:
     return f"{mark} {size} {'slower' if down else 'faster'}"
 
 
-def _late(at: datetime, points: pl.DataFrame) -> bool:
+def _late(at: datetime, span: Span | None) -> bool:
     """Whether a text at this time would leave the chart at its right."""
-    first, last = points["at"].min(), points["at"].max()
-    if not isinstance(first, datetime) or not isinstance(last, datetime) or first == last:
+    if span is None or span[0] == span[1]:
         return False
-    return (at - first) / (last - first) > 0.6  # noqa: PLR2004 - room for the text
-
-
-def _marks(points: pl.DataFrame) -> pl.DataFrame:
-    """When what the logs say of the setup changed, and what."""
-    return points.filter(pl.col("marks").list.len() > 0).select(
-        "at", "name", what=pl.col("marks").list.join("; ")
-    )
+    return (at - span[0]) / (span[1] - span[0]) > 0.6  # noqa: PLR2004 - room for the text
 
 
 MOST_MARKED: Final = 100
@@ -302,95 +416,73 @@ SHORT: Final = 60
 """Characters of a mark that is written out."""
 
 
-def _what_changed(marks: pl.DataFrame, points: pl.DataFrame, x: alt.X) -> Layers:
-    """A track of marks below the TGS: versions and settings, written out where there are few."""
+def _marks(points: pl.DataFrame, span: Span | None) -> pl.DataFrame:
+    """When what the logs say of the setup changed, and what: written out where there are few."""
+    what = pl.col("marks").list.join("; ")
+    marks = points.filter(pl.col("marks").list.len() > 0).select("at", "name", what=what)
     shown = marks.tail(MOST_MARKED)
     few = shown.height <= MOST_MARKS
-    rows = shown.with_row_index("place").with_columns(
-        row=pl.col("place") % (min(shown.height, 3) if few else 1),
-        late=pl.Series([_late(at, points) for at in shown["at"]], dtype=BOOL),
-        text=pl.when(pl.col("what").str.len_chars() > SHORT)
-        .then(pl.col("what").str.slice(0, SHORT - 1) + "\N{HORIZONTAL ELLIPSIS}")
-        .otherwise("what"),
+    short = pl.col("what").str.slice(0, SHORT - 1) + "\N{HORIZONTAL ELLIPSIS}"
+    return shown.with_columns(
+        row=pl.int_range(pl.len()) % (min(max(shown.height, 1), 3) if few else 1),
+        late=pl.Series([_late(at, span) for at in shown["at"]], dtype=BOOL),
+        text=pl.when(pl.col("what").str.len_chars() > SHORT).then(short).otherwise("what"),
     )
-    tracks = min(shown.height, 3) if few else 1
-    tips = [
-        alt.Tooltip("what:N", title="changed"),
-        alt.Tooltip("name:N", title="first run"),
-        alt.Tooltip("at:T", title="at", format="%Y-%m-%d %H:%M"),
-    ]
-    place = alt.Y("row:O", title=None, axis=None)
-    base = alt.Chart(rows).encode(x, place, tooltip=tips)
-    dots = base.mark_point(shape="triangle-up", filled=True, size=45, color=theme.MUTED, opacity=1)
-    texts = [
-        base.transform_filter(f"datum.late === {str(late).lower()}")
-        .mark_text(align="right" if late else "left", dx=-8 if late else 8, fontSize=11)
-        .encode(alt.Text("text:N"))
-        for late in (False, True)
-        if few and (rows["late"] == late).any()
-    ]
-    return alt.layer(dots, *texts).properties(width=WIDE, height=16 * tracks)
-
-
-SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
-
-
-def _utilisation(formula: pl.Series, colour: str, x: alt.X) -> alt.Chart:
-    """MFU; where it is by several formulas, each has a shape of its own."""
-    formulas = formula.drop_nulls().unique(maintain_order=True).to_list()
-    y = alt.Y(
-        "mfu:Q",
-        title="MFU",
-        scale=alt.Scale(zero=False),
-        axis=alt.Axis(format=".1%", tickCount=4),
-    )
-    known = alt.Chart(RUNS).transform_filter("isValid(datum.mfu)")
-    points: alt.Chart = known.mark_point(
-        filled=len(formulas) <= 1, size=14, color=colour, opacity=0.8, strokeWidth=1.2
-    )
-    chart: alt.Chart = points.encode(x, y, tooltip=_TIPS)
-    if len(formulas) > 1:
-        shapes = alt.Scale(domain=formulas, range=[*SHAPES[: len(formulas)]])
-        chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
-    return chart.properties(width=WIDE, height=90)
 
 
 # --- all series -----------------------------------------------------------------------------
 
 
-def overview(series: Sequence[Row], points: pl.DataFrame) -> alt.FacetChart:
+def overview(series: Sequence[Row], points: pl.DataFrame) -> Spec:
     """Every series in a row of its own: TGS against its present level, on one scale.
 
     series: of reports.night.Told.series, in the order to draw; at most `MOST_SERIES` are drawn.
     """
     rows = [row for row in series if row["level"]][:MOST_SERIES]
-    frames = [_glance(row, points.filter(series=row["series"])) for row in rows]
+    by_series = points.partition_by("series", as_dict=True, maintain_order=True)
+    none = points.clear()
+    frames = [_glance(row, by_series.get((row["series"],), none)) for row in rows]
     data = drawable(pl.concat(frames)) if frames else pl.DataFrame(schema=_GLANCE)
     low, high = _reach(data)
     data = data.with_columns(
         ratio=pl.when(pl.col("ratio").is_between(low, high)).then(pl.col("ratio"))
     )
     order = data["row"].unique(maintain_order=True).to_list()
-    base = alt.Chart(data).encode(_time(points))
-    y = alt.Y(
-        "ratio:Q",
-        title=None,
-        scale=alt.Scale(zero=False, domain=[low, high]),
-        axis=alt.Axis(format=".0%", tickCount=3),
-    )
-    dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
+    lines, dots = _glance_layers()
+    x = _time(_span(points))
+    y = {
+        "field": "ratio",
+        "type": "quantitative",
+        "title": None,
+        "scale": {"zero": False, "domain": [low, high]},
+        "axis": {"format": ".0%", "tickCount": 3},
+    }
+    return {
+        "title": {
+            "text": "Every series over its nights",
+            "subtitle": ["TGS against the present level of each; the line is the level."],
+        },
+        "description": f"TGS of {len(rows)} series against their present level.",
+        "datasets": {"glance": _rows(data)},
+        "data": {"name": "glance"},
+        "facet": {"row": {"field": "row", "type": "nominal", "sort": order, "title": None}},
+        "spec": {
+            "layer": [_with(lines, x=x), _with(dots, x=x, y=y)],
+            "width": WIDTH,
+            "height": 38,
+        },
+        "spacing": 6,
+    }
+
+
+@cache
+def _glance_layers() -> tuple[Spec, Spec]:
+    base = alt.Chart()
     lines = base.mark_line(strokeWidth=1.5, color=theme.INK).encode(
         alt.Y("level:Q"), alt.Detail("segment:N")
     )
-    layers = alt.layer(lines, dots.encode(y)).properties(width=WIDTH, height=38)
-    chart: alt.FacetChart = layers.facet(row=alt.Row("row:N", sort=order, title=None), spacing=6)
-    return chart.properties(
-        title=alt.TitleParams(
-            "Every series over its nights",
-            subtitle=["TGS against the present level of each; the line is the level."],
-        ),
-        description=f"TGS of {len(rows)} series against their present level.",
-    )
+    dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
+    return _made(lines), _made(dots)
 
 
 _GLANCE: Final = pl.Schema(

@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import altair as alt
 import polars as pl
 import vl_convert
 
 from reports import history_charts
-from reports.charts import Chart
+from reports.charts import Spec
 from reports.night import (
     FAILED,
     NEW,
@@ -308,11 +307,10 @@ def svgs(night: Night) -> dict[str, str]:
     return drawn
 
 
-def _titled(row: Row, points: pl.DataFrame) -> Chart:
-    thin = history_charts.how_thinned(history_charts.thinned(points))
-    below = [row["series"], thin, *(doubts(row, points)[:1])]
-    title = alt.TitleParams(f"{row['label']}: {row['state']}", subtitle=below)
-    return history_charts.history(row, points).properties(title=title)
+def _titled(row: Row, points: pl.DataFrame) -> Spec:
+    chart = history_charts.history(row, points)
+    below = [row["series"], chart.thin, *(doubts(row, points)[:1])]
+    return chart.spec | {"title": {"text": f"{row['label']}: {row['state']}", "subtitle": below}}
 
 
 MOST_OF_A_NAME: Final = 80
@@ -325,8 +323,7 @@ def svg_name(series: str) -> str:
     return f"{words}-{digest}.svg" if words else f"{digest}.svg"
 
 
-def _svg(chart: Chart) -> str:
-    spec = chart.to_dict(validate=False)
-    spec["config"] = fairmfu()["config"] | {"background": "white"}
-    text: str = vl_convert.vegalite_to_svg(spec)
+def _svg(spec: Spec) -> str:
+    config = fairmfu()["config"] | {"background": "white"}
+    text: str = vl_convert.vegalite_to_svg(spec | {"config": config})
     return text

@@ -352,10 +352,10 @@ HISTORY_NOTE: Final = (
 
 def _history(row: Row, points: pl.DataFrame, place: int) -> str:
     warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in doubts(row, points))
-    drawn = figure(history_charts.history(row, points)) if points.height > 1 else ""
-    thin = history_charts.how_thinned(history_charts.thinned(points))
+    chart = history_charts.history(row, points)
+    drawn = figure(chart.spec) if points.height > 1 else ""
     spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
-    whole = f"{esc(row['series'])}. {counted(row['points'], 'run')}. {thin}{spread}"
+    whole = f"{esc(row['series'])}. {counted(row['points'], 'run')}. {chart.thin}{spread}"
     return f'<div id="series-{place}">{warned}{drawn}<p class="note">{whole}</p></div>'
 
 

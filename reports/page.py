@@ -33,7 +33,7 @@ from metrics.reconcile import Bridge
 from metrics.repeats import sides
 from metrics.utilization import METRICS
 from reports import bridge, charts, course
-from reports.charts import Chart
+from reports.charts import Chart, Spec
 from reports.logs import listed
 from reports.tables import decimal
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
@@ -854,11 +854,13 @@ def _bundle() -> str:
     return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
 
 
-def figure(chart: Chart) -> str:
+def figure(chart: Chart | Spec) -> str:
     """A place for a chart with its spec beside it, for DRAW."""
-    spec = chart.to_dict(validate=False)  # the tests validate each kind; here it is half the time
-    for shared in ("config", "$schema"):
-        del spec[shared]
+    spec = chart
+    if not isinstance(spec, dict):
+        spec = spec.to_dict(validate=False)  # the tests validate each kind; here: half the time
+        for shared in ("config", "$schema"):
+            del spec[shared]
     return (
         f'<figure aria-label="{esc(spec["description"])}"><div class="chart"></div>'
         f"{_data(spec)}</figure>"

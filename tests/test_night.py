@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
+import altair as alt
 import jsonschema
 import numpy as np
 import polars as pl
@@ -647,15 +648,18 @@ def test_junit_is_xml_whatever_a_log_holds(text):
 def test_charts_are_valid_vega_lite_without_warnings(night):
     made = night()
     found = told(made)
-    history_charts.overview(found.series, made.points).to_dict()
+    specs = [history_charts.overview(found.series, made.points)]
     for row in found.series[:5]:
-        history_charts.history(row, made.points.filter(series=row["series"])).to_dict()
+        own = made.points.filter(series=row["series"])
+        specs += [history_charts.history(row, own).spec]
+    for spec in specs:
+        alt.Chart.from_dict(spec).to_dict()
 
 
 def test_a_history_draws_levels_changes_baseline_marks_and_both_panels():
     row = told(a_night(DROP)).series[0]
     made = history_charts.history(row, a_night(DROP).points)
-    text = json.dumps(made.to_dict(validate=False))
+    text = json.dumps(made.spec)
     for words in (
         "\\u25bc 5.1 % slower",
         "version 0.2.1 -> 0.2.2",
@@ -677,7 +681,10 @@ def test_svgs_are_of_series_with_news_and_safe_by_name_and_text():
 
 
 def test_a_quiet_night_draws_the_overview_alone():
-    assert list(svgs(quiet())) == ["overview.svg"]
+    drawn = svgs(quiet())
+    assert list(drawn) == ["overview.svg"]
+    assert drawn["overview.svg"].count('"line mark"') == 20
+    assert drawn["overview.svg"].count('"point"') > 20 * 28
 
 
 @given(st.lists(st.text(max_size=200), unique=True, max_size=4))
