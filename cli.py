@@ -493,10 +493,11 @@ def doctor(store: Path) -> None:
     found = examine(_open(store))
     for one in found:
         kind = "Error" if one.harm else "Note"
-        click.echo(printable(f"{kind}: {one.what}; {one.todo}."))
+        click.echo(printable(f"{kind}: {one.what}. {one.todo}."))
     harm = sum(one.harm for one in found)
     if harm:
-        raise click.ClickException(f"{store}: {harm:,} things are wrong.")
+        wrong = "1 thing is wrong" if harm == 1 else f"{harm:,} things are wrong"
+        raise click.ClickException(f"{store}: {wrong}.")
     click.echo(f"{store}: all is well.")
 
 

@@ -13,7 +13,7 @@ from ingest import parts
 from ingest.errors import StoreError
 from ingest.store import CATALOGUE, Store
 
-MEND: Final = "fairmfu rebuild"
+MEND: Final = "Make it anew with: fairmfu rebuild"
 COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "companion_lines")
 
 
@@ -21,8 +21,8 @@ COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "c
 class Finding:
     """One thing that was found.
 
-    harm: something is lost or wrong, else it goes by itself; what: with the file's name; todo: a
-    command or a sentence
+    harm: something is lost or wrong, else it goes by itself; what, todo: sentences without their
+    full stops
     """
 
     harm: bool
@@ -37,13 +37,14 @@ def examine(store: Store) -> list[Finding]:
     except StoreError as error:
         if not (store.path / parts.PARTS).exists():
             raise
-        return [Finding(harm=True, what=str(error), todo=MEND)]
+        what, _, todo = str(error).partition(". ")
+        return [_harm(what, todo.removesuffix(".") or MEND)]
     found = [*_parts(store.path, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = (
             f"{store.path}: the last batch is stored, and its writer was killed before it said so"
         )
-        found.append(Finding(harm=False, what=what, todo="the next write takes it up"))
+        found.append(Finding(harm=False, what=what, todo="The next write takes it up"))
     elif not any(one.harm for one in found):
         found += _of_catalogue(store)
     return sorted(found, key=lambda one: not one.harm)
@@ -58,7 +59,7 @@ def _of_catalogue(store: Store) -> list[Finding]:
 
 
 def _parts(store: Path, live: list[parts.Part]) -> Iterator[Finding]:
-    again = "ingest the logs of its rows again, into a new --store if they are many"
+    again = "Ingest the logs of its rows again, into a new --store if they are many"
     for part in live:
         path = store / part.path
         if not path.exists():
@@ -77,10 +78,10 @@ def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
             what = f"{path}: merged into a larger part, kept a while for readers"
         else:
             what = f"{path}: of a batch that was broken off; none of its rows is missing"
-        yield Finding(harm=False, what=what, todo="the next write deletes it")
+        yield Finding(harm=False, what=what, todo="The next write deletes it")
     for path in sorted(store.path.glob(f"{CATALOGUE}.*")):
         what = f"{path}: a catalogue in the making, or of a writer that was killed"
-        yield Finding(harm=False, what=what, todo="the next write deletes it")
+        yield Finding(harm=False, what=what, todo="The next write deletes it")
 
 
 def _lines(store: Store) -> Iterator[Finding]:
@@ -89,7 +90,7 @@ def _lines(store: Store) -> Iterator[Finding]:
     wrong = sources.filter(pl.col("lines") != pl.sum_horizontal(COUNTED))
     for path, lines in wrong.select("path", "lines").iter_rows():
         what = f"{path}: its {lines:,} lines and their kinds do not add up"
-        yield _harm(what, "fairmfu remove its runs and ingest it again")
+        yield _harm(what, "Forget its runs with fairmfu remove, and ingest it again")
 
 
 def _against_parts(store: Store) -> Iterator[Finding]:
