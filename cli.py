@@ -209,6 +209,13 @@ def _echo_outcome(outcome: Outcome) -> None:
         click.echo(f"{outcome.path}: {printable(outcome.message)}", err=True)
 
 
+def _echo_trouble(outcome: Outcome) -> None:
+    """For mail and the logs of jobs: not a line for each log that was read as it should be."""
+    read = outcome.status == "read" and not outcome.message
+    if not read and outcome.status != "known":
+        _echo_outcome(outcome)
+
+
 def _counted(outcomes: list[Outcome]) -> str:
     counts = Counter(outcome.status for outcome in outcomes)
     words = {
@@ -443,7 +450,13 @@ def baseline_list(store: Path, output: str) -> None:
     from reports.nightly import baselines
     from reports.tables import render
 
-    click.echo(render(baselines(_open(store)), output))
+    opened = _open(store)
+    opened.require()
+    rows = baselines(opened)
+    if rows.is_empty():
+        click.echo("No baseline is set. Set one with: fairmfu baseline set RUN", err=True)
+    rows = rows.with_columns(rows["at"].dt.truncate("1s"), rows["tgs"].round(1))
+    click.echo(render(rows, output))
 
 
 @baseline.command(name="remove")
@@ -452,11 +465,12 @@ def baseline_list(store: Path, output: str) -> None:
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
     from reports.nightly import baselines, unpin
+    from reports.verdict import counted
 
     opened = _open(store)
-    chosen = _chosen(baselines(opened), names)
+    chosen = _chosen(baselines(opened), names, "baseline")
     unpin(opened, chosen)
-    click.echo(f"{chosen.height:,} baselines taken back", err=True)
+    click.echo(f"{counted(chosen.height, 'baseline')} taken back", err=True)
 
 
 @main.command()
@@ -465,11 +479,12 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files; a file that is still there is read again."""
     from reports.tables import printable
+    from reports.verdict import counted
 
     opened = _open(store)
     gone = opened.remove(_chosen(opened.table("runs"), names)["run_id"].to_list())
     for path, runs in gone.items():
-        click.echo(printable(f"{path}: {len(runs):,} runs forgotten"), err=True)
+        click.echo(printable(f"{path}: {counted(len(runs), 'run')} forgotten"), err=True)
 
 
 @main.command()
@@ -812,7 +827,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
         price=options["price"] or (price(config.price) if config.price else None),
         facts_of=config.facts_of,
         unmatched=config.unmatched,
-        report=_echo_outcome,
+        report=_echo_outcome if sys.stderr.isatty() else _echo_trouble,
     )
 
 
@@ -859,8 +874,11 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _chosen(table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
-    """Runs by id, a beginning of an id, name, or the id of another source; all without any."""
+def _chosen(table: pl.DataFrame, names: tuple[str, ...], noun: str = "run") -> pl.DataFrame:
+    """Runs by id, a beginning of an id, name, or the id of another source; all without any.
+
+    noun: what the rows are, also the command that lists them.
+    """
     from difflib import get_close_matches
 
     if not names:
@@ -876,7 +894,8 @@ def _chosen(table: pl.DataFrame, names: tuple[str, ...]) -> pl.DataFrame:
         if not found:
             near = get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f" Nearest: {', '.join(near)}." if near else ""
-            raise click.ClickException(f"No run is called {name!r}.{hint} See: fairmfu runs")
+            see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
+            raise click.ClickException(f"No {noun} is called {name!r}.{hint} See: {see}")
         keep += found
     return table[list(dict.fromkeys(keep))]
 

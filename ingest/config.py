@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import translate
 from functools import lru_cache
@@ -19,7 +19,7 @@ from typing import Any, Final
 from ingest import facts as given
 from ingest.errors import ConfigError, FactError
 from ingest.facts import Fact
-from ingest.toml_tables import Table, meant, read, refuse
+from ingest.toml_tables import Table, meant, nearest, read, refuse
 
 NAME: Final = "fairmfu.toml"
 VARIABLE: Final = "FAIRMFU_CONFIG"
@@ -110,7 +110,7 @@ def load(
     on a text that is no price.
     """
     problems: list[str] = []
-    top = Table(read(path, ConfigError), "", problems)
+    top = _Top(read(path, ConfigError), "", problems)
     top.only(field.name for field in fields(Config) if field.name != "path")
     folder = path.absolute().parent
     default = Config()
@@ -132,6 +132,16 @@ def load(
         top.say("out", "is the store's folder. Give the reports another.")
     refuse(path, problems, ConfigError)
     return config
+
+
+class _Top(Table):
+    """The whole file; names where a key of [series] goes."""
+
+    def strange(self, key: str, allowed: Sequence[str]) -> str:
+        keys = [field.name for field in fields(Series)]
+        if self.place or nearest(key, allowed) or not (near := nearest(key, keys)):
+            return super().strange(key, allowed)
+        return f"is no key here. {'' if key in keys else f'{near} '}It goes under [series]."
 
 
 @lru_cache(maxsize=256)

@@ -222,6 +222,11 @@ class Store:
             }
         return {name: frame.match_to_schema(frame_schema(name)) for name, frame in found.items()}
 
+    def require(self) -> None:
+        """Raises StoreError where nothing was ever stored."""
+        if self._is_new():
+            raise self._lost()
+
     def kept(self, table: str, by: Sequence[str] = ()) -> pl.DataFrame:
         """Rows of a table that is no log's, oldest first; by: only the newest of each of these.
 
@@ -376,7 +381,8 @@ class Store:
     def _lost(self) -> StoreError:
         if self._is_new():
             return StoreError(
-                f"{self.path}: no store here. Make one with: fairmfu ingest LOG… --store DIR"
+                f"{self.path}: no store here. Name yours with --store or FAIRMFU_STORE, or "
+                "make one with: fairmfu ingest LOG… --store DIR"
             )
         return StoreError(f"{self.path}: the catalogue is gone. Make it anew with: fairmfu rebuild")
 

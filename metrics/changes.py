@@ -162,6 +162,9 @@ class Course:
     def off(self, baseline: float, since: int, threshold: float = 0.0) -> Off | None:
         """Since when the level is surely off its baseline; None where it is not, as of now.
 
+        Off by chance in OFF_BASELINE of the baselines at most; behind a confirmed change to that
+        side, which is no chance, where the level's 95 % interval leaves the baseline out.
+
         baseline: logarithm of one run's rate; since: the first point that is asked; threshold:
         relative size from which it matters
         """
@@ -169,7 +172,8 @@ class Course:
             return None
         apart = self.means - baseline
         freedom = MAD_EFFICIENCY * np.minimum(np.arange(len(apart)), TELLING)
-        bound = stdtrit(np.maximum(freedom, 1.0), 1 - OFF_BASELINE / 2)
+        quantile = np.where(self._changed(np.sign(apart), since), UPPER, 1 - OFF_BASELINE / 2)
+        bound = stdtrit(np.maximum(freedom, 1.0), quantile)
         sure = np.abs(apart) > bound * self.quick * np.sqrt(1 + 1 / np.maximum(self.counts, 1))
         sure &= (np.abs(np.expm1(apart)) >= threshold) & (self.counts >= EACH_SIDE)
         sure[: max(since, FEWEST - 1)] = False
@@ -179,6 +183,15 @@ class Course:
         found = int(np.flatnonzero(~holds)[-1]) + 1
         known = [change.first for change in self.changes if change.found <= found]
         return Off(min(found, max(since, known[-1] if known else 0)), found)
+
+    def _changed(self, side: Array, since: int) -> Flags:
+        """At which points the last change that was confirmed since is one to their side."""
+        changed = np.zeros(len(side), bool)
+        for change in self.changes:
+            if change.first >= since:
+                to = self.means[change.found] - self.means[change.first - 1]
+                changed[change.found :] = side[change.found :] == np.sign(to)
+        return changed
 
     def _variance(self, segment: slice) -> float:
         """Of the mean of a level, in units of the spread squared."""

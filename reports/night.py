@@ -364,10 +364,11 @@ def says(found: Told, style: Style = PLAIN) -> Said:
     notes = [
         "" if news is None else f"{tonight}.",
         _others(found),
-        _standing(found),
+        _standing(found, style),
         _suspects(found, style),
         _ended_badly(found, style),
         _not_read(found, style),
+        _not_watched(found),
         _silent_series(found, style),
         _mixed(found, style),
     ]
@@ -434,7 +435,7 @@ def _tonight(found: Told) -> str:
         if row["state"] != NEW and not row["suspect"]
     )
     if fresh == len(ran):
-        return f"{text}, {'none' if fresh > 1 else 'not'} with enough runs yet"
+        return f"{text}, {'none with enough' if fresh > 1 else 'with too few'} runs yet"
     calm = len(ran) - fresh - doubt - moved
     if calm == len(ran):
         return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
@@ -464,7 +465,7 @@ def standing(found: Told) -> list[dict[str, Any]]:
     return [change for change in found.changes if change["stands"] and not change["new"]]
 
 
-def _standing(found: Told) -> str:
+def _standing(found: Told, style: Style) -> str:
     fresh = {c["series"] for c in found.changes if c["new"]}
     old = [c for c in standing(found) if c["series"] not in fresh]
     down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
@@ -474,7 +475,8 @@ def _standing(found: Told) -> str:
     below = len({c["series"] for c in down if c["against"] == BASELINE})
     of_them = f", {below:,} of them below a baseline" if below else ""
     verb = "is" if n == 1 else "are"
-    return f"{counted(n, 'series')} {verb} still slower, since an earlier night{of_them}."
+    named = few([style.plain(label) for label in dict.fromkeys(c["label"] for c in down)])
+    return f"{counted(n, 'series')} {verb} still slower, since an earlier night{of_them}: {named}."
 
 
 def suspects(found: Told) -> list[dict[str, Any]]:
@@ -512,6 +514,18 @@ def _ended_badly(found: Told, style: Style) -> str:
 def _not_read(found: Told, style: Style) -> str:
     paths = [style.plain(row["path"]) for row in found.failed]
     return f"{counted(len(paths), 'log')} could not be read: {few(paths)}." if paths else ""
+
+
+def _not_watched(found: Told) -> str:
+    runs = len(found.runs)
+    left = sum(run["series"] is None and run["outcome"] not in ENDED_BADLY for run in found.runs)
+    if not left:
+        return ""
+    verb, these = ("is", "it lacks") if left == 1 else ("are", "each lacks")
+    return (
+        f"{left:,} of tonight's {counted(runs, 'run')} {verb} in no series, so nothing watches "
+        f"{'it' if left == 1 else 'them'}: the report says what {these}."
+    )
 
 
 def _silent_series(found: Told, style: Style) -> str:

@@ -82,7 +82,7 @@ def markdown(night: Night) -> str:
         f"### {_safe(night.title)}: night {night.number:,}, {day(night.at)}",
         "",
         said.says,
-        "",
+        *([""] if said.notes else []),
         *(f"- {note}" for note in said.notes),
         *_section("Found tonight", [] if told_above else _some(fresh, MOST_FRESH)),
         *_section(
@@ -118,7 +118,8 @@ def _crash(run: Row) -> str:
 
 
 def _not_read(source: Row) -> str:
-    return f"{_safe(source['path'])}: {_safe(source['message'][:MOST_QUOTED])}"
+    why = str(source["message"]).partition("\n")[0]
+    return f"{_safe(source['path'])}: {_safe(why[:MOST_QUOTED])}"
 
 
 # --- JSON -----------------------------------------------------------------------------------

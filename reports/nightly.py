@@ -42,6 +42,7 @@ from metrics.utilization import Analysis
 from reports import night_files, night_page, page
 from reports.night import Night, exit_code
 from reports.summary import compared, sentences
+from reports.verdict import groups
 
 METRICS: Final = "metrics"
 BASELINES: Final = "baselines"
@@ -330,7 +331,7 @@ def _told(
     comparison: list[str] = []
     if found.done is not None and shown.height:
         ranked = compare(shown, found.done.analysis.windows, order.price)
-        comparison = sentences(compared(found.done.analysis, shown, ranked))
+        comparison = _side_by_side(compared(found.done.analysis, shown, ranked))
     return (
         Night(
             title=order.title,
@@ -353,10 +354,19 @@ def _told(
     )
 
 
+def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Who is faster, of the groups that hold several runs; a night is no place for the rest."""
+    several = [group for group in groups(rows) if len(group) > 1]
+    return sentences([row for group in several for row in group]) if several else []
+
+
 def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     """What became of each path; one that stayed as it was is known."""
     status = {"unchanged": "known"}
-    rows = [(str(x.path), status.get(x.status, x.status), x.message) for x in outcomes]
+    rows = [
+        (str(x.path), status.get(x.status, x.status), x.message.removeprefix(f"{x.path}: "))
+        for x in outcomes
+    ]
     return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
 
 

@@ -91,6 +91,22 @@ def test_a_level_is_off_its_baseline_from_the_point_that_made_it_sure() -> None:
     assert course(nights(-0.05, -0.05, *([0.0] * 5))).off(0.0, since=5) is None  # back again
 
 
+def test_a_baseline_holds_behind_a_change_that_is_confirmed() -> None:
+    """Two weeks at 0.66 %, a drop of 7 %, and the last run before it pinned: no chance any more."""
+    found = 0
+    for seed in range(20):
+        noise = 0.0066 * np.random.default_rng(seed).standard_normal(16)
+        values = noise + np.array([0.0] * 13 + [-0.07] * 3)
+        if not (now := course(values)).changes:
+            continue
+        found += 1
+        off = now.off(float(values[12]), since=13)
+        assert off is not None, seed
+        assert off.first == 13
+        assert now.off(float(values[14]), since=15) is None  # pinned behind it
+    assert found >= 12
+
+
 def test_a_drift_below_the_baseline_is_told_once_it_is_sure() -> None:
     law = Nights(drift=-0.05, nights=200)
     values = law.draw(np.random.default_rng(2))

@@ -144,6 +144,11 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
     ("text", "said"),
     [
         ('stor = "x"', ["stor: is no key here. Did you mean store?"]),
+        ("threshold = 0.03", ["threshold: is no key here. It goes under [series]."]),
+        (
+            "treshold = 0.03",
+            ["treshold: is no key here. Did you mean threshold? It goes under [series]."],
+        ),
         ("store = 3", ["store: is 3: write text in quotes."]),
         ('store = ""', ["store: is empty. Write a folder, or leave it out."]),
         ('sources = "logs"', ["sources: is 'logs': write a list in [ ]."]),

@@ -121,12 +121,22 @@ def test_a_new_regression_is_the_first_sentence_with_size_sureness_date_and_caus
 def test_what_must_be_known_beside_it_stands_beneath():
     assert says(told(a_bad_night())).notes == (
         "21 runs, 20 series: 18 within their noise, 1 changed, 1 suspect.",
-        "1 series is still slower, since an earlier night.",
+        "1 series is still slower, since an earlier night: deepspeed, qwen3-32b, 8 x H100 SXM.",
         "Suspect until a second run: xtuner, llama3-70b, 8 x H100 SXM, last run 6.1 % below "
         "its level.",
         "1 run did not complete: titan-oom (out of memory).",
         "1 log could not be read: logs/cut.log.gz.",
     )
+
+
+def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
+    lost = [{**crashed(name=name), "outcome": "completed"} for name in ("a", "b")]
+    said = says(told(a_night(*many(nights=30), runs=[*lost, crashed()])))
+    assert said.notes[-1] == (
+        "2 of tonight's 23 runs are in no series, so nothing watches them: the report says what "
+        "each lacks."
+    )
+    assert "in no series" not in says(told(a_bad_night())).notes[-1]
 
 
 def test_a_quiet_night_is_one_sentence():

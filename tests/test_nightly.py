@@ -385,8 +385,15 @@ class TestWhatSurroundsIt:
             assert nightly().exit_code == 3
         listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
         assert name in listed.stdout
-        taken = CliRunner().invoke(main, ["baseline", "remove", name, "--store", "store"])
-        assert taken.exit_code == 0
+        remove = ["baseline", "remove", name, "--store", "store"]
+        taken = CliRunner().invoke(main, remove)
+        assert (taken.exit_code, taken.stderr) == (0, "1 baseline taken back\n")
+        again = CliRunner().invoke(main, remove)
+        assert f"No baseline is called {name!r}. See: fairmfu baseline list" in again.stderr
+        listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
+        assert "No baseline is set" in listed.stderr
+        elsewhere = CliRunner().invoke(main, ["baseline", "list", "--store", "stroe"])
+        assert (elsewhere.exit_code, "stroe: no store here" in elsewhere.stderr) == (1, True)
         assert nightly().exit_code == 0
 
     def test_a_report_made_elsewhere_takes_no_news_from_the_nightly(
@@ -463,6 +470,23 @@ class TestWhatSurroundsIt:
         assert found.exit_code == 2
         assert words in " ".join(found.stderr.split())
         assert not (tmp_path / "a").exists()
+
+    def test_mail_holds_the_night_and_not_each_log_that_was_read(
+        self, tmp_path: Path, logs: Path, nightly: Nightly
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        (logs / "empty.log").touch()
+        found = nightly()
+        page = Path("out/index.html")
+        assert found.stderr.splitlines() == [
+            f"Error: {logs / 'empty.log'}: the file is empty. Nothing to read.",
+            f"{page}: exit 4",
+        ]
+        markdown = (tmp_path / "out" / "summary.md").read_text()
+        assert f"could not be read: {logs / 'empty.log'}: the file is empty." in markdown.replace(
+            "\\", ""
+        )
+        assert "nothing to be compared with" not in markdown
 
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:
         found = CliRunner().invoke(main, ["nightly", "--store", str(tmp_path / "s")])
