@@ -41,7 +41,9 @@ NAMED: Final = 3
 
 SILENT_GAPS: Final = 3
 SILENT_AT_LEAST: Final = timedelta(days=2)
-"""A series is missed after three of its usual gaps, and not before two days."""
+LONG_SILENT: Final = timedelta(days=30)
+"""A series is missed after three of its usual gaps, not before two days, and not for ever: one that
+is silent for much longer has ended."""
 
 NO_REGRESSION, A_REGRESSION, NOT_READ = 0, 3, 4
 """Exit codes; 1 and 2 are the command's own."""
@@ -243,7 +245,8 @@ def _silent(series: Row, at: datetime) -> dict[str, int | None]:
         return {"silent": None}
     since = at.astimezone(UTC).replace(tzinfo=None) - last
     usual = (last - first) / (nights - 1)
-    late = since > max(SILENT_GAPS * usual, SILENT_AT_LEAST)
+    least = max(SILENT_GAPS * usual, SILENT_AT_LEAST)
+    late = least < since < least + LONG_SILENT
     return {"silent": since.days if late else None}
 
 

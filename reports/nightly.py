@@ -26,6 +26,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest import intake, lock
+from ingest.config import NAME
 from ingest.errors import FairmfuError
 from ingest.intake import Outcome
 from ingest.known_formats import known
@@ -327,6 +328,7 @@ def _told(
     tonight = metrics.filter(
         pl.col("members").list.set_intersection(list(found.changed)).list.len() > 0
     )
+    _against_the_log(tonight, diary)
     shown = _newest(tonight)
     comparison: list[str] = []
     if found.done is not None and shown.height:
@@ -377,6 +379,19 @@ def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
             f"The clock says {_utc():%Y-%m-%d %H:%M} UTC, before the last report of "
             f"{last:%Y-%m-%d %H:%M} UTC: it was set back. Logs are dated by their own stamps; only "
             "those without any are ordered by this clock."
+        )
+
+
+def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
+    """That facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
+    said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
+    given = pl.col("warning").str.contains(f"(sidecar:{NAME})", literal=True)
+    clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
+    if clash.height:
+        runs, (name, words) = clash["name"].n_unique(), clash.row(0)
+        of = "1 run" if runs == 1 else f"{runs:,} runs"
+        diary.note(
+            f"{NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
         )
 
 

@@ -439,6 +439,20 @@ class TestWhatSurroundsIt:
         assert told["title"] == "Team X"
         facts = Store(tmp_path / "perf").table("facts").filter(name="gradient_accumulation")
         assert "sidecar:fairmfu.toml" in facts["origin"].to_list()
+        assert "other facts than the log" not in " ".join(found.stdout.split())
+
+    def test_facts_that_speak_against_the_log_are_told(
+        self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        (tmp_path / "fairmfu.toml").write_text(
+            'sources = ["logs"]\n[[facts]]\npaths = "*.log"\naccelerator = "NVIDIA B200"\n'
+        )
+        found = CliRunner().invoke(main, ["nightly"])
+        words = " ".join(found.stdout.split())
+        assert "fairmfu.toml gives 2 runs of tonight other facts than the log, such as" in words
+        assert "NVIDIA B200 (sidecar:fairmfu.toml)" in words
 
     def test_options_may_stand_in_the_environment(
         self, tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch
