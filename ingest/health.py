@@ -37,8 +37,8 @@ def examine(store: Store) -> list[Finding]:
     except StoreError as error:
         if not (store.path / parts.PARTS).exists():
             raise
-        what, _, todo = str(error).partition(". ")
-        return [_harm(what, todo.removesuffix(".") or MEND)]
+        what, _, advice = str(error).partition(". ")
+        return [_harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else MEND)]
     found = [*_parts(store.path, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = (

@@ -380,7 +380,7 @@ def test_a_catalogue_that_is_damaged_in_part_is_never_a_riddle(share: float, ful
         said.append(call)
     assert said
     (found,) = (one for one in examine(full) if one.harm)
-    assert found.todo.endswith("fairmfu rebuild")
+    assert found.todo == "Make it anew with: fairmfu rebuild"
     full.rebuild()
     assert full.table("steps").height == 12
 
