@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
@@ -136,9 +135,7 @@ def record_path(batch: int) -> str:
 
 def records_before(store: Path, batch: int) -> list[str]:
     """Paths of the records before a batch, relative to the store."""
-    folder = store / PARTS / RECORD
-    found = sorted(path for path in folder.glob("*.parquet") if path.name < f"{batch:08d}")
-    return [path.relative_to(store).as_posix() for path in found]
+    return [record_path(number) for number in _recorded(store) if number < batch]
 
 
 def check(path: Path) -> None:
@@ -160,13 +157,6 @@ def damaged(path: Path) -> StoreError:
         f"{path}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
         "or ingest the logs again into a new --store."
     )
-
-
-def version_of(path: Path) -> str | None:
-    """Schema version that a part was written with; None where it cannot be read."""
-    with suppress(OSError, pl.exceptions.PolarsError):
-        return pl.read_parquet_metadata(path).get(f"{MARK}schema")
-    return None
 
 
 def checksum(path: Path) -> str:

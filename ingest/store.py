@@ -290,12 +290,10 @@ class Store:
     def strays(self) -> list[Path]:
         """Files of parts that no reader of now reads: merged ones, and what killed writers left."""
         with self._connected() as con:
-            last, live = catalogue.last_batch(con), catalogue.parts_of(con)
-            merged = set(catalogue.dead(con))
-        pending = parts.read_record(self.path, last + 1)
-        live += pending.parts if pending else ()
-        records = {parts.record_path(number) for number in range(1, last + 2)} - merged
-        return parts.strays(self.path, {part.path for part in live} | records)
+            known, number = _read_now(con), catalogue.last_batch(con) + 1
+        pending = parts.read_record(self.path, number)
+        known |= {part.path for part in pending.parts} if pending else set()
+        return parts.strays(self.path, known | {parts.record_path(number)})
 
     def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Each table of the catalogue as it stands, and as it follows from the parts."""
@@ -424,7 +422,7 @@ class Store:
                 if not self._has_records():
                     self._migrate()
                 self._rebuild()
-            with self._connected():
+            with self._connected():  # which tells one that is gone, damaged or of another schema
                 pass
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
@@ -605,10 +603,9 @@ class _Writer:
 
     def sweep(self) -> None:
         """Delete what no reader needs: parts that were merged, and what killed writers left."""
-        dead, live = catalogue.dead(self.con), catalogue.parts_of(self.con)
+        dead = catalogue.dead(self.con)
         kept = {path for path, since in dead.items() if abs(_now() - since) < GRACE}
-        records = {parts.record_path(number) for number in range(1, self.number)} - set(dead)
-        for path in parts.strays(self.path, {part.path for part in live} | kept | records):
+        for path in parts.strays(self.path, _read_now(self.con) | kept):
             path.unlink()
         if gone := dead.keys() - kept:
             catalogue.bury(self.con, gone)
@@ -624,6 +621,13 @@ class _Writer:
         catalogue.register(self.con, [part for part in record.parts if part.path not in known])
         catalogue.apply(self.con, record.batch, frames)
         self.changed = True
+
+
+def _read_now(con: Connection) -> set[str]:
+    """Paths of the parts that are read, and of the records that a rebuild may need."""
+    batches = range(1, catalogue.last_batch(con) + 1)
+    records = {parts.record_path(number) for number in batches} - set(catalogue.dead(con))
+    return {part.path for part in catalogue.parts_of(con)} | records
 
 
 def _replayed(store: Path, written: Iterable[Part]) -> Tables:

@@ -43,7 +43,7 @@ from metrics.utilization import Analysis
 from reports import night_files, night_page, page
 from reports.night import Night, exit_code
 from reports.summary import compared, sentences
-from reports.verdict import groups
+from reports.verdict import counted, groups
 
 METRICS: Final = "metrics"
 BASELINES: Final = "baselines"
@@ -97,16 +97,22 @@ class Scores:
 
 
 def brought_up(
-    store: Store, overlay: Sequence[Accelerator] = (), also: Collection[str] = ()
+    store: Store,
+    overlay: Sequence[Accelerator] = (),
+    also: Collection[str] = (),
+    *,
+    by_today: bool = False,
 ) -> Scores:
     """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
 
-    Nothing is written: `keep` does that.
+    by_today: and those that are by another formula, other peaks or an older program. Nothing is
+    written: `keep` does that.
     """
     stale, as_of = store.outdated()
     before = _kept(store)
     runs = store.table("runs")
-    changed = frozenset({*stale, *also})
+    old = scores.outdated(before, overlay)["run_id"] if by_today else ()
+    changed = frozenset({*stale, *also, *old})
     if not changed and set(before["run_id"]) == set(runs["run_id"]):
         return Scores(before, None, changed, as_of)
     done = scores.rescore(runs, before, changed, store.tables, overlay)
@@ -124,7 +130,7 @@ def keep(store: Store, found: Scores) -> None:
 
 def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
     """Metrics of all runs by today's formula and these peaks, whatever is kept."""
-    return brought_up(store, overlay, scores.outdated(_kept(store), overlay)["run_id"]).metrics
+    return brought_up(store, overlay, by_today=True).metrics
 
 
 def rescore_all(
@@ -349,7 +355,7 @@ def _told(
             formula=FORMULA,
             version=version("fairmfu"),
             threshold=order.threshold,
-            runs_page="runs.html" if comparison or shown.height else None,
+            runs_page="runs.html" if shown.height else None,
             comparison=comparison,
         ),
         told,
@@ -388,8 +394,7 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
     given = pl.col("warning").str.contains(f"(sidecar:{NAME})", literal=True)
     clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
     if clash.height:
-        runs, (name, words) = clash["name"].n_unique(), clash.row(0)
-        of = "1 run" if runs == 1 else f"{runs:,} runs"
+        of, (name, words) = counted(clash["name"].n_unique(), "run"), clash.row(0)
         diary.note(
             f"{NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
         )
@@ -442,7 +447,7 @@ def _news(
         news = (pl.col("found_at") >= newest - LATEST).fill_null(value=False)
     changes = past.changes.with_columns(new=news)
     if old := changes.filter(~pl.col("new")).height:
-        many = "1 earlier change" if old == 1 else f"{old:,} earlier changes"
+        many = counted(old, "earlier change")
         are = "is" if old == 1 else "are"
         diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
     return changes, keys.to_list()
