@@ -26,7 +26,7 @@ types: $(VENV)/tested
 	$(BIN)/mypy
 
 tests: $(VENV)/tested
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden
