@@ -8,17 +8,10 @@ the same bytes.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from typing import Any, Final
 
 import polars as pl
-import vl_convert
 
 from ingest.schema import FACT_NAMES
 from metrics.fairness import (
@@ -33,10 +26,11 @@ from metrics.reconcile import Bridge
 from metrics.repeats import sides
 from metrics.utilization import METRICS
 from reports import bridge, charts, course
-from reports.charts import Chart, Spec
+from reports.charts import Chart
+from reports.document import DASH, DOT, Column, Sheet, esc, number, table
 from reports.logs import listed
 from reports.tables import decimal
-from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
+from reports.theme import ACCENT, FRAMEWORK_COLOURS
 from reports.verdict import NONE_RANKED, Said, Style, between, counted, groups, joined, verdict
 
 Row = Mapping[str, Any]
@@ -82,23 +76,10 @@ def render(  # noqa: PLR0913 - the frames of one store
         METHOD,
         _appendix(others),
     ]
-    return document(title, body)
+    return Sheet().html(title, body)
 
 
 # --- words and numbers --------------------------------------------------------------------
-
-DASH: Final = "\N{EN DASH}"
-DOT: Final = "\N{BLACK CIRCLE}"
-
-
-def esc(text: object) -> str:
-    """Text as HTML shows it, in an element or a quoted attribute."""
-    return html.escape(str(text), quote=True)
-
-
-def number(value: float | None, digits: int = 0, unit: str = "") -> str:
-    """A figure with its unit, a dash where there is none."""
-    return DASH if value is None else f"{value:,.{digits}f}{unit}"
 
 
 def _percent(value: float | None) -> str:
@@ -206,36 +187,6 @@ HTML: Final = Style(
 
 
 # --- tables -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: heading, what a row says (HTML), and how the cell is set."""
-
-    heading: str
-    cell: Callable[[Row], str]
-    kind: str = ""
-
-
-def table(caption: str, columns: Sequence[Column], rows: Iterable[Row], note: str = "") -> str:
-    """A table with a caption; the first column heads its rows. All texts are HTML."""
-    heads = "".join(f'<th scope="col"{_kind(c.kind)}>{c.heading}</th>' for c in columns)
-    body = "\n".join(_table_row(columns, row) for row in rows)
-    below = f'<span class="note">{note}</span>' if note else ""
-    return (
-        f'<div class="scroll"><table><caption>{caption}{below}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
-def _table_row(columns: Sequence[Column], row: Row) -> str:
-    head = f'<th scope="row">{columns[0].cell(row)}</th>'
-    cells = "".join(f"<td{_kind(c.kind)}>{c.cell(row)}</td>" for c in columns[1:])
-    return f"<tr>{head}{cells}</tr>"
-
-
-def _kind(kind: str) -> str:
-    return f' class="{kind}"' if kind else ""
 
 
 def _group_table(group: Sequence[Row]) -> str:
@@ -820,104 +771,9 @@ OTHER_FORMULA_COLUMNS: Final = (
 )
 
 
-# --- the document -------------------------------------------------------------------------
-
-DRAW: Final = """
-const config = JSON.parse(document.getElementById("theme").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-const draw = (figure) => {
-  if (figure.dataset.drawn) return;
-  figure.dataset.drawn = "yes";
-  const spec = JSON.parse(figure.querySelector("script").textContent);
-  const room = Math.max(figure.clientWidth - 84, 220);
-  for (const part of spec.vconcat ?? []) if (part.width > room) part.width = room;
-  const options = {mode: "vega-lite", renderer: "svg", actions: false, ast: true, config};
-  if (dark) options.tooltip = {theme: "dark"};
-  vegaEmbed(figure.querySelector(".chart"), spec, options);
-};
-for (const figure of document.querySelectorAll("figure")) {
-  const fold = figure.closest("details");
-  if (fold && !fold.open) fold.addEventListener("toggle", () => draw(figure));
-  else draw(figure);
-}
-"""
-"""Draws each chart once it can be seen, from the data beside it, without eval."""
-
-NO_SCRIPT: Final = (
-    "<noscript><p>The charts need JavaScript; the tables hold all figures.</p></noscript>"
-)
-
-
-@cache
-def _bundle() -> str:
-    """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
-
-
-def figure(chart: Chart | Spec) -> str:
-    """A place for a chart with its spec beside it, for DRAW."""
-    spec = chart
-    if not isinstance(spec, dict):
-        spec = spec.to_dict(validate=False)  # the tests validate each kind; here: half the time
-        for shared in ("config", "$schema"):
-            del spec[shared]
-    return (
-        f'<figure aria-label="{esc(spec["description"])}"><div class="chart"></div>'
-        f"{_data(spec)}</figure>"
-    )
-
-
-def _data(value: object, attributes: str = "") -> str:
-    """JSON as a block of data: no text in it can end the block."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json"{attributes}>{text}</script>'
-
-
-def document(
-    title: str, body: Sequence[str], *, style: str = "", script: str = "", beside: str = ""
-) -> str:
-    """The page around its body.
-
-    style: more of a style sheet; script: run at the end, after `beside`, the name of a script file
-    in the page's folder. A nonce lets that one tag load it, from a disk as from a server; as it
-    hangs on the whole body, no text in the body can know it.
-    """
-    content = "\n".join(filter(None, body))
-    drawn = [_bundle(), DRAW] if "<figure" in content else []
-    scripts = [script, *drawn] if script else drawn
-    nonce = _digest(content)[:22] if beside else ""
-    sources = [f"'nonce-{nonce}'"] if beside else []
-    allowed = " ".join([*sources, *(_hash(script) for script in scripts)]) or "'none'"
-    loaded = [f'<script nonce="{nonce}" src="{esc(beside)}"></script>'] if beside else []
-    theme = [_data(fairmfu()["config"], ' id="theme"'), NO_SCRIPT] if drawn else []
-    drawing = [*loaded, *theme, *(f"<script>{script}</script>" for script in scripts)]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed=allowed)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{esc(title)}</title>
-<style>{STYLE}{style}</style>
-</head>
-<body>
-{content}
-{"".join(drawing)}
-</body>
-</html>
-"""
-
-
-POLICY: Final = (
-    "default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""No network. A script runs only if it is one of ours, by hash, whatever a log smuggles in."""
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{_digest(script)}'"
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+def figure(chart: Chart) -> str:
+    """A place for a chart with its whole spec beside it."""
+    spec = chart.to_dict(validate=False)  # the tests validate each kind; here: half the time
+    for shared in ("config", "$schema"):
+        del spec[shared]
+    return Sheet().figure(spec)
