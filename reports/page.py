@@ -22,6 +22,7 @@ from reports.cells import (
     checked,
     chosen,
     figure,
+    linked,
     name,
     named,
     of,
@@ -186,6 +187,8 @@ def spoken(said: Said, tag: str = "", kind: str = "", at: str = "") -> str:
         f'<p class="says"{here("says")}>{says}</p><div class="notes">{notes}</div></section>'
     )
 
+
+SYNTHETIC: Final = '<span class="tag" data-static>synthetic runs</span> '
 
 HTML: Final = Style(
     name=named,
@@ -389,11 +392,13 @@ def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
     drawn = [key for key in keys if key in told.figures][:MOST_WATERFALLS]
     if not drawn:
         return []
-    named = [
-        f"<h3>{name(told.data['runs'][key.partition(':')[2]])}</h3>{figure(sheet, told, key)}"
-        for key in drawn
+    heads = shown(told.data, [key.partition(":")[2] for key in drawn])
+    parts = [
+        f'<h3 data-at="runs.{esc(run["run_id"])}"><span data-of="label">{linked(run)}</span></h3>'
+        f"{figure(sheet, told, key)}"
+        for run, key in zip(heads, drawn, strict=True)
     ]
-    return [*named, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
+    return [*parts, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
 
 
 def _causes(run: Row) -> str:
