@@ -277,11 +277,8 @@ class _Parts:
         series = charts.binned(self.windows, metrics, self.bins)
         if not self.in_full:
             marks = marks.with_columns(text=pl.lit(None, pl.String))
-            series = series.with_columns(
-                cs.float().round_sig_figs(FEW_DIGITS),
-                low=pl.lit(None, FLOAT),
-                high=pl.lit(None, FLOAT),
-            )
+            series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
+            series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
         self.of_events, self.of_marks = _by_run(events), _by_run(marks)
         self.of_series = _by_run(series)
         self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
