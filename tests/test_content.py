@@ -205,7 +205,7 @@ def test_the_walk_finds_what_is_wrong():
         '<p data-of="b">5</p>',
         "<p>5 runs</p>",
         '<div data-at="b"><p data-of="a">5</p></div>',
-        '<div data-at="charts.x"><figure><script type="application/json">{}</script></figure></div>',
+        '<b data-at="charts.x"><figure><script type="application/json">{}</script></figure></b>',
     ):
         assert len(walk(html, told)[0]) == 1, html
 
