@@ -61,8 +61,8 @@ class Analysis:
     metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
-    alone: `metrics` before `beside_others`; united: metrics.launches.unite, without the tables;
-    resumed: metrics.resumes.resumes.
+    ranks: metrics.ranks.of_ranks. alone: `metrics` before `beside_others`; united:
+    metrics.launches.unite, without the tables; resumed: metrics.resumes.resumes.
     """
 
     metrics: pl.DataFrame
@@ -71,6 +71,7 @@ class Analysis:
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
     printed: Mapping[str, Lines]
+    ranks: pl.DataFrame
     alone: pl.DataFrame
     united: launches.United
     resumed: pl.DataFrame
@@ -154,7 +155,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     links = resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
     linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
-    apart = ranks.compare_ranks(tables["steps"], spans)
+    each_rank = ranks.of_ranks(tables["steps"], spans)
+    apart = ranks.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
@@ -189,7 +191,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = beside_others(alone)
     united = replace(united, tables={})
-    return Analysis(metrics, spans, held, audits, known, printed, alone, united, links)
+    return Analysis(metrics, spans, held, audits, known, printed, each_rank, alone, united, links)
 
 
 def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
