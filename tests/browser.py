@@ -1,8 +1,8 @@
 """Pages in Chromium, from the disk and without a network; all that goes wrong there is collected.
 
-    with launched() as browser, opened(browser, path) as tab:
-        tab.page.click("summary")
-        assert not tab.trouble
+with launched() as browser, opened(browser, path) as tab:
+    tab.page.click("summary")
+    assert not tab.trouble
 """
 
 from __future__ import annotations
