@@ -13,7 +13,7 @@ import polars as pl
 
 from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
-from reports.figure import Figure, Row, Spec, drawable, made, plain, rows_of
+from reports.figure import Figure, Row, Spec, made, plain, rows_of
 from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework
 
 MOST_RUNS: Final = 30

@@ -39,8 +39,6 @@ SCHEMA: Final = 1
 FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
 FEWEST_BINS: Final = 24
-MOST_EVENTS: Final = 200
-"""Events of one run that are marked; all of them are counted."""
 MOST_IN_FULL: Final = 400
 """Runs up to which each is drawn in all its charts; beyond, its tables stand for the rest."""
 MOST_UNREAD: Final = 20
@@ -157,8 +155,15 @@ def _weight(group: Sequence[Row]) -> tuple[bool, int, int]:
 
 def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Said]:
     """One for each group of several runs; where there is none, one that says so."""
-    several = [group for group in ranked if len(group) > 1]
+    several = [_untagged(group) for group in ranked if len(group) > 1]
     return [verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
+
+
+def _untagged(group: Sequence[Row]) -> Sequence[Row]:
+    """Where all runs of a group are synthetic, that stands once, above, and not beside each."""
+    if not all(row["synthetic"] for row in group):
+        return group
+    return [{**row, "synthetic": False} for row in group]
 
 
 def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Said:
@@ -259,9 +264,9 @@ class _Parts:
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
         events = _of_leads(tables["events"], lead)
         self.of_events = _by_run(events)
-        self.of_marks = _by_run(charts.marks(events, self.windows, MOST_EVENTS))
+        self.of_marks = _by_run(charts.marks(events, self.windows))
         self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
-        self.of_metrics = _by_run(metrics)
+        self.of_series = _by_run(charts.binned(self.windows, metrics, self.bins))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
@@ -313,7 +318,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
     held = [] if facts is None else facts.to_dicts()
     operators = operator_table({fact["name"]: fact for fact in held}, row)
     events, marks = parts.of_events.get(run_id), parts.of_marks.get(run_id)
-    by_rank = parts.of_ranks.get(run_id)
+    by_rank, series = parts.of_ranks.get(run_id), parts.of_series.get(run_id)
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
         "label": row["label"],
@@ -326,7 +331,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
         "time": course.time_spent(row),
-        "series": _series(row, parts),
+        "series": [] if series is None else series.drop("run_id").to_dicts(),
         "step_times": parts.step_times(row).to_dicts(),
         "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
@@ -412,15 +417,6 @@ def _bridge(one: Bridge) -> Json:
         "explained": one.explained,
         "steps": bridge.steps(one).to_dicts(),
     }
-
-
-def _series(row: Row, parts: _Parts) -> list[Json]:
-    """The course of a run in bins of steps: reports.charts.binned."""
-    mine = parts.of_windows.get(row["run_id"])
-    if mine is None:
-        return []
-    found = charts.binned(mine, parts.of_metrics[row["run_id"]], parts.bins)
-    return found.drop("run", "framework").to_dicts()
 
 
 def _event_counts(events: pl.DataFrame) -> list[Json]:
