@@ -78,10 +78,16 @@ function say() {
 
 const about = (run) => [...all("[data-run]")].filter((element) => element.dataset.run === run);
 
+const holder = (run) =>
+  [...all("[data-holds]")].find(({dataset}) => dataset.holds.split(" ").includes(run));
+const known = (run) => run && (about(run).length || holder(run));
+
 function nameOf(run) {
+  if (labels.has(run)) return labels.get(run);
   const named = about(run).map((element) => element.querySelector(".name")).find(Boolean);
   return named?.textContent.replace("\u25cf\u00a0", "") ?? run;
 }
+const labels = new Map(); // of runs that were clicked in a chart
 
 const select = (run) => change({selected: state.selected === run ? "" : run});
 
@@ -115,7 +121,7 @@ function recall() {
     const value = kept.get(choice.name) ?? "";
     if ([...choice.options].some((option) => option.value === value)) chosen[choice.name] = value;
   }
-  if (kept.has("run") && about(kept.get("run")).length) chosen.selected = kept.get("run");
+  if (known(kept.get("run"))) chosen.selected = kept.get("run");
   Object.assign(state, chosen);
   show();
   return kept.get("at") ? reveal(kept.get("at")) : undefined;
@@ -145,13 +151,14 @@ async function reveal(id) {
 /** The element of that id in a fold that is still packed. */
 async function unearth(id) {
   if (!/^[\w.-]+$/.test(id)) return null;
-  for (const fold of all("details[data-packed]")) {
-    const body = await bodyOf(fold).catch(() => "");
+  const told = holder(id.replace(/^run-/, ""));
+  for (const fold of told ? [told] : all("details[data-packed]")) {
+    const body = fold.dataset.packed ? await bodyOf(fold).catch(() => "") : "";
     if (!body.includes(` id="${id}"`)) continue;
     await unpack(fold);
-    return document.getElementById(id);
+    break;
   }
-  return null;
+  return document.getElementById(id);
 }
 
 // --- folds ------------------------------------------------------------------------------------
@@ -273,7 +280,10 @@ async function fit(figure) {
   const drawn = views.get(figure);
   tell(drawn);
   drawn.made.view.addEventListener("click", (_, item) => {
-    if (item?.datum?.run_id) select(item.datum.run_id);
+    const {run_id: run, run: label} = item?.datum ?? {};
+    if (!run) return;
+    if (label) labels.set(run, label);
+    select(run);
   });
 }
 
