@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -91,8 +90,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     """
     parts = _Parts(analysis, metrics, tables)
     comparison = compare(metrics, parts.windows, price)
-    bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
-    rows = joined(metrics, comparison, bridges)
+    rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
     ranked = sorted(groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     rows.sort(key=lambda row: place.get(row["run_id"], len(rows)))
@@ -135,13 +133,19 @@ def as_json(told: Content) -> Json:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
     """As JSON has it: no NaN, no infinity, times in ISO 8601."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return value if math.isfinite(value) else None
+    if kind in AS_IT_IS:
+        return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    return value.isoformat() if isinstance(value, date | datetime) else value
+    return value.isoformat()
+
+
+AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
@@ -256,9 +260,11 @@ class _Parts:
         self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
     ) -> None:
         ids = metrics["run_id"].implode()
-        self.audits = analysis.audits
+        self.analysis, self.audits = analysis, analysis.audits
+        self.ids = metrics["run_id"].to_list()
+        self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.bins = bins_of(metrics.height)
+        self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
         self.of_windows = _by_run(self.windows)
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
@@ -271,8 +277,18 @@ class _Parts:
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
 
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """Analysis.bridges of a run, which looks through its own rows alone."""
+        frames = (self.of_metrics, self.of_facts, self.of_windows)
+        empty = (self.of_metrics[run_id], self.analysis.held.clear(), self.windows.clear())
+        mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
+        metrics, held, windows = mine
+        return replace(self.analysis, metrics=metrics, held=held, windows=windows).bridges(run_id)
+
     def step_times(self, row: Row) -> pl.DataFrame:
-        """reports.charts.step_time_histogram of a run."""
+        """reports.charts.step_time_histogram of a run; empty where no run is drawn in full."""
+        if not self.in_full:
+            return pl.DataFrame()
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
