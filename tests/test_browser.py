@@ -35,8 +35,13 @@ SCRIPT: Final = "</script><script>document.title='owned'</script>"
 NAME: Final = f"{SCRIPT}<img src=x onerror=\"document.title='owned'\">"
 ODD_NAME: Final = "{{7*7}} ${7*7} \u2028 \u202egnp.exe\u202c שלום <!--fold 0--> &amp;"
 HOSTILE: Final = (NAME, ODD_NAME)
-SERIES: Final = (0, 2, 9, 12)
-"""Of tests.nights: H100 runs of Torchtitan, one of them in FP8, of Megatron and XTuner."""
+SAMPLES_TOLD: Final = (
+    "synthetic",
+    *(f"genuine/{name}" for name in ("torchtitan-0.3.0", "xtuner-0.2.0", "deepspeed-0.19.8")),
+)
+"""Runs that can be ranked, and runs that can't."""
+SERIES: Final = (2,)
+"""Of tests.nights: one of Torchtitan in FP8."""
 
 
 # --- the pages ----------------------------------------------------------------------------
@@ -52,10 +57,9 @@ def browser() -> Iterator[Browser]:
 def told(tmp_path_factory: pytest.TempPathFactory) -> Content:
     """Of sample_logs and some simulated nights; texts of two runs are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
-    for night in (1, 2):
-        write_night(folder / "nights", night, plan_of(seed=3), only=SERIES)
+    write_night(folder / "nights", 1, plan_of(seed=3), only=SERIES)
     store = Store(folder / "store")
-    intake.ingest([SAMPLES, folder / "nights"], store)
+    intake.ingest([*(SAMPLES / name for name in SAMPLES_TOLD), folder / "nights"], store)
     tables = hostile(store.tables())
     analysis = analyse(tables)
     return content(analysis, analysis.metrics, tables, "All runs", None, "1.2.3")
@@ -113,6 +117,14 @@ def reading(browser: Browser) -> Reading:
             assert tab.trouble == []
 
     return read
+
+
+@pytest.fixture(scope="session")
+def explored(browser: Browser, report: Path) -> Iterator[Tab]:
+    """The report with all folds open and all charts drawn; who uses it leaves it as it was."""
+    with opened(browser, report) as tab:
+        yield all_open(tab)
+        assert tab.trouble == []
 
 
 # --- what a reader does, in JavaScript ------------------------------------------------------
@@ -214,15 +226,16 @@ def test_what_goes_wrong_in_a_page_is_seen(browser: Browser, tmp_path: Path) -> 
 # --- the report ----------------------------------------------------------------------------
 
 
-def test_every_figure_is_drawn_once_a_reader_comes_by(
-    reading: Reading, report: Path, told: Content
-) -> None:
+def test_only_what_is_near_is_drawn_at_first(reading: Reading, report: Path) -> None:
     with reading(report) as tab:
         tab.page.locator("figure svg").first.wait_for()
-        assert 0 < tab.page.locator("figure svg").count() < 10  # not those further down
-        found = figures(all_open(tab))
+        assert 0 < tab.page.locator("figure svg").count() < 10
+
+
+def test_every_figure_is_drawn_once_a_reader_comes_by(explored: Tab, told: Content) -> None:
+    found = figures(explored)
     assert [kind for kind, marks in found if not marks] == []
-    courses = [kind for kind, _ in found if kind == "course"]
+    courses = [kind for kind, _ in found if kind.startswith("course")]
     assert len(courses) == sum(bool(run["series"]) for run in told.data["runs"].values()) > 10
 
 
@@ -231,7 +244,7 @@ def test_the_comparison_has_a_mark_for_each_known_figure(
 ) -> None:
     """A dot for each TGS and MFU, a diamond for each that the log printed."""
     with reading(report) as tab:
-        figure = tab.page.locator('figure[data-kind="comparison"]').first
+        figure = tab.page.locator('figure[data-kind^="comparison"]').first
         figure.scroll_into_view_if_needed()
         figure.locator("svg").wait_for()
         marks = figure.locator("svg .role-mark.mark-symbol > path").count()
@@ -243,18 +256,16 @@ def test_the_comparison_has_a_mark_for_each_known_figure(
     ("name", "first", "other"), [("attention", "exact", "full"), ("peak", "own", "bf16")]
 )
 def test_a_toggle_changes_every_mfu_and_back(
-    reading: Reading, report: Path, told: Content, name: str, first: str, other: str
+    explored: Tab, told: Content, name: str, first: str, other: str
 ) -> None:
     runs = told.data["runs"]
     standard = {"attention": "exact", "peak": "own"}
-    with reading(report) as tab:
-        all_open(tab)
-        before, drawn = tab.ask(SEEN), figures(tab)
-        choose(tab, name, other)
-        then, anew = tab.ask(SEEN), redrawn(tab, drawn)
-        choose(tab, name, first)
-        assert tab.ask(SEEN) == before
-        assert redrawn(tab, anew) == drawn
+    before, drawn = explored.ask(SEEN), figures(explored)
+    choose(explored, name, other)
+    then, anew = explored.ask(SEEN), redrawn(explored, drawn)
+    choose(explored, name, first)
+    assert explored.ask(SEEN) == before
+    assert redrawn(explored, anew) == drawn
     chosen = standard | {name: other}
     of, was = (f"mfu_{how['attention']}_{how['peak']}" for how in (chosen, standard))
     shown = dict(then)
@@ -266,50 +277,42 @@ def test_a_toggle_changes_every_mfu_and_back(
     assert len(told_apart) >= 1
     for run_id in told_apart:
         assert shown[f"runs.{run_id}.{of}"] == f"{runs[run_id][of]:.1%}".replace("%", " %")
-    differ = {
-        kind for (kind, marks), (_, others) in zip(drawn, anew, strict=True) if marks != others
-    }
+    differ = {one[0].partition("-")[0] for one, two in zip(drawn, anew, strict=True) if one != two}
     assert differ >= {"comparison", "course"}
 
 
-def test_filters_hide_the_other_runs_everywhere(
-    reading: Reading, report: Path, told: Content
-) -> None:
+def test_filters_hide_the_other_runs_everywhere(explored: Tab, told: Content) -> None:
     models = {run_id: run["model"] for run_id, run in told.data["runs"].items()}
     some = next(model for model in models.values() if model and "llama" in model)
-    with reading(report) as tab:
-        all_open(tab)
-        assert set(tab.ask(RUNS)) == set(models)
-        before = figures(tab)
-        choose(tab, "model", some)
-        assert set(tab.ask(RUNS)) == {run_id for run_id, model in models.items() if model == some}
-        fewer = redrawn(tab, before)
-        assert sum(len(marks) for _, marks in fewer) < sum(len(marks) for _, marks in before)
-        choose(tab, "model", "")
-        assert set(tab.ask(RUNS)) == set(models)
+    assert set(explored.ask(RUNS)) == set(models)
+    before = figures(explored)
+    choose(explored, "model", some)
+    seen, fewer = explored.ask(RUNS), redrawn(explored, before)
+    choose(explored, "model", "")
+    assert set(seen) == {run_id for run_id, model in models.items() if model == some}
+    assert sum(len(marks) for _, marks in fewer) < sum(len(marks) for _, marks in before)
+    assert set(explored.ask(RUNS)) == set(models)
+    assert redrawn(explored, fewer) == before
 
 
 SELECTED: Final = """() => [...new Set([...document.querySelectorAll(".selected[data-run]")].map(
   (part) => part.dataset.run))]"""
 
 
-def test_a_click_on_a_mark_selects_its_run_everywhere(
-    reading: Reading, report: Path, told: Content
-) -> None:
-    with reading(report) as tab:
-        figure = tab.page.locator('figure[data-kind="comparison"]').first
-        figure.scroll_into_view_if_needed()
-        figure.locator("svg .mark-symbol > path").first.wait_for()
-        before = figures(tab)
-        figure.locator("svg .mark-symbol.role-mark > path").first.click(force=True)
-        tab.until(f"() => ({SELECTED})().length === 1")
-        ((run_id),) = tab.ask(SELECTED)
-        assert run_id in told.data["groups"][0]["runs"]
-        assert run_id in tab.ask("location.hash")
-        assert redrawn(tab, before) != before  # the others are faint
-        tab.page.keyboard.press("Escape")
-        assert tab.ask(SELECTED) == []
-        assert run_id not in tab.ask("location.hash")
+def test_a_click_on_a_mark_selects_its_run_everywhere(explored: Tab, told: Content) -> None:
+    before = figures(explored)
+    figure = explored.page.locator('figure[data-kind^="comparison"]').first
+    figure.locator("svg .mark-symbol.role-mark > path").first.click(force=True)
+    explored.until(f"() => ({SELECTED})().length === 1")
+    ((run_id),) = explored.ask(SELECTED)
+    address, faint = explored.ask("location.hash"), redrawn(explored, before)
+    explored.page.keyboard.press("Escape")
+    assert run_id in told.data["groups"][0]["runs"]
+    assert run_id in address
+    assert faint != before
+    assert explored.ask(SELECTED) == []
+    assert run_id not in explored.ask("location.hash")
+    assert redrawn(explored, faint) == before
 
 
 def test_a_run_is_selected_by_keyboard_alone(reading: Reading, report: Path, told: Content) -> None:
@@ -347,18 +350,17 @@ def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: Content)
         assert tab.page.locator(f"#run-{run_id} > :not(summary)").first.is_visible()
 
 
-def test_text_of_logs_stays_text(reading: Reading, report: Path, told: Content) -> None:
-    with reading(report) as tab:
-        all_open(tab)
-        assert tab.page.title() == "All runs"
-        assert tab.page.locator("img").count() == 0
-        scripts = tab.page.locator("script:not([type])").all_text_contents()
-        assert not [script for script in scripts if "owned" in script]
-        seen = tab.ask("document.body.innerText")
-        for name in HOSTILE:
-            assert seen.count(name) >= 2, name
-        drawn = "".join(tab.page.locator("figure svg text").all_text_contents())
-        assert "49" not in re.findall(r"\{\{(.*?)\}\}", drawn)
+def test_text_of_logs_stays_text(explored: Tab) -> None:
+    page = explored.page
+    assert page.title() == "All runs"
+    assert page.locator("img").count() == 0
+    scripts = page.locator("script:not([type])").all_text_contents()
+    assert not [script for script in scripts if "owned" in script]
+    seen = page.locator("body").inner_text()
+    drawn = "".join(page.locator("figure svg text").all_text_contents())
+    for name in HOSTILE:
+        assert seen.count(name) >= 2, name
+        assert name[:20] in drawn  # the rest is cut
 
 
 # --- other readers -------------------------------------------------------------------------
@@ -369,6 +371,7 @@ def test_on_paper_it_says_the_same(
     reading: Reading, request: pytest.FixtureRequest, which: str, tmp_path: Path
 ) -> None:
     with reading(request.getfixturevalue(which)) as tab:
+        tab.page.locator("figure").first.scroll_into_view_if_needed()
         tab.page.locator("figure svg").first.wait_for()
         says = tab.page.locator(".verdict .says").first.inner_text()
         printed = tab.page.pdf(format="A4")
@@ -405,14 +408,16 @@ def test_dark_where_the_reader_has_it_dark(
     for scheme in ("light", "dark"):
         with reading(path, scheme=scheme) as tab:
             light[scheme] = [_light(tab.ask(PAINT, name)) for name in ("backgroundColor", "color")]
+            tab.page.locator("figure").first.scroll_into_view_if_needed()
             text = tab.page.locator("figure svg text").first
             text.wait_for()
             light[scheme].append(_light(text.evaluate("(e) => getComputedStyle(e).fill")))
     (paper, *inks), (dark, *bright) = light["light"], light["dark"]
-    assert paper > 0.9 > 0.5 > max(inks)
-    assert dark < 0.15 < 0.5 < min(bright)
+    assert paper - max(inks) > CONTRAST
+    assert min(bright) - dark > CONTRAST
 
 
+CONTRAST: Final = 0.5
 PAINT: Final = "(name) => getComputedStyle(document.body)[name]"
 
 
@@ -439,9 +444,7 @@ def test_the_nightly_page_draws_its_figures(reading: Reading, nightly: Path) -> 
     assert [kind for kind, marks in found if not marks] == []
 
 
-def test_a_fold_that_is_packed_is_there_once_opened(
-    reading: Reading, tmp_path: Path, told: Content
-) -> None:
+def test_a_fold_that_is_packed_is_there_once_opened(reading: Reading, tmp_path: Path) -> None:
     sheet = Sheet(packed_above=0)
     path = tmp_path / "packed.html"
     inner = sheet.fold("inner", f"<p>{NAME.replace('<', '&lt;')}</p>" * 99)
