@@ -240,9 +240,9 @@ function next() {
   if (busy || !waiting.size) return;
   busy = true;
   requestAnimationFrame(async () => {
-    const [figure] = waiting;
+    const [figure] = waiting; // none where the last has gone out of sight since
     waiting.delete(figure);
-    await draw(figure);
+    if (figure) await draw(figure);
     busy = false;
     next();
   });
