@@ -64,7 +64,7 @@ class Tab:
     page: Page
     trouble: list[str] = field(default_factory=list)
 
-    def ask(self, script: str, argument: object = None) -> Any:  # noqa: ANN401 - what JSON has
+    def ask(self, script: str, argument: object = None) -> Any:
         """What a JavaScript expression or function gives."""
         return self.page.evaluate(script, argument)
 
