@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import re
 import statistics
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import altair as alt
 import numpy as np
@@ -33,14 +34,13 @@ from metrics.utilization import analyse
 from reports import page
 from reports.content import content
 from reports.document import Sheet, bundle
-from tests.browser import Tab, launched, opened
+from tests.browser import launched, opened
 from tests.nights import (
     MARK,
     SLOW_STEPS,
     STEP_NOISE,
     Plan,
     SimulatedRun,
-    place_of,
     torchtitan,
     write_night,
 )
@@ -94,10 +94,12 @@ def write_long(folder: Path, steps: int) -> dict[str, float]:
 
 def write_many(folder: Path, runs: int) -> dict[str, float]:
     """Logs of so many runs, 20 a night; the rate of each by name."""
-    plan, rates = Plan(seed=SEED), {}
+    plan = Plan(seed=SEED)
+    rates: dict[str, float] = {}
     for night in range(1, -(-runs // len(plan.series)) + 1):
         left = runs - len(rates)
-        for place, path in enumerate(write_night(folder, night, plan, only=range(len(plan.series))[:left])):
+        places = range(len(plan.series))[:left]
+        for place, path in zip(places, write_night(folder, night, plan, only=places), strict=True):
             rates[path.stem] = plan.rate(place, night)
     return rates
 
@@ -109,17 +111,18 @@ def write_many(folder: Path, runs: int) -> dict[str, float]:
 class Made:
     """A page, what it took to make it in s, and the true rate of each run by name [tokens/s/GPU].
 
-    names: of the runs by id
+    says: a pattern of the captions' words on what was aggregated; names: of the runs by id
     """
 
     title: str
     path: Path
+    says: str
     rates: Mapping[str, float]
     names: Mapping[str, str]
     seconds: Mapping[str, float]
 
 
-def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]]) -> Made:
+def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *, says: str) -> Made:
     """Write the logs and make the page of them."""
     watch = _Watch(title)
     rates = write(folder / "logs")
@@ -137,7 +140,7 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]]) ->
     path.write_text(page.render(told), encoding="utf-8")
     watch.lap("render")
     names = {row["run_id"]: row["name"] for row in told.rows}
-    return Made(title=title, path=path, rates=rates, names=names, seconds=watch.seconds)
+    return Made(title=title, path=path, says=says, rates=rates, names=names, seconds=watch.seconds)
 
 
 class _Watch:
@@ -157,7 +160,7 @@ EMPTY, POINT = "empty, with the library", "empty, draws one point"
 def empty_pages(folder: Path) -> dict[str, Path]:
     """One that only has the library's script, and one that draws a point by our script."""
     sheet = Sheet()
-    spec = alt.Chart(alt.Data(values=[{"x": 1}])).mark_point().encode(x="x:Q").to_dict()
+    spec = alt.Chart(alt.InlineData([{"x": 1}])).mark_point().encode(x="x:Q").to_dict()
     spec.pop("config")
     pages = {
         EMPTY: f"<!doctype html><title>empty</title><script>{bundle()}</script>",
@@ -178,35 +181,46 @@ UNFOLD: Final = """async () => {
 }"""
 """Opens the folds that hold some runs together."""
 
-RATES: Final = """() => Object.fromEntries([...document.querySelectorAll("details[data-run]")].map((run) => [
-  run.dataset.run, parseFloat(run.querySelector("summary [data-of=tgs]").textContent.replaceAll(",", ""))
-]))"""
+RATES: Final = """() => [...document.querySelectorAll("details[data-run]")].map((run) => [
+  run.dataset.run, run.querySelector("summary [data-of=tgs]").textContent
+])"""
 """The TGS that stands in the line of each run."""
 
-CAPTIONS: Final = """() => [...document.querySelectorAll("figure")].map(
-  (figure) => figure.querySelector("figcaption").textContent
-)"""
+CAPTIONS: Final = """async () => {
+  document.querySelector("details[data-run]").open = true;
+  while (document.querySelector("details[open][data-packed]"))
+    await new Promise((then) => setTimeout(then, 20));
+  return [...document.querySelectorAll("figcaption")].map((caption) => caption.textContent);
+}"""
+"""Of all figures but those of the runs behind the first."""
 
 
 def wrong(one: Made, browser: Browser) -> Iterator[str]:
-    """What the page has wrong of its runs, as it is read in the browser."""
+    """What the page has wrong of its runs, as it is read in the browser; and if it is too large."""
+    if (size := one.path.stat().st_size) >= LARGEST_BYTES:
+        yield f"{size / 1e6:.2f} MB, not below {LARGEST_BYTES / 1e6:g}"
     with opened(browser, one.path) as tab:
         tab.ask(UNFOLD)
-        shown = tab.ask(RATES)
-        trouble = tab.trouble
-    yield from trouble
-    if missing := set(one.names) - set(shown):
-        yield f"{len(missing)} of {len(one.names)} runs have no line of their own"
-    ratios = defaultdict(list)
+        shown = {run_id: float(tgs.replace(",", "")) for run_id, tgs in tab.ask(RATES)}
+        captions = " ".join(tab.ask(CAPTIONS))
+        yield from tab.trouble
+    if not re.search(one.says, captions):
+        yield f"no caption says what was aggregated: {one.says}"
+    if missing := len(set(one.names) - set(shown)):
+        yield f"{missing:,} of {len(one.names):,} runs have no line of their own"
+    by_series = defaultdict(list)
     for run_id, tgs in shown.items():
         name = one.names[run_id]
-        ratios[name.rpartition("-2026")[0]].append(tgs / one.rates[name])
-    for series, found in ratios.items():
-        if abs(statistics.median(found) - 1) > OFF:
-            yield f"{series}: the median TGS is {statistics.median(found):.4f} of the true one"
+        by_series[re.sub(DAY, "", name)].append(tgs / one.rates[name])
+    for series, ratios in by_series.items():
+        if abs((off := statistics.median(ratios)) - 1) > OFF:
+            yield f"{series}: the median TGS is {off:.4f} of the true one"
 
 
-# --- how long they take to open --------------------------------------------------------------
+DAY: Final = r"-\d{4}-\d\d-\d\d$"
+
+
+# --- how long they take to open -------------------------------------------------------------
 
 WATCH: Final = """
 window.seen = {};
@@ -217,7 +231,7 @@ const inView = (figure) => {
 };
 const look = () => {
   const figures = [...document.querySelectorAll("figure")];
-  if (!seen.first && figures.some(drawn)) seen.first = performance.now();
+  if (figures.some(drawn)) seen.first ??= performance.now();
   if (document.readyState === "complete" && figures.filter(inView).every(drawn)) {
     seen.screen ??= performance.now();
     if (seen.first || !figures.length) return;
@@ -226,9 +240,108 @@ const look = () => {
 };
 requestAnimationFrame(look);
 """
-"""Notes, in ms since the navigation began, the first chart and the first screen without a gap."""
+"""Notes in ms since the navigation began: the first chart, and the first screen without a gap."""
 
-TIMES: Final = """() => {
-  const {loadEventEnd, domInteractive} = performance.getEntriesByType("navigation")[0];
-  return {load: loadEventEnd, ...seen};
-}"""
+DONE: Final = "() => seen.screen && (seen.first || !document.querySelector('figure'))"
+TIMES: Final = """() => ({
+  load: performance.getEntriesByType("navigation")[0].loadEventEnd, ...seen
+})"""
+MOMENTS: Final = {"load": "load event", "first": "first chart", "screen": "first screen"}
+
+Times = dict[str, list[float]]
+"""By moment, in ms, one for each turn."""
+
+
+def timed(browser: Browser, pages: Mapping[str, Path], turns: int) -> dict[str, Times]:
+    """Open each page once a turn, in a profile of its own; a turn before the first is not told."""
+    found: dict[str, Times] = {title: defaultdict(list) for title in pages}
+    for turn in range(turns + 1):
+        for title, path in pages.items():
+            with opened(browser, path, script_before=WATCH) as tab:
+                tab.until(DONE)
+                for moment, ms in tab.ask(TIMES).items() if turn else ():
+                    found[title][moment].append(ms)
+    return found
+
+
+AGAINST: Final = {"load": EMPTY, "first": POINT, "screen": POINT}
+"""What a moment of a page is set against: to have loaded, to have drawn something."""
+
+
+def ratio(times: Mapping[str, Times], title: str, moment: str) -> float:
+    """Median of a page over that of the empty one."""
+    one, empty = times[title][moment], times[AGAINST[moment]][moment]
+    return statistics.median(one) / statistics.median(empty)
+
+
+# --- the tables -----------------------------------------------------------------------------
+
+
+def _table(pages: Sequence[Made], times: Mapping[str, Times]) -> Iterator[str]:
+    yield f"| page | {' | '.join(f'{words} ms' for words in MOMENTS.values())} | ratios |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    made_of = {one.title for one in pages}
+    for title, some in times.items():
+        cells = [_spread(some[moment]) if moment in some else "" for moment in MOMENTS]
+        ratios = [f"{ratio(times, title, m):.2f}" for m in MOMENTS] if title in made_of else []
+        yield f"| {title} | {' | '.join(cells)} | {', '.join(ratios)} |"
+    yield ""
+    yield "| page | MB | gzipped MB | read s | compute s | content s | render s | render ms a run |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for one in pages:
+        data, took = one.path.read_bytes(), one.seconds
+        sizes = f"{len(data) / 1e6:.2f} | {len(gzip.compress(data)) / 1e6:.2f}"
+        laps = " | ".join(f"{took[lap]:.1f}" for lap in ("read", "compute", "content", "render"))
+        each = 1000 * (took["content"] + took["render"]) / len(one.names)
+        yield f"| {one.title} | {sizes} | {laps} | {each:,.1f} |"
+
+
+def _spread(ms: Iterable[float]) -> str:
+    """Median, with the least and the most."""
+    found = sorted(ms)
+    return f"{statistics.median(found):.0f} ({found[0]:.0f} to {found[-1]:.0f})"
+
+
+def main() -> None:
+    """Print the tables; exit 1 where a page is wrong, too large or too slow."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000, help="of the long run")
+    parser.add_argument("--runs", type=int, default=2_000, help="of the large store")
+    parser.add_argument("--turns", type=int, default=7, help="how often each page is opened")
+    parser.add_argument("--folder", type=Path, help="where to work; it stays")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as aside:
+        folder: Path = given.folder or Path(aside)
+        folder.mkdir(parents=True, exist_ok=True)
+        pages = [
+            made(
+                f"one run of {given.steps:,} steps",
+                folder / "long",
+                lambda logs: write_long(logs, given.steps),
+                says=r"stands for up to [\d,]+ windows",
+            ),
+            made(
+                f"{given.runs:,} runs",
+                folder / "many",
+                lambda logs: write_many(logs, given.runs),
+                says=r"of [\d,]+ runs; [\d,]+ more are not drawn",
+            ),
+        ]
+        with launched() as browser:
+            faults = [f"{one.title}: {what}" for one in pages for what in wrong(one, browser)]
+            shown = empty_pages(folder) | {one.title: one.path for one in pages}
+            times = timed(browser, shown, given.turns)
+        print("\n".join(_table(pages, times)))
+    for one in pages:
+        slow = {moment: ratio(times, one.title, moment) for moment in MOMENTS}
+        faults += [
+            f"{one.title}: the {MOMENTS[moment]} takes {times_as_long:.2f} times as long"
+            for moment, times_as_long in slow.items()
+            if times_as_long > RATIO
+        ]
+    if faults:
+        raise SystemExit("\n".join(faults))
+
+
+if __name__ == "__main__":
+    main()

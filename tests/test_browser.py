@@ -99,7 +99,8 @@ def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("nightly")
     (folder / night_page.STATUS).write_text(night_page.status_js(), encoding="utf-8")
     path = folder / "index.html"
-    path.write_text(night_page.page(regression()), encoding="utf-8")
+    night = regression()  # type: ignore[no-untyped-call]
+    path.write_text(night_page.page(night), encoding="utf-8")
     return path
 
 
