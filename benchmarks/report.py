@@ -176,7 +176,7 @@ def empty_pages(folder: Path) -> dict[str, Path]:
 
 UNFOLD: Final = """async () => {
   for (const fold of document.querySelectorAll("details[data-holds]")) fold.open = true;
-  while (document.querySelector("details[open][data-packed]"))
+  while (document.querySelector("details[open][data-packed], [aria-busy=true]"))
     await new Promise((then) => setTimeout(then, 20));
 }"""
 """Opens the folds that hold some runs together."""
@@ -188,7 +188,7 @@ RATES: Final = """() => [...document.querySelectorAll("details[data-run]")].map(
 
 CAPTIONS: Final = """async () => {
   document.querySelector("details[data-run]").open = true;
-  while (document.querySelector("details[open][data-packed]"))
+  while (document.querySelector("details[open][data-packed], [aria-busy=true]"))
     await new Promise((then) => setTimeout(then, 20));
   return [...document.querySelectorAll("figcaption")].map((caption) => caption.textContent);
 }"""
