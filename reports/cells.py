@@ -17,6 +17,11 @@ Row = Mapping[str, Any]
 
 MOST_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
+FEW_ROWS: Final = 20
+"""The same on a page of very many runs."""
+
+SMALL: Final = 0.01
+"""Below this a share needs more than one decimal."""
 
 WHOLE: Final = 100
 """From here on a figure needs no decimals."""
@@ -36,8 +41,10 @@ def static(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """0.3328 as 33.3 %."""
-    return DASH if value is None else f"{value:.1%}".replace("%", " %")
+    """0.3328 as 33.3 %; a small share keeps two digits."""
+    if value is None:
+        return DASH
+    return f"{100 * value:.2g} %" if 0 < abs(value) < SMALL else f"{100 * value:.1f} %"
 
 
 def significant(value: float | None) -> str:
@@ -157,7 +164,7 @@ def _printed(run: Row) -> str:
 
 
 def _ours(run: Row) -> str:
-    if run["claim"] is None:
+    if run["claim"] is None or run["claim"]["ours_full_own"] is None:
         return DASH
     return _claimed(run, lambda claim, text, unit: f"{chosen(claim, 'ours', text)} {unit}")
 
@@ -187,6 +194,7 @@ RATIO: Final = Column("Logged /<br>recomputed", _ratio, "number")
 
 def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
     sheet: Sheet,
+    told: Content,
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Row],
@@ -195,16 +203,15 @@ def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
 ) -> str:
     """A table of which only the first rows stand open. at: JSON path of a list; else of runs."""
     key, path = ("", at) if at else ("run_id", "runs")
-    first = table(caption, columns, rows[:MOST_ROWS], note, at=path, key=key)
-    parts = [rows[n : n + MOST_FOLDED] for n in range(MOST_ROWS, len(rows), MOST_FOLDED)]
-    done = MOST_ROWS
-    for part in parts:
+    done = MOST_ROWS if told.data["in_full"] else FEW_ROWS
+    first = table(caption, columns, rows[:done], note, at=path, key=key)
+    for n in range(done, len(rows), MOST_FOLDED):
+        part = rows[n : n + MOST_FOLDED]
         whole = table(caption, columns, part, at=path, key=key)
         if at:  # rows of a list count from where the table before ended
-            whole = _counted_from(whole, at, done)
-        count = static(f"{done + 1:,} to {done + len(part):,} of {len(rows):,}")
+            whole = _counted_from(whole, at, n)
+        count = static(f"{n + 1:,} to {n + len(part):,} of {len(rows):,}")
         first += sheet.fold(f"{count}, the rest of the table", whole)
-        done += len(part)
     return first
 
 
@@ -246,8 +253,12 @@ STYLE: Final = """
 .marks span { margin-right: 1em; white-space: nowrap; }
 .notes { margin-top: .4rem; }
 .notes .note { margin: .1rem 0; font-size: .85rem; line-height: 1.4; }
-.to { margin-left: .3em; color: var(--muted); text-decoration: none; }
+.run { display: flex; gap: .4em; align-items: baseline; }
+.to { color: var(--muted); text-decoration: none; }
 ul.plain { margin: 0; padding: 0; list-style: none; }
+.when { white-space: nowrap; }
+td.text code { white-space: normal; }
+.notes .note, .group .notes { max-width: none; }
 .commands code { display: block; margin: .15rem 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 0 2rem; }
 """

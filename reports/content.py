@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
+import polars.selectors as cs
 
-from ingest.schema import FACT_NAMES
+from ingest.schema import FACT_NAMES, FLOAT
 from metrics import ranks
 from metrics.cost import Price
 from metrics.era import Era
@@ -40,7 +40,9 @@ FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
 FEWEST_BINS: Final = 24
 MOST_IN_FULL: Final = 400
-"""Runs up to which each is drawn in all its charts; beyond, its tables stand for the rest."""
+"""Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
+digits, without the lines of its events and the slowest and fastest window of each bin."""
+FEW_DIGITS: Final = 4
 MOST_UNREAD: Final = 20
 """Lines per source that are quoted; the store has all of them."""
 MOST_MODELS: Final = 6
@@ -91,11 +93,10 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     """
     parts = _Parts(analysis, metrics, tables)
     comparison = compare(metrics, parts.windows, price)
-    bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
-    rows = joined(metrics, comparison, bridges)
+    rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
     ranked = sorted(groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
-    rows.sort(key=lambda row: place.get(row["run_id"], len(rows)))
+    rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
     found = {row["run_id"]: group for group in ranked for row in group}
     verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
     data: Json = {
@@ -118,6 +119,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         ],
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
+        "in_full": parts.in_full,
     }
     told = plain(data)
     return Content(told, ranked, rows, _figures(told, ranked, rows))
@@ -135,13 +137,19 @@ def as_json(told: Content) -> Json:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
     """As JSON has it: no NaN, no infinity, times in ISO 8601."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return value if math.isfinite(value) else None
+    if kind in AS_IT_IS:
+        return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    return value.isoformat() if isinstance(value, date | datetime) else value
+    return value.isoformat()
+
+
+AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
@@ -256,23 +264,40 @@ class _Parts:
         self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
     ) -> None:
         ids = metrics["run_id"].implode()
-        self.audits = analysis.audits
+        self.analysis, self.audits = analysis, analysis.audits
+        self.ids = metrics["run_id"].to_list()
+        self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.bins = bins_of(metrics.height)
+        self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
         self.of_windows = _by_run(self.windows)
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
         events = _of_leads(tables["events"], lead)
-        self.of_events = _by_run(events)
-        self.of_marks = _by_run(charts.marks(events, self.windows))
+        marks = charts.marks(events, self.windows)
+        series = charts.binned(self.windows, metrics, self.bins)
+        if not self.in_full:
+            marks = marks.with_columns(text=pl.lit(None, pl.String))
+            series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
+            series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
+        self.of_events, self.of_marks = _by_run(events), _by_run(marks)
+        self.of_series = _by_run(series)
         self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
-        self.of_series = _by_run(charts.binned(self.windows, metrics, self.bins))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
 
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """Analysis.bridges of a run, which looks through its own rows alone."""
+        frames = (self.of_metrics, self.of_facts, self.of_windows)
+        empty = (self.of_metrics[run_id], self.analysis.held.clear(), self.windows.clear())
+        mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
+        metrics, held, windows = mine
+        return replace(self.analysis, metrics=metrics, held=held, windows=windows).bridges(run_id)
+
     def step_times(self, row: Row) -> pl.DataFrame:
-        """reports.charts.step_time_histogram of a run."""
+        """reports.charts.step_time_histogram of a run; empty where no run is drawn in full."""
+        if not self.in_full:
+            return pl.DataFrame()
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
@@ -325,7 +350,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
         **{name: card[name] for name in OF_CARD},
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge.verdict(audit), strict=True)),
-        "causes": bridge.reasons(row["bridges"][0]) if row["bridges"] else [],
+        "causes": _causes(row, audit),
         "words": _words(row, audit, group),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
@@ -372,6 +397,14 @@ def _claim(row: Row, card: Row) -> Json | None:
         **{f"ours_{how}": value for how, value in ours.items()},
         **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
     }
+
+
+def _causes(row: Row, audit: Audit) -> list[str]:
+    """Why the log's figure is not ours, the largest cause first; else why that is not known."""
+    bridges: Sequence[Bridge] = row["bridges"]
+    if bridges:
+        return bridge.reasons(bridges[0])
+    return [bridge.no_bridge(row, audit)]
 
 
 def _words(row: Row, audit: Audit, group: Sequence[Row]) -> Json:
@@ -442,7 +475,11 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
         "mfu_by_run": charts.mfu_by_run(rows),
     }
     several = [group for group in ranked if len(group) > 1]
+    alone = [group[0] for group in ranked if len(group) == 1]
     found: dict[str, Figure | None] = {
+        "logged": _logged(alone)
+        if any(told["runs"][r["run_id"]]["claim"] for r in alone)
+        else None,
         **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
         **across,
         **{
@@ -450,11 +487,18 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
             for n, one in enumerate(told["formulas"])
         },
     }
-    few = len(rows) <= MOST_IN_FULL
     for row in rows:
-        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=few)
+        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=told["in_full"])
         found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _logged(alone: Sequence[Row]) -> Figure:
+    """What the logs of runs print beside what it is, of runs that do not compare."""
+    figure = charts.comparison(alone)
+    more = "Compare the two marks of a row, not one row with another."
+    title = "What each log printed, and what it is"
+    return replace(figure, title=title, notes=(more, *figure.notes))
 
 
 def _figures_of(row: Row, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
