@@ -101,6 +101,7 @@ function remember(at = "") {
   if (at && !chosen) return; // the address names the place already
   if (at) kept.set("at", at);
   const address = location.href.split("#")[0] + (chosen ? `#${kept}` : "");
+  if (address === location.href) return;
   try {
     history.replaceState(null, "", address);
   } catch {
@@ -240,7 +241,7 @@ function next() {
   if (busy || !waiting.size) return;
   busy = true;
   requestAnimationFrame(async () => {
-    const [figure] = waiting; // none where the last has gone out of sight since
+    const [figure] = waiting; // none where it has left the view since
     waiting.delete(figure);
     if (figure) await draw(figure);
     busy = false;
@@ -422,6 +423,7 @@ addEventListener("resize", () => {
     clear();
   }, 200);
 });
+show();
 recall();
 addEventListener("load", () => {
   clear();
