@@ -27,6 +27,7 @@ __all__ = [
     "bounds",
     "figure_text",
     "proof",
+    "reasons",
     "sentence",
     "steps",
     "times",
@@ -208,26 +209,26 @@ def _ours(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not bridges:
         return _no_bridge(row, audit)
     bridge = bridges[0]
-    reasons = _reasons(bridge)
+    why = reasons(bridge)
     by = "ours is" if bridge.figure == "logged_tgs" else "by the one formula it is"
     ours = f"{by} {value_text(bridge.figure, bridge.ours)}"
-    return ours + (f", because of {'; '.join(reasons)}" if reasons else "")
+    return ours + (f", because of {'; '.join(why)}" if why else "")
 
 
-def _reasons(bridge: Bridge) -> list[str]:
+def reasons(bridge: Bridge) -> list[str]:
     """The factors that show, the largest first; how many do not; what is left."""
     seen = sorted(filter(_shows, bridge.factors), key=lambda f: -max(f.factor, 1 / f.factor))
-    reasons = [f"{factor.text} (x {times(factor.factor)})" for factor in seen[:MOST_NAMED]]
-    rest = len(bridge.factors) - len(reasons)
+    told = [f"{factor.text} (x {times(factor.factor)})" for factor in seen[:MOST_NAMED]]
+    rest = len(bridge.factors) - len(told)
     if rest:
         within = "" if len(seen) > MOST_NAMED else f" within {VISIBLE:.2%}".replace("%", " %")
-        reasons.append(f"{rest} more {'factor' if rest == 1 else 'factors'}{within}")
+        told.append(f"{rest} more {'factor' if rest == 1 else 'factors'}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
-        reasons.append(f"what stays unexplained (x {times(left)})")
+        told.append(f"what stays unexplained (x {times(left)})")
     elif abs(left - 1) >= VISIBLE:
-        reasons.append(f"the print's rounding (x {times(left)})")
-    return reasons
+        told.append(f"the print's rounding (x {times(left)})")
+    return told
 
 
 def _shows(factor: Factor) -> bool:
