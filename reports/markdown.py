@@ -24,6 +24,8 @@ MOST_GROUPS: Final = 8
 """Groups with a table and a chart; JSON has all."""
 MOST_ROWS: Final = 100
 """Rows of a table; JSON has all."""
+MOST_SAID: Final = 20
+"""Runs of which it is said why the log disagrees."""
 FIRST_RUNS: Final = 4
 """Runs whose course and waterfall are drawn: the first of the first groups."""
 DASH: Final = "-"
@@ -162,9 +164,9 @@ def _disagreement(told: Content, album: _Album) -> str:
         "ours": lambda run: _claimed(run, "ours_exact_own"),
         "logged / ours": lambda run: _number(run["claim"]["ratio_exact_own"], ratio),
         "own formula": lambda run: _safe(run["audit"]["word"]),
-        "because of": lambda run: _safe("; ".join(run["causes"])) or DASH,
     }
-    said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MOST_ROWS]]
+    said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MOST_SAID]]
+    said += [f"- {line}" for line in _rest(len(runs), MOST_SAID, "log")]
     first = [row for row in told.rows if row["bridges"]][:FIRST_RUNS]
     drawn = [album.put("waterfall", told, [row], _of(row)) for row in first]
     head = ["## Why the logs disagree", *_table(columns, runs)]
@@ -182,16 +184,24 @@ def _courses(told: Content, album: _Album) -> str:
     parts = []
     for row in told.rows[:FIRST_RUNS]:
         run = told.data["runs"][row["run_id"]]
-        words = [run["words"][name] for name in ("went", "sure", "end_to_end", "goodput")]
-        said = " ".join(_safe(_sentence(text)) for text in words if text)
+        said = "\n".join(f"- {_safe(line)}" for line in _words(run))
         pictures = [album.put(name, told, [row], _of(row)) for name in ("course", "time_lost")]
         parts.append("\n\n".join([f"### {_name(run)}", said, *filter(None, pictures)]))
     parts += _rest(len(told.rows), FIRST_RUNS, "run")
     return "\n\n".join(["## Each run", *parts]) if told.rows else ""
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+def _words(run: Row) -> list[str]:
+    """How a run ended, its rates and what each covers."""
+    words, lines = run["words"], [run["words"]["went"]]
+    if run["tgs"] is not None:
+        interval = "" if _interval(run) == DASH else f"95 % interval {_interval(run)}, "
+        lines.append(f"{count(run['tgs'])} tokens/s/GPU in steady state: {interval}{words['sure']}")
+    for name in ("tgs_end_to_end", "goodput"):
+        noun, covers = name.removeprefix("tgs_").replace("_", " "), words[name.removeprefix("tgs_")]
+        if run[name] is not None:
+            lines.append(f"{count(run[name])} tokens/s/GPU {noun}: {covers}")
+    return [*lines, *(f"Warning: {warning}" for warning in run["warnings"])]
 
 
 def _eras(told: Content) -> str:
@@ -263,7 +273,8 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _rest(held: int, shown: int, noun: str) -> list[str]:
-    return [f"*{counted(held - shown, f'more {noun}')} in JSON.*"] if held > shown else []
+    """How many of so many are not shown."""
+    return [f"*Not shown: {counted(held - shown, noun)}; JSON has all.*"] if held > shown else []
 
 
 def _name(run: Row) -> str:
