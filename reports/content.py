@@ -15,6 +15,7 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import FACT_NAMES
+from metrics import ranks
 from metrics.cost import Price
 from metrics.era import Era
 from metrics.fairness import COMPARISON, LABELS, SAME_WORK, compare, varying, written
@@ -23,6 +24,9 @@ from metrics.logged import Audit
 from metrics.reconcile import Bridge
 from metrics.utilization import METRICS, Analysis, operator_table
 from reports import bridge, charts, course
+from reports.cards import CONVENTIONS, cards
+from reports.figure import Figure
+from reports.run_series import MOST_BINS
 from reports.verdict import NONE_RANKED, SET, Said, Style, between, counted, groups, joined, verdict
 from reports.verdict import PLAIN as PLAIN_STYLE
 
@@ -36,38 +40,38 @@ FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
 FEWEST_BINS: Final = 24
 MOST_EVENTS: Final = 200
-"""Events of one run that are listed; all of them are counted."""
+"""Events of one run that are marked; all of them are counted."""
+MOST_IN_FULL: Final = 400
+"""Runs up to which each is drawn in all its charts; beyond, its tables stand for the rest."""
 MOST_UNREAD: Final = 20
 """Lines per source that are quoted; the store has all of them."""
 MOST_MODELS: Final = 6
 """Models whose other formulas are shown; `fairmfu flops --against-others` has any."""
 
-MARKED: Final = (
-    *("checkpoint", "evaluation", "restart", "load", "profiler", "compile", "gc", "overflow"),
-    *("error", "out_of_memory", "killed", "end"),
+OF_CARD: Final = (
+    *(f"mfu_{how}" for how in CONVENTIONS),
+    *("tflops_exact", "tflops_full", "peak_own", "peak_bf16", "peak_source", "interval"),
 )
-"""Kinds of events that are listed and drawn; the rest says nothing of the course of a run."""
+"""What a figure card adds to the columns of a run."""
 
-CONVENTIONS: Final = {
-    "exact_own": "mfu",
-    "full_own": "mfu_full_attention",
-    "exact_bf16": "mfu_bf16",
-    "full_bf16": "mfu_bf16_full_attention",
-}
-"""Attention and peak that an MFU is by, to the column of metrics.utilization."""
+LONG_FACT: Final = 2_000
+"""Characters of a fact's value that are told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
     """What a report says.
 
-    data: as docs/report.schema.json has it, but for `charts`; groups: of data["groups"], the rows
-    of verdict.joined, best first; rows: of all runs, in the order of data["runs"]
+    data: as docs/report.schema.json has it, but for `charts`
+    groups: of data["groups"], the rows of verdict.joined, best first
+    rows: of all runs, in the order of data["runs"]
+    figures: by kind, behind a colon the place of a group or model, or a run_id
     """
 
     data: Json
     groups: Sequence[Sequence[Row]]
     rows: Sequence[Row]
+    figures: Mapping[str, Figure]
 
     def verdicts(self, style: Style) -> list[Said]:
         """One for each of data["verdicts"], with the same words."""
@@ -117,19 +121,25 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
     }
-    return Content(plain(data), ranked, rows)
+    told = plain(data)
+    return Content(told, ranked, rows, _figures(told, ranked, rows))
 
 
 def as_json(told: Content) -> Json:
     """What `--format json` prints."""
-    return told.data
+    drawn = {
+        name: {"title": figure.title, "notes": [*figure.notes], "datasets": figure.datasets}
+        for name, figure in told.figures.items()
+    }
+    whole: Json = told.data | {"charts": plain(drawn)}
+    return whole
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
     """As JSON has it: no NaN, no infinity, times in ISO 8601."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
@@ -247,11 +257,19 @@ class _Parts:
         self.of_windows = _by_run(self.windows)
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
-        self.of_events = _by_run(_placed(_of_leads(tables["events"], lead), self.windows))
+        events = _of_leads(tables["events"], lead)
+        self.of_events = _by_run(events)
+        self.of_marks = _by_run(charts.marks(events, self.windows, MOST_EVENTS))
+        self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
         self.of_metrics = _by_run(metrics)
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
+
+    def step_times(self, row: Row) -> pl.DataFrame:
+        """reports.charts.step_time_histogram of a run."""
+        mine = self.of_windows.get(row["run_id"], self.windows.clear())
+        return charts.step_time_histogram(mine, row)
 
     def told_sources(self) -> list[Json]:
         """How much of each log was read; the kinds of lines that no pattern knows."""
@@ -277,8 +295,8 @@ def _by_run(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
 def bins_of(runs: int) -> int:
     """Bins of steps that one of so many runs is drawn with, so that a page of many stays small."""
     if runs <= FEW_RUNS:
-        return charts.MOST_BINS
-    return max(FEWEST_BINS, charts.MOST_BINS * FEW_RUNS // runs)
+        return MOST_BINS
+    return max(FEWEST_BINS, MOST_BINS * FEW_RUNS // runs)
 
 
 def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
@@ -287,42 +305,31 @@ def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
     return frame.with_columns(run_id=of).filter(pl.col("run_id").is_not_null())
 
 
-def _placed(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Events with `at`: the step that they say, or that of the last step line before them."""
-    lines = windows.select("run_id", "line", before="step").sort("line")
-    return (
-        events.filter(pl.col("kind").is_in(MARKED))
-        .sort("line")
-        .join_asof(lines, on="line", by="run_id", check_sortedness=False)
-        .with_columns(at=pl.coalesce("step", "before"))
-        .sort("run_id", "line")
-    )
-
-
 def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
     """All that is said of one run; group: the rows that it is ranked with."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
+    (card,) = cards([row])
     facts = parts.of_facts.get(run_id)
     held = [] if facts is None else facts.to_dicts()
     operators = operator_table({fact["name"]: fact for fact in held}, row)
-    events = parts.of_events.get(run_id)
+    events, marks = parts.of_events.get(run_id), parts.of_marks.get(run_id)
+    by_rank = parts.of_ranks.get(run_id)
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
         "label": row["label"],
-        **{f"mfu_{how}": row.get(name) for how, name in CONVENTIONS.items()},
-        **_tflops(row),
-        "peak_tflops": None if row["peak_flops"] is None else row["peak_flops"] / 1e12,
-        "peak_source": row.get("peak_source"),
-        "claim": _claim(row),
+        **{name: card[name] for name in OF_CARD},
+        "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge.verdict(audit), strict=True)),
         "causes": bridge.reasons(row["bridges"][0]) if row["bridges"] else [],
         "words": _words(row, audit, group),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
-        "time": course.time_rows(row),
+        "time": course.time_spent(row),
         "series": _series(row, parts),
-        "events": [] if events is None else _events(events),
+        "step_times": parts.step_times(row).to_dicts(),
+        "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
+        "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
         "complete_with": [
             {
@@ -341,31 +348,21 @@ def _example(name: str) -> str:
     return "|".join(FACT_NAMES[name].choices) or "…"
 
 
-def _tflops(row: Row) -> Json:
-    full = row["flops_per_token_full_attention"]
-    known = row["tgs"] is not None and full is not None
-    return {
-        "tflops_exact": row["tflops"],
-        "tflops_full": row["tgs"] * full / 1e12 if known else None,
-    }
-
-
-def _claim(row: Row) -> Json | None:
+def _claim(row: Row, card: Row) -> Json | None:
     """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
     names = ("logged_tflops", "logged_mfu", "logged_tgs")
     figure = next((name for name in names if row[name] is not None), None)
     if figure is None:
         return None
     if figure == "logged_mfu":
-        ours = {how: row.get(name) for how, name in CONVENTIONS.items()}
-    elif figure == "logged_tgs":
-        ours = dict.fromkeys(CONVENTIONS, row["tgs"])
+        ours = {how: card[f"mfu_{how}"] for how in CONVENTIONS}
+    elif figure == "logged_tflops":
+        ours = {how: card[f"tflops_{how.partition('_')[0]}"] for how in CONVENTIONS}
     else:
-        tflops = _tflops(row)
-        ours = {how: tflops[f"tflops_{how.partition('_')[0]}"] for how in CONVENTIONS}
+        ours = dict.fromkeys(CONVENTIONS, row["tgs"])
     return {
         "figure": figure,
-        "unit": bridge.UNITS[figure].text,
+        "name": bridge.UNITS[figure].name,
         "logged": row[figure],
         **{f"ours_{how}": value for how, value in ours.items()},
         **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
@@ -397,7 +394,7 @@ def _fact(fact: Row) -> Json:
     known = FACT_NAMES.get(fact["name"])
     return {
         "name": fact["name"],
-        "value": fact["value"],
+        "value": fact["value"][:LONG_FACT],
         "unit": known.unit if known else "",
         "origin": fact["origin"],
         "line": fact["line"],
@@ -426,15 +423,58 @@ def _series(row: Row, parts: _Parts) -> list[Json]:
     return found.drop("run", "framework").to_dicts()
 
 
-def _events(events: pl.DataFrame) -> list[Json]:
-    return events.head(MOST_EVENTS).select("kind", "line", "at", "seconds", "text").to_dicts()
-
-
 def _event_counts(events: pl.DataFrame) -> list[Json]:
     """How often each kind happened, the commonest first, and the seconds that the log prints."""
     return (
         events.group_by("kind", maintain_order=True)
-        .agg(count=pl.len(), seconds=pl.col("seconds").sum(), first=pl.col("at").first())
+        .agg(count=pl.len(), seconds=pl.col("seconds").sum(), line=pl.col("line").first())
         .sort("count", descending=True, maintain_order=True)
         .to_dicts()
     )
+
+
+# --- what is drawn ------------------------------------------------------------------------
+
+
+def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -> dict[str, Figure]:
+    """Every chart of a report: by kind, and the place of its group or model, or its run_id."""
+    across = {
+        "scaling": charts.scaling(rows),
+        "mfu_by_length": charts.mfu_by_length(rows),
+        "mfu_by_precision": charts.mfu_by_precision(rows),
+        "mfu_by_recompute": charts.mfu_by_recompute(rows),
+        "mfu_by_run": charts.mfu_by_run(rows),
+    }
+    several = [group for group in ranked if len(group) > 1]
+    found: dict[str, Figure | None] = {
+        **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
+        **across,
+        **{
+            f"others:{n}": charts.others(one["formulas"], one["label"])
+            for n, one in enumerate(told["formulas"])
+        },
+    }
+    few = len(rows) <= MOST_IN_FULL
+    for row in rows:
+        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=few)
+        found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
+    return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _figures_of(row: Row, run: Json, *, in_full: bool) -> dict[str, Figure | None]:
+    """The charts of one run; not in_full, those that no table beside them tells as well."""
+    shown: dict[str, Figure | None] = {"course": charts.course(run["series"], run["events"], row)}
+    if in_full:
+        bridges: Sequence[Bridge] = row["bridges"]
+        shown |= {
+            "step_times": charts.step_times(run["step_times"], row),
+            "ranks": charts.ranks(run["by_rank"], row),
+            "time_lost": charts.time_lost(row),
+            "operators": charts.operators(run["operators"]),
+            "waterfall": (
+                charts.waterfall(bridges[0], row["framework"], row["logged_formula"])
+                if bridges
+                else None
+            ),
+        }
+    return shown

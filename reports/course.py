@@ -88,14 +88,18 @@ def goodput_words(row: Row) -> str:
     return f"{share}tokens that count over all of the wall time{chain}{lost}"
 
 
-def time_rows(row: Row) -> list[dict[str, str]]:
-    """What the wall time went to: cause, windows, time and share, steady training first."""
+def time_spent(row: Row) -> list[dict[str, Any]]:
+    """What the wall time went to, steady training first: cause, windows, seconds and share."""
     lost = row["time_lost"] or []
     if row["wall_s"] is None or not lost:
         return []
     share = 1 - sum(each["share"] for each in lost)
-    steady = {"cause": "steady training", "windows": "", "seconds": share * row["wall_s"]}
-    rows = [steady | {"share": share}, *lost]
+    steady = {"cause": "steady training", "windows": None, "seconds": share * row["wall_s"]}
+    return [steady | {"share": share}, *lost]
+
+
+def time_rows(row: Row) -> list[dict[str, str]]:
+    """The same as texts."""
     return [
         {
             "cause": each["cause"],
@@ -103,7 +107,7 @@ def time_rows(row: Row) -> list[dict[str, str]]:
             "time": seconds_text(each["seconds"]),
             "share": percent(each["share"]),
         }
-        for each in rows
+        for each in time_spent(row)
     ]
 
 

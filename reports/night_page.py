@@ -14,6 +14,7 @@ from typing import Final
 import polars as pl
 
 from reports import history_charts
+from reports.document import DASH, Column, Sheet, esc, number, packaged, table
 from reports.night import (
     BASELINE,
     IMPROVED,
@@ -38,9 +39,8 @@ from reports.night import (
     standing,
     told,
 )
-from reports.page import DASH, HTML, Column, document, esc, figure, number, spoken, table
+from reports.page import HTML, spoken
 from reports.tables import percent
-from reports.theme import NIGHTLY
 from reports.verdict import counted
 
 STATUS: Final = "status.js"
@@ -80,21 +80,23 @@ def pages(night: Night) -> tuple[str, str]:
             "series", as_dict=True, maintain_order=True
         ).items()
     }
+    sheet = Sheet()
     body = [
         spoken(says(found, HTML), kind="alarm" if found.regressions else ""),
-        _changes(found),
+        _changes(found, sheet),
         _all_series(found, points),
-        _histories(found, points),
-        _tonight(found),
-        _left_out(found),
+        _histories(found, points, sheet),
+        _tonight(found, sheet),
+        _left_out(found, sheet),
         _notes(night),
         _footer(night),
     ]
     title = f"{in_brief(found)}: {night.title}"
     current, kept = ([_header(night, archived=archived), *body] for archived in (False, True))
+    style = packaged("nightly.css")
     return (
-        document(title, current, style=NIGHTLY, script=AGE, beside=STATUS),
-        document(title, kept, style=NIGHTLY),
+        sheet.html(title, current, style=style, script=AGE, beside=STATUS),
+        sheet.html(title, kept, style=style),
     )
 
 
@@ -160,7 +162,7 @@ def _header(night: Night, *, archived: bool) -> str:
     )
 
 
-def _changes(found: Told) -> str:
+def _changes(found: Told, sheet: Sheet) -> str:
     """Tonight's changes, those that still stand, and the earlier ones folded."""
     fresh = [change for change in found.changes if change["new"]]
     still = standing(found)
@@ -169,7 +171,7 @@ def _changes(found: Told) -> str:
     parts = [_listed("Found tonight", fresh, found), _listed("Still standing", still, found)]
     if rest:
         summary = f"{counted(len(rest), 'earlier change')}, no longer standing"
-        parts.append(f"<details><summary>{summary}</summary>{_items(rest, found)}</details>")
+        parts.append(sheet.fold(summary, _items(rest, found)))
     return f"<h2>What changed</h2>{''.join(parts)}" if any(parts) else ""
 
 
@@ -325,7 +327,7 @@ SERIES_COLUMNS: Final = (
 )
 
 
-def _histories(found: Told, points: dict[str, pl.DataFrame]) -> str:
+def _histories(found: Told, points: dict[str, pl.DataFrame], sheet: Sheet) -> str:
     """A chart for each series: open where it has something to tell, else folded."""
     if not found.series:
         return ""
@@ -334,12 +336,12 @@ def _histories(found: Told, points: dict[str, pl.DataFrame]) -> str:
         own = points.get(row["series"])
         if own is None:
             continue
-        inner = _history(row, own, place)
+        inner = _history(row, own, sheet)
+        name, summary = f"series-{place}", f"{HTML.name(row)} {_in_short(row)}"
         if row["telling"]:
-            parts.append(f"<h3>{HTML.name(row)} {_in_short(row)}</h3>{inner}")
+            parts.append(f'<div id="{name}"><h3>{summary}</h3>{inner}</div>')
         else:
-            summary = f"{HTML.name(row)} {_in_short(row)}"
-            parts.append(f"<details><summary>{summary}</summary>{inner}</details>")
+            parts.append(sheet.fold(summary, inner, name=name))
     return "".join(parts)
 
 
@@ -350,13 +352,13 @@ HISTORY_NOTE: Final = (
 )
 
 
-def _history(row: Row, points: pl.DataFrame, place: int) -> str:
+def _history(row: Row, points: pl.DataFrame, sheet: Sheet) -> str:
     warned = "".join(f'<p class="warning">{esc(words)}</p>' for words in doubts(row, points))
     chart = history_charts.history(row, points)
-    drawn = figure(chart.spec) if points.height > 1 else ""
+    drawn = sheet.figure(chart.spec) if points.height > 1 else ""
     spread = f" Runs of it spread by {percent(row['spread'])}." if row["spread"] is not None else ""
     whole = f"{esc(row['series'])}. {counted(row['points'], 'run')}. {chart.thin}{spread}"
-    return f'<div id="series-{place}">{warned}{drawn}<p class="note">{whole}</p></div>'
+    return f'{warned}{drawn}<p class="note">{whole}</p>'
 
 
 def _in_short(row: Row) -> str:
@@ -367,7 +369,7 @@ def _in_short(row: Row) -> str:
 # --- tonight's runs, and what could not be read ------------------------------------------------
 
 
-def _tonight(found: Told) -> str:
+def _tonight(found: Told, sheet: Sheet) -> str:
     night = found.night
     if not found.runs:
         return ""
@@ -386,7 +388,7 @@ def _tonight(found: Told) -> str:
     compared = f"<h3>Side by side, like for like</h3>{faster}" if faster else ""
     runs = table(counted(len(found.runs), "run") + " tonight", RUN_COLUMNS, map(_run, found.runs))
     if len(found.runs) > MOST_RUNS:
-        runs = f"<details><summary>{counted(len(found.runs), 'run')}</summary>{runs}</details>"
+        runs = sheet.fold(counted(len(found.runs), "run"), runs)
     linked = (
         f'<p><a href="{esc(night.runs_page)}">All of tonight\'s runs, each with its formula, '
         "facts and warnings</a></p>"
@@ -427,7 +429,7 @@ RUN_COLUMNS: Final = (
 )
 
 
-def _left_out(found: Told) -> str:
+def _left_out(found: Told, sheet: Sheet) -> str:
     """Sources that could not be read, and runs that are in no series, each with its reason."""
     failed = table("Logs that could not be read", FAILED_COLUMNS, found.failed)
     unplaced = found.night.unplaced.sort("name", "run_id")
@@ -437,7 +439,7 @@ def _left_out(found: Told) -> str:
     if old.height:
         summary = f"{counted(old.height, 'run')} of earlier nights in no series"
         whole = _unplaced("of earlier nights", old)
-        parts.append(f"<details><summary>{summary}</summary>{whole}</details>")
+        parts.append(sheet.fold(summary, whole))
     shown = "".join(parts)
     return f"<h2>Not read, or in no series</h2>{shown}" if shown else ""
 

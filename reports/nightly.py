@@ -41,6 +41,7 @@ from metrics.history import SERIES_BY, History, history
 from metrics.kept import KEPT, Rescored
 from metrics.utilization import Analysis
 from reports import night_files, night_page, page
+from reports.content import content
 from reports.night import Night, exit_code
 from reports.summary import compared, sentences
 from reports.verdict import counted, groups
@@ -478,20 +479,8 @@ def full_page(
     price: Price | None,
 ) -> str:
     """The page of `fairmfu report`, of these runs of an analysis."""
-    return page.render(
-        title=title,
-        metrics=metrics,
-        comparison=compare(metrics, analysis.windows, price),
-        windows=analysis.windows.filter(pl.col("run_id").is_in(metrics["run_id"].implode())),
-        facts_held=analysis.held,
-        operators={run_id: analysis.operators(run_id) for run_id in metrics["run_id"]},
-        sources=tables["sources"],
-        unread=tables["unread"],
-        others=analysis.others(),
-        audits=analysis.audits,
-        bridges={run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]},
-        version=version("fairmfu"),
-    )
+    told = content(analysis, metrics, tables, title, price, version("fairmfu"))
+    return page.render(told)
 
 
 def _nights(order: Order) -> pl.DataFrame:

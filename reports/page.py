@@ -1,203 +1,190 @@
-"""One offline HTML page: who is faster, by how much, how sure, and why the logs disagree.
+"""The report as one offline HTML page: who is faster, by how much, how sure, and why logs disagree.
 
-`render` returns the page; nothing is fetched, now or when it is read: its content policy forbids
-the network and runs only the scripts whose hashes it names. Every text that came from a log goes
-through `esc`, or into JSON with each '<' escaped. No clock and no random id: the same frames give
-the same bytes.
+`render` sets what reports.content says. Each number stands in an element that names its place
+there, `data-of`, as seen from the `data-at` around it; prose that is always the same may be marked
+`data-static`. The section of a single run is in reports.run_page.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import polars as pl
-import vl_convert
-
-from ingest.schema import FACT_NAMES
-from metrics.fairness import (
-    LABELS,
-    SAME_WORK,
-    varying,
-    written,
-)
 from metrics.flops import FORMULA
-from metrics.logged import Audit
-from metrics.reconcile import Bridge
-from metrics.repeats import sides
-from metrics.utilization import METRICS
-from reports import bridge, charts, course
-from reports.charts import Chart, Spec
-from reports.logs import listed
+from reports.cells import (
+    CONVENTION,
+    NAME,
+    OURS,
+    PRINTED,
+    RATIO,
+    STYLE,
+    checked,
+    chosen,
+    figure,
+    name,
+    of,
+    range_of,
+    split,
+    static,
+    tgs,
+    unread_table,
+)
+from reports.content import MOST_MODELS, Content, Json
+from reports.document import DASH, Column, Sheet, controls, esc, legend, number, table
+from reports.run_page import each_run
 from reports.tables import decimal
-from reports.theme import ACCENT, FRAMEWORK_COLOURS, STYLE, fairmfu
-from reports.verdict import NONE_RANKED, Said, Style, between, counted, groups, joined, verdict
+from reports.verdict import Said, Style, counted
 
 Row = Mapping[str, Any]
 
-WHOLE: Final = 100
-"""From here on a figure needs no decimals."""
-LONG: Final = 160
-"""Characters of a fact's value before it is folded."""
-MOST_UNREAD: Final = 20
-"""Lines per source that the page quotes; the store has all of them."""
+OPEN_GROUPS: Final = 4
+"""Groups whose comparison stands open; the others are folded."""
+MOST_WATERFALLS: Final = 4
+"""Runs whose way from the log's figure to ours is drawn before each run's own part."""
 
 
-def render(  # noqa: PLR0913 - the frames of one store
-    *,
-    title: str,
-    metrics: pl.DataFrame,
-    comparison: pl.DataFrame,
-    windows: pl.DataFrame,
-    facts_held: pl.DataFrame,
-    operators: Mapping[str, pl.DataFrame],
-    sources: pl.DataFrame,
-    unread: pl.DataFrame,
-    others: Mapping[str, pl.DataFrame],
-    audits: Mapping[str, Audit],
-    bridges: Mapping[str, Sequence[Bridge]],
-    version: str,
-) -> str:
-    """The page as HTML text.
-
-    metrics: metrics.utilization.run_metrics; comparison: metrics.fairness.compare of it; windows:
-    metrics.windows.windows; facts_held: metrics.inputs.holding; operators: by run_id,
-    metrics.utilization.operator_table; sources, unread: as in ingest.schema; others: by model and
-    length, metrics.utilization.Analysis.others; audits, bridges: by run_id, as Analysis has them.
-    """
-    rows = [row | {"audit": audits[row["run_id"]]} for row in joined(metrics, comparison, bridges)]
+def render(told: Content) -> str:
+    """The page as HTML text."""
+    sheet = Sheet()
+    data = told.data
     body = [
-        _header(title, metrics, sources, version),
-        _first_screen(rows),
-        *_comparison_charts(metrics, comparison),
-        _not_ranked([row for row in rows if row["rank"] is None]),
-        _runs(rows, metrics, windows, facts_held, operators),
-        _sources(sources, unread),
+        _header(data),
+        *_groups(sheet, told),
+        _apart(sheet, data),
+        _why(sheet, told),
+        _across(sheet, told),
+        each_run(sheet, told),
+        _sources(sheet, data),
         METHOD,
-        _appendix(others),
     ]
-    return document(title, body)
+    return sheet.html(data["title"], body, controls=_controls(data), style=STYLE)
 
 
-# --- words and numbers --------------------------------------------------------------------
-
-DASH: Final = "\N{EN DASH}"
-DOT: Final = "\N{BLACK CIRCLE}"
-
-
-def esc(text: object) -> str:
-    """Text as HTML shows it, in an element or a quoted attribute."""
-    return html.escape(str(text), quote=True)
-
-
-def number(value: float | None, digits: int = 0, unit: str = "") -> str:
-    """A figure with its unit, a dash where there is none."""
-    return DASH if value is None else f"{value:,.{digits}f}{unit}"
-
-
-def _percent(value: float | None) -> str:
-    return DASH if value is None else f"{value:.1%}".replace("%", " %")
-
-
-def _significant(value: float | None) -> str:
-    """Three or more figures, whatever the size."""
-    if value is None:
-        return DASH
-    return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
-
-
-def _range(low: float | None, high: float | None, text: Callable[[float | None], str]) -> str:
-    """low to high; one figure where both read the same, nothing where one is unknown."""
-    if low is None or high is None:
-        return ""
-    return f"{text(low)}{DASH}{text(high)}" if text(low) != text(high) else text(low)
-
-
-def _synthetic(row: Row) -> str:
-    return ' <span class="tag">synthetic</span>' if row["synthetic"] else ""
-
-
-def _name(row: Row) -> str:
-    """A run's name behind a dot in its framework's colour; synthetic runs say so."""
-    colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
-    dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}</span>'
-    return f'<span class="name">{dot}&nbsp;{esc(row["label"])}</span>{_synthetic(row)}'
+def shown(data: Json, run_ids: Sequence[str]) -> list[Json]:
+    """Runs as tables take them: with the device under the name that the filter knows it by."""
+    runs = (data["runs"][run_id] for run_id in run_ids)
+    return [run | {"accelerator": run["device"] or run["accelerator"]} for run in runs]
 
 
 # --- the first screen ---------------------------------------------------------------------
 
 
-def _header(title: str, metrics: pl.DataFrame, sources: pl.DataFrame, version: str) -> str:
-    held = f"{counted(metrics.height, 'run')} from {counted(sources.height, 'log')}"
-    about = f"{held} · formula {FORMULA} · fairmfu {version}"
+def _header(data: Json) -> str:
+    counts = data["counts"]
+    held = (
+        f"{of('counts.runs', number(counts['runs']))} {_plural('run', counts['runs'])} from "
+        f"{of('counts.logs', number(counts['logs']))} {_plural('log', counts['logs'])}"
+    )
+    about = f"{held} · formula {of('formula', FORMULA)} · fairmfu {of('fairmfu', data['fairmfu'])}"
     banner = (
         '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
         "their logs were composed, not run, and say nothing of any framework's speed.</p>"
     )
-    shown = banner if metrics["synthetic"].any() else ""
-    return f"<header><h1>{esc(title)}</h1><p>{esc(about)}</p>{shown}</header>"
+    title = f'<h1 data-of="title">{esc(data["title"])}</h1>'
+    return f"<header>{title}<p>{about}</p>{banner if data['synthetic'] else ''}</header>"
 
 
-def _first_screen(rows: Sequence[Row]) -> str:
-    """Who is faster, by how much and how sure; then the table of each group."""
-    found = groups(rows)
-    several = sorted((g for g in found if len(g) > 1), key=lambda g: -len(_frameworks(g)))
-    alone = [group[0] for group in found if len(group) == 1]
-    verdicts = [_verdict(group) for group in several] or [_no_verdict(rows, alone)]
-    tables = [_group_table(group) for group in several]
-    if alone:
-        tables.append(table("Runs that no other is like", ALONE_COLUMNS, alone, ALONE_NOTE))
-    return "".join([*verdicts, "<h2>The figures</h2>" if tables else "", *tables])
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
-def _frameworks(group: Iterable[Row]) -> set[str]:
-    return {row["framework"] for row in group}
+def _controls(data: Json) -> str:
+    """Toggles, filters, and the key to the marks of every chart."""
+    runs = shown(data, list(data["runs"]))
+    if not runs:
+        return ""
+    counts: dict[tuple[str, str], int] = {}
+    for run in runs:
+        pair = (run["model"] or "", run["accelerator"] or "")
+        counts[pair] = counts.get(pair, 0) + 1
+    models, accelerators = (sorted({pair[at] for pair in counts} - {""}) for at in (0, 1))
+    marks = '<p class="marks"><span>● recomputed</span> <span>◇ as the log printed it</span></p>'
+    key = f"{legend(dict.fromkeys(run['framework'] for run in runs))}{marks}"
+    return f'<div data-static class="bar">{controls(models, accelerators, counts)}{key}</div>'
 
 
-def _no_verdict(rows: Sequence[Row], alone: Sequence[Row]) -> str:
-    """What the first line says where no two runs may be compared."""
-    if len(rows) == 2:  # noqa: PLR2004 - a pair
-        return spoken(between(rows[0], rows[1], HTML))
-    if not rows:
-        says, note = "The store holds no run.", "Read some with: fairmfu ingest LOG…"
-    elif alone:
-        says = "No two runs are like for like, so none is faster than another."
-        note = (
-            f"{len(alone)} of {counted(len(rows), 'run')} can be ranked, "
-            "each in a group of its own."
+def _groups(sheet: Sheet, told: Content) -> list[str]:
+    """Of each group of like-for-like runs the sentence, the picture and the figures."""
+    data = told.data
+    said = told.verdicts(HTML)
+    several = [group for group in data["groups"] if len(group["runs"]) > 1]
+    parts = [_group(sheet, told, n, said[n]) for n in range(len(several))]
+    if not several:
+        parts = [spoken(one, at=f"verdicts.{n}") for n, one in enumerate(said)]
+    first, rest = parts[:OPEN_GROUPS], parts[OPEN_GROUPS:]
+    folded = [
+        sheet.fold(_group_in_short(several[n], n), part)
+        for n, part in enumerate(rest, start=OPEN_GROUPS)
+    ]
+    if folded:
+        heading = f"<h2>{static(counted(len(folded), 'more group'))}</h2>"
+        folded = [heading, *_in_dozens(sheet, folded)]
+    return [*first, *folded, _alone(sheet, data)]
+
+
+def _in_dozens(sheet: Sheet, folds: Sequence[str]) -> list[str]:
+    """Many folds in folds."""
+    if len(folds) <= MANY:
+        return [*folds]
+    return [
+        sheet.fold(
+            static(f"{n + 1:,} to {min(n + MANY, len(folds)):,} of {len(folds):,}"),
+            "".join(folds[n : n + MANY]),
         )
-    else:
-        says = NONE_RANKED
-        note = "What would complete each run stands below."
-    return spoken(Said("", says, (note,)))
+        for n in range(0, len(folds), MANY)
+    ]
 
 
-def _verdict(group: Sequence[Row]) -> str:
-    """One group in a sentence. Where all its runs are synthetic, that stands once, above."""
-    made_up = all(row["synthetic"] for row in group)
-    tag = '<span class="tag">synthetic runs</span> ' if made_up else ""
-    told = [{**row, "synthetic": False} for row in group] if made_up else group
-    return spoken(verdict(told, HTML), tag)
+MANY: Final = 24
 
 
-def spoken(said: Said, tag: str = "", kind: str = "") -> str:
-    """The sentence with its notes; those are HTML already. kind: a class of the style sheet."""
-    on = f'<p class="on">{tag}{esc(said.label)}</p>' if said.label else ""
-    notes = "".join(f'<p class="note">{note}</p>' for note in (*said.notes, said.differs) if note)
+def _group_in_short(group: Json, n: int) -> str:
+    count = static(counted(len(group["runs"]), "run"))
+    return (
+        f'<span data-at="groups.{n}">{of("group", esc(group["group"]))}</span> '
+        f'<span class="figures">{count}</span>'
+    )
+
+
+def _group(sheet: Sheet, told: Content, n: int, said: Said) -> str:
+    data = told.data
+    group = data["groups"][n]
+    runs = [run | {"among": group} for run in shown(data, group["runs"])]
+    parts = [
+        spoken(said, SYNTHETIC if group["synthetic"] else "", at=f"verdicts.{n}"),
+        figure(sheet, told, f"comparison:{n}"),
+        split(sheet, "The same in figures", GROUP_COLUMNS, runs, static(GROUP_NOTE)),
+        sheet.fold(
+            "Cost, loss and setup of these runs",
+            split(sheet, "Cost, loss and setup", _setup_columns(runs), runs, _setup_note(n, group)),
+        ),
+    ]
+    return f'<section class="group">{"".join(parts)}</section>'
+
+
+def spoken(said: Said, tag: str = "", kind: str = "", at: str = "") -> str:
+    """The sentence with its notes; those are HTML already.
+
+    tag: HTML before its label; kind: a class of the style sheet; at: where the content has it.
+    """
+    on = f'<p class="on">{tag}{of("label", esc(said.label))}</p>' if said.label else ""
+    notes = "".join(
+        f'<p class="note" data-of="notes.{n}">{note}</p>' for n, note in enumerate(said.notes)
+    )
+    notes += f'<p class="note" data-of="differs">{said.differs}</p>' if said.differs else ""
     says = said.says.removeprefix("all ")
     says = said.says if says == said.says else f"All {says}"
-    kinds = f"verdict {kind}".strip()
-    return f'<section class="{kinds}">{on}<p class="says">{says}</p>{notes}</section>'
+    place = f' data-at="{at}"' if at else ""
+    return (
+        f'<section class="{f"verdict {kind}".strip()}"{place}>{on}'
+        f'<p class="says" data-of="says">{says}</p><div class="notes">{notes}</div></section>'
+    )
 
+
+SYNTHETIC: Final = '<span class="tag" data-static>synthetic runs</span> '
 
 HTML: Final = Style(
-    name=_name,
+    name=name,
     strong=lambda text: f"<strong>{text}</strong>",
     quiet=lambda text: f'<span class="sure">{text}</span>',
     aside=lambda text: f'<span class="aside">{text}</span>',
@@ -205,566 +192,371 @@ HTML: Final = Style(
 )
 
 
-# --- tables -------------------------------------------------------------------------------
+# --- one group ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table: heading, what a row says (HTML), and how the cell is set."""
-
-    heading: str
-    cell: Callable[[Row], str]
-    kind: str = ""
-
-
-def table(caption: str, columns: Sequence[Column], rows: Iterable[Row], note: str = "") -> str:
-    """A table with a caption; the first column heads its rows. All texts are HTML."""
-    heads = "".join(f'<th scope="col"{_kind(c.kind)}>{c.heading}</th>' for c in columns)
-    body = "\n".join(_table_row(columns, row) for row in rows)
-    below = f'<span class="note">{note}</span>' if note else ""
-    return (
-        f'<div class="scroll"><table><caption>{caption}{below}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
-    )
+def _against_best(run: Row) -> str:
+    if run["rank"] == 1:
+        return of("relative_tgs", "1.00x")
+    sure = range_of(run, "relative_low", "relative_high", lambda value: f"{value:.2f}")
+    if run["relative_low"] is None:
+        # a repeat of the best: the setup is one side
+        sure = "of one setup" if run["tied_with_best"] else "no interval"
+    tied = ", tied" if run["tied_with_best"] and run["relative_low"] is not None else ""
+    ratio = of("relative_tgs", f"{run['relative_tgs']:.2f}x")
+    return f'{ratio}<span class="small">{sure}{tied}</span>'
 
 
-def _table_row(columns: Sequence[Column], row: Row) -> str:
-    head = f'<th scope="row">{columns[0].cell(row)}</th>'
-    cells = "".join(f"<td{_kind(c.kind)}>{c.cell(row)}</td>" for c in columns[1:])
-    return f"<tr>{head}{cells}</tr>"
+def _by_logs(run: Row) -> str:
+    return of("logged_rank", number(run["logged_rank"]))
 
 
-def _kind(kind: str) -> str:
-    return f' class="{kind}"' if kind else ""
+def _gpu_hours(run: Row) -> str:
+    """Steady, with the money where a price is known, and end to end beneath."""
+    names = [f"gpu_hours_per_billion_tokens{end}" for end in ("", "_end_to_end")]
+    steady, whole = (run[name] for name in names)
+    paid = run["cost_per_billion_tokens"]
+    price = of("price_per_gpu_hour", esc(run["price_per_gpu_hour"]))
+    cost = of("cost_per_billion_tokens", number(paid, 2))
+    money = "" if paid is None else f'<span class="small">costs {cost} at {price}</span>'
+    ends = f'<span class="small">{of(names[1], decimal(whole))} end to end</span>' if whole else ""
+    return f"{of(names[0], DASH if steady is None else decimal(steady))}{money}{ends}"
 
 
-def _group_table(group: Sequence[Row]) -> str:
-    rows = [{**row, "among": group} for row in group]
-    between_runs = any(side.clustered for side in sides(group))
-    note = GROUP_NOTE + (BETWEEN_RUNS if between_runs else WITHIN_RUNS)
-    speeds = table(esc(group[0]["group"]), GROUP_COLUMNS, rows, note)
-    return speeds + table("Cost, loss and setup", _setup_columns(rows), rows, _setup_note(group))
+def _loss(run: Row) -> str:
+    if run["loss_at_equal_tokens"] is None:
+        return f'<span class="muted">{of("no_loss", esc(run["no_loss"] or DASH))}</span>'
+    apart = "" if run["same_loss"] else '<span class="small warning">apart</span>'
+    return f"{of('loss_at_equal_tokens', format(run['loss_at_equal_tokens'], '#.4g'))}{apart}"
 
 
-def _setup_columns(rows: Sequence[Row]) -> list[Column]:
+def _differs(run: Row) -> str:
+    return of("words.differs", esc(run["words"]["differs"])) or "nothing that is logged"
+
+
+def _setup_columns(runs: Sequence[Row]) -> list[Column]:
     """Without the TGS at equal FLOPs where no group has other ones."""
-    if rows[0]["equal_flops"] is not None:
+    if runs[0]["equal_flops"] is not None:
         return list(SETUP_COLUMNS)
-    return [column for column in SETUP_COLUMNS if "FLOPs" not in column.heading]
+    return [column for column in SETUP_COLUMNS if column.of != "tgs_at_equal_flops"]
 
 
-def _setup_note(group: Sequence[Row]) -> str:
-    at = next((row["equal_tokens"] for row in group if row["equal_tokens"]), None)
+def _setup_note(n: int, group: Json) -> str:
     words = [
         "Runs of one letter are repeats: their logs say the same of all that may change the speed. "
         "A run whose log leaves out GPUs, recomputation or version has a letter of its own."
     ]
-    words += [] if at is None else [f"Losses are at {at:,.0f} tokens."]
-    if group[0]["equal_flops"] is not None:
+    if group["equal_tokens"] is not None:
+        words.append(f"Losses are at {of('equal_tokens', number(group['equal_tokens']))} tokens.")
+    if group["equal_flops"] is not None:
+        flops = of("equal_flops", f"{group['equal_flops']:.4g}")
         words.append(
-            f"TGS at {group[0]['equal_flops']:.4g} FLOPs per token is what the same MFU would give "
-            "with the FLOPs of another group: for no ranking."
+            f"TGS at {flops} FLOPs per token is what the same MFU would give with the FLOPs of "
+            "another group: for no ranking."
         )
-    return " ".join(words)
+    return f'<span data-at="groups.{n}">{" ".join(words)}</span>'
 
 
-def _tgs(row: Row) -> str:
-    if row["tgs"] is None:
-        return DASH
-    interval = _range(row["tgs_low"], row["tgs_high"], number) or "no interval"
-    return f'<strong>{number(row["tgs"])}</strong><span class="small">{interval}</span>'
-
-
-def _against_best(row: Row) -> str:
-    if row["rank"] == 1:
-        return "1.00x"
-    low, high = row["relative_low"], row["relative_high"]
-    sure = _range(low, high, lambda value: f"{value:.2f}") or "no interval"
-    if low is None and row["tied_with_best"]:
-        sure = "of one setup"  # a repeat of the best: the setup is one side
-    tied = ", tied" if row["tied_with_best"] and low is not None else ""
-    return f'{row["relative_tgs"]:.2f}x<span class="small">{sure}{tied}</span>'
-
-
-def _by_logs(row: Row) -> str:
-    """The rank that the logs give; where it is not ours, it stands out."""
-    if row["logged_rank"] is None:
-        return DASH
-    mine = sum(
-        other["logged_rank"] is not None for other in row["among"] if other["rank"] < row["rank"]
-    )
-    alike = sum(other["logged_rank"] == row["logged_rank"] for other in row["among"])
-    theirs = range(row["logged_rank"], row["logged_rank"] + alike)
-    return str(row["logged_rank"]) if mine + 1 in theirs else f"<strong>{theirs.start}</strong>"
-
-
-def _gpu_hours(row: Row) -> str:
-    """Steady, with the money where a price is known, and end to end beneath."""
-    steady, whole = (row[f"gpu_hours_per_billion_tokens{end}"] for end in ("", "_end_to_end"))
-    paid = row["cost_per_billion_tokens"]
-    price = esc(row["price_per_gpu_hour"])
-    money = "" if paid is None else f'<span class="small">costs {paid:,.2f} at {price}</span>'
-    ends = f'<span class="small">{decimal(whole)} end to end</span>' if whole else ""
-    return f"{DASH if steady is None else decimal(steady)}{money}{ends}"
-
-
-def _loss(row: Row) -> str:
-    if row["loss_at_equal_tokens"] is None:
-        return f'<span class="muted">{esc(row["no_loss"] or DASH)}</span>'
-    apart = "" if row["same_loss"] else '<span class="small warning">apart</span>'
-    return f"{row['loss_at_equal_tokens']:#.4g}{apart}"
-
-
-def _pair(row: Row) -> tuple[float | None, float | None, Callable[[float | None], str], str]:
-    """What the log printed, ours, how to write them and the unit: TFLOP/s, or else MFU, or TGS."""
-    if row["logged_tflops"] is None and row["logged_mfu"] is None and row["logged_tgs"] is not None:
-        return row["logged_tgs"], row["tgs"], number, "TGS"
-    if row["logged_tflops"] is None and row["logged_mfu"] is not None:
-        return row["logged_mfu"], row["mfu"], _percent, "MFU"
-    return row["logged_tflops"], row["tflops"], _significant, "TFLOP/s"
-
-
-def _logged(row: Row) -> str:
-    logged, _, text, unit = _pair(row)
-    if logged is None:
-        return '<span class="muted">nothing</span>'
-    both = unit != "MFU" and row["logged_mfu"] is not None
-    more = f'<span class="small">MFU {_percent(row["logged_mfu"])}</span>' if both else ""
-    return f"{text(logged)} {unit}{more}{_checked(row)}"
-
-
-def _checked(row: Row) -> str:
-    """Whether the framework's own formula gives what its log printed; why stands behind it."""
-    word, why = bridge.verdict(row["audit"])
-    kind = "small warning" if row["logged_reproduced"] is False else "small"
-    return f'<span class="{kind}"><abbr title="{esc(why)}">{esc(word)}</abbr></span>'
-
-
-def _ours(row: Row) -> str:
-    _, ours, text, unit = _pair(row)
-    return DASH if ours is None else f"{text(ours)} {unit}"
-
-
-def _ratio(row: Row) -> str:
-    logged, ours, _, _ = _pair(row)
-    return f"<strong>{logged / ours:.2f}x</strong>" if logged is not None and ours else DASH
-
-
-def _what_differs(row: Row) -> str:
-    """The run's own side of what is not the same in its group."""
-    group = row["among"]
-    names = [name for name in varying(group) if name != "framework"]
-    said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
-    return esc(", ".join(said)) or "nothing that is logged"
-
-
-RUN_COLUMNS: Final = (
-    Column("Run", _name),
-    Column("Framework", lambda row: esc(row["framework"])),
-    Column("TGS [tokens/s/GPU]<br>95 % interval", _tgs, "number"),
-)
-FIGURE_COLUMNS: Final = (
-    Column("MFU (exact<br>attention)", lambda row: _percent(row["mfu"]), "number"),
-    Column("MFU (full<br>attention)", lambda row: _percent(row["mfu_full_attention"]), "number"),
-    Column("The log<br>printed", _logged, "number"),
-    Column("Ours (exact<br>attention)", _ours, "number"),
-    Column("Logged<br>/ ours", _ratio, "number"),
-)
 GROUP_COLUMNS: Final = (
-    *RUN_COLUMNS,
+    NAME,
+    Column(static("TGS [tokens/s/GPU]<br>95 % interval"), tgs, "number"),
     Column("Of the<br>best", _against_best, "number"),
-    *FIGURE_COLUMNS,
+    Column("MFU", lambda run: chosen(run, "mfu"), "number"),
+    PRINTED,
+    OURS,
+    RATIO,
     Column("By the<br>logs #", _by_logs, "number"),
 )
 SETUP_COLUMNS: Final = (
-    Column("Run", _name),
-    Column("Setup", lambda row: esc(row["setup"])),
-    Column("GPU-hours per<br>10^9 tokens", _gpu_hours, "number"),
+    NAME,
+    Column("Setup", lambda run: esc(run["setup"]), of="setup"),
+    Column(static("GPU-hours per<br>10^9 tokens"), _gpu_hours, "number"),
     Column(
-        "TGS at equal<br>FLOPs per token", lambda row: number(row["tgs_at_equal_flops"]), "number"
+        "TGS at equal<br>FLOPs per token",
+        lambda run: number(run["tgs_at_equal_flops"]),
+        "number",
+        of="tgs_at_equal_flops",
     ),
     Column("Loss at<br>equal tokens", _loss, "number"),
-    Column("What differs", _what_differs, "text"),
+    Column("What differs", _differs, "text"),
 )
+GROUP_NOTE: Final = (
+    f"Like for like, best TGS first. {CONVENTION} Intervals (95 %) of a TGS cover the windows of "
+    "that run, not another night or node; of a ratio the differences between runs, where a setup "
+    "ran three times or more."
+)
+
+
+# --- what can't be compared ---------------------------------------------------------------
+
+
+def _alone(sheet: Sheet, data: Json) -> str:
+    """Runs that could be ranked, each in a group of its own."""
+    alone = [group["runs"][0] for group in data["groups"] if len(group["runs"]) == 1]
+    if not alone:
+        return ""
+    runs = shown(data, alone)
+    heading = "<h2>Runs that no other is like</h2>"
+    note = static(
+        "Their speeds can't be set against each other; what each ran stands at the right. "
+        f"{CONVENTION}"
+    )
+    return heading + split(sheet, "Each by itself", ALONE_COLUMNS, runs, note)
+
+
 ALONE_COLUMNS: Final = (
-    *RUN_COLUMNS,
-    *FIGURE_COLUMNS,
-    Column("What it ran", lambda row: esc(row["group"]), "text"),
-)
-GROUP_NOTE: Final = "Like for like, best TGS first. Under each figure its 95 % interval. "
-WITHIN_RUNS: Final = "Intervals cover the windows of these very runs, not another night or node."
-BETWEEN_RUNS: Final = (
-    "Those of the TGS cover the windows of one run; those of a ratio cover the differences between "
-    "runs, where a setup has three or more."
-)
-ALONE_NOTE: Final = (
-    "Their speeds can't be set against each other; what each ran stands at the right."
+    *GROUP_COLUMNS[:2],
+    *GROUP_COLUMNS[3:7],
+    Column("What it ran", lambda run: esc(run["group"]), "text", of="group"),
 )
 
 
-def _comparison_charts(metrics: pl.DataFrame, comparison: pl.DataFrame) -> list[str]:
-    """The charts of all runs; one that would be empty is left out."""
-    together = comparison.filter(pl.col("group").count().over("group") > 1)
-    both = (pl.col(f"logged_{name}") * pl.col(name) for name in ("tflops", "mfu"))
-    figures = []
-    if comparison.select(pl.coalesce(*both).is_not_null().any()).item():
-        figures.append(figure(charts.logged_against_recomputed(comparison, metrics)))
-    if together.height:
-        figures.append(figure(charts.tgs_by_run(together, metrics)))
-    if metrics["mfu_full_attention"].drop_nulls().len():
-        figures.append(figure(charts.mfu_by_run(metrics)))
-    return ["<h2>The pictures</h2>", *figures] if figures else []
-
-
-def _not_ranked(rows: Sequence[Row]) -> str:
+def _apart(sheet: Sheet, data: Json) -> str:
     """Runs without a rank: why, and what would give them one."""
-    if not rows:
+    if not data["apart"]:
         return ""
-    caption = "Runs that can't stand in a comparison yet"
-    shown = table(caption, NOT_RANKED_COLUMNS, rows)
-    asked = dict.fromkeys(name for row in rows for name in _to_set(row))
-    if not asked:
-        return f"<h2>Not ranked, and why</h2>{shown}"
-    words = "".join(f"<li><code>{name}</code> {esc(_meaning(name))}</li>" for name in asked)
-    how = "Give what a log lacks with <code>fairmfu set RUN NAME=VALUE…</code>:"
-    return f"<h2>Not ranked, and why</h2>{shown}<p>{how}</p><ul>{words}</ul>"
-
-
-def _to_set(row: Row) -> list[str]:
-    """Names of the facts that would complete a run."""
-    unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
-    asked = dict.fromkeys([*row["missing"], *unknown])
-    return [name for name in asked if name in FACT_NAMES and name != "params_total"]
-
-
-def _completing(row: Row) -> str:
-    return "<br>".join(f"<code>--set {esc(name)}=…</code>" for name in _to_set(row)) or DASH
-
-
-def _meaning(name: str) -> str:
-    """What a fact is, its unit, and the words that it may be."""
-    fact = FACT_NAMES[name]
-    unit = f" [{fact.unit}]" if fact.unit else ""
-    return f"{fact.meaning}{unit}" + (f": {', '.join(fact.choices)}" if fact.choices else "")
-
-
-NOT_RANKED_COLUMNS: Final = (
-    *RUN_COLUMNS,
-    Column("Why not", lambda row: "<br>".join(map(esc, row["not_ranked"])), "text"),
-    Column("What would complete it", _completing),
-)
-
-
-# --- one run ------------------------------------------------------------------------------
-
-
-def _runs(
-    rows: Sequence[Row],
-    metrics: pl.DataFrame,
-    windows: pl.DataFrame,
-    facts: pl.DataFrame,
-    operators: Mapping[str, pl.DataFrame],
-) -> str:
-    shown = [
-        _run(
-            row,
-            metrics.filter(run_id=row["run_id"]),
-            windows.filter(run_id=row["run_id"]),
-            facts.filter(run_id=row["run_id"]),
-            operators.get(row["run_id"]),
+    runs = shown(data, data["apart"])
+    caption = f"{static(counted(len(runs), 'run'))} that can't stand in a comparison yet"
+    body = split(sheet, caption, APART_COLUMNS, runs)
+    if data["to_give"]:
+        words = "".join(
+            f'<li data-at="to_give.{n}"><code data-of="name">{esc(fact["name"])}</code> '
+            f"{of('meaning', esc(fact['meaning']))}</li>"
+            for n, fact in enumerate(data["to_give"])
         )
-        for row in rows
-    ]
-    return "\n".join(["<h2>Each run</h2>", *shown]) if shown else ""
+        body += sheet.fold("What these facts are", f"<ul>{words}</ul>")
+    return f"<h2>What can't be compared, and why</h2>{body}"
 
 
-def _run(
-    row: Row,
-    metrics: pl.DataFrame,
-    windows: pl.DataFrame,
-    facts: pl.DataFrame,
-    operators: pl.DataFrame | None,
-) -> str:
-    parts = [
-        "".join(f'<p class="warning">{esc(words)}</p>' for words in row["warnings"]),
-        f'<p class="note">{esc(course.how_it_went(row))}</p>',
-        figure(charts.steps_over_time(windows, metrics)) if windows.height else "",
-        _card(row),
-        _time(row),
-        _why_not_ours(row),
-        _operators(operators) if operators is not None and operators.height else "",
-        table("Facts, each with its origin", FACT_COLUMNS, facts.iter_rows(named=True)),
-        f'<p class="note">Read from {esc(listed(row["sources"]))} as {esc(row["log_format"])}; '
-        f"run {esc(row['run_id'])}.</p>",
-    ]
-    return f"<details><summary>{_in_short(row)}</summary>{''.join(parts)}</details>"
+def _why_apart(run: Row) -> str:
+    return _lines("not_ranked", run["not_ranked"])
 
 
-def _in_short(row: Row) -> str:
-    known = [f"{number(row['tgs'])} tokens/s/GPU"] if row["tgs"] is not None else []
-    if row["mfu"] is not None:
-        known.append(f"MFU {_percent(row['mfu'])} (exact attention)")
-    if row["warnings"]:
-        known.append(counted(len(row["warnings"]), "warning"))
-    text = ", ".join(known) or "no figures"
-    return f'{_name(row)} <span class="figures">{esc(row["framework"])}: {esc(text)}</span>'
+def _lines(name_: str, texts: Sequence[str]) -> str:
+    return "<br>".join(of(f"{name_}.{n}", esc(text)) for n, text in enumerate(texts))
 
 
-def _card(row: Row) -> str:
-    """All figures of one run that are known, each with its unit and convention."""
-    lines = [{"name": name, "value": value, "means": means} for name, value, means in _figures(row)]
-    return table("Figures", CARD_COLUMNS, [x for x in lines if x["value"] not in ("", DASH)])
+def _to_give(run: Row) -> str:
+    if not run["complete_with"]:
+        return "nothing that a fact could give"
+    told = (
+        f'<code data-of="complete_with.{n}.command">{esc(one["command"])}</code>'
+        for n, one in enumerate(run["complete_with"])
+    )
+    return "<br>".join(told)
 
 
-def _time(row: Row) -> str:
-    """What the wall time of the launch went to."""
-    rows = course.time_rows(row)
-    if not rows:
+APART_COLUMNS: Final = (
+    NAME,
+    Column("Framework", lambda run: esc(run["framework"])),
+    Column(static("TGS [tokens/s/GPU]<br>95 % interval"), tgs, "number"),
+    Column("Why not", _why_apart, "text"),
+    Column("What would complete it", _to_give, "text"),
+)
+
+
+# --- why the logs disagree ----------------------------------------------------------------
+
+
+def _why(sheet: Sheet, told: Content) -> str:
+    """From each log's figure to ours, with the causes; other formulas; own formulas in use."""
+    data = told.data
+    printed = [run_id for run_id, run in data["runs"].items() if run["claim"]]
+    if not printed and not data["formulas"]:
         return ""
-    caption = f"What the wall time of {course.seconds_text(row['wall_s'])} went to"
-    return table(caption, TIME_COLUMNS, rows, TIME_NOTE)
+    parts = ["<h2>Why the logs disagree</h2>"]
+    if printed:
+        parts += [
+            "<p>What a log says of its own speed is by its own formula, peak and clock. Each is "
+            "recomputed by that formula of that version first; then cause by cause it becomes "
+            "ours.</p>",
+            split(sheet, "From the log's figure to ours", WHY_COLUMNS, shown(data, printed)),
+            *_waterfalls(sheet, told),
+        ]
+    return "".join([*parts, _eras(data), _other_formulas(sheet, told)])
 
 
-TIME_NOTE: Final = (
-    "Each cause: what its windows took beyond the steady pace. Stalls and garbage collection stay "
-    "in the steady rate."
-)
-TIME_COLUMNS: Final = (
-    Column("Went to", lambda line: esc(line["cause"])),
-    Column("Windows", lambda line: line["windows"], "number"),
-    Column("Time", lambda line: line["time"], "number"),
-    Column("Share", lambda line: line["share"], "number"),
-)
-
-CARD_COLUMNS: Final = (
-    Column("Figure", lambda line: esc(line["name"])),
-    Column("Value", lambda line: esc(line["value"]), "number"),
-    Column("Unit and convention", lambda line: esc(line["means"]), "text"),
-)
-
-
-def _figures(row: Row) -> list[tuple[str, str, str]]:
-    exact, full = (row["flops_per_token"], row["flops_per_token_full_attention"])
-    peak = None if row["peak_flops"] is None else row["peak_flops"] / 1e12
-    return [
-        *_rates(row),
-        *_utilisations(row),
-        ("FLOPs per token (exact attention)", _flops(exact), f"model FLOPs, {row['formula']}"),
-        ("FLOPs per token (full attention)", _flops(full), f"model FLOPs, {row['formula']}"),
-        ("TFLOP/s (exact attention)", _significant(row["tflops"]), "per GPU, ours"),
-        (
-            "Peak",
-            number(peak, 1),
-            "dense TFLOP/s of one device, weighted by what ran in which dtype",
-        ),
-        ("Parameters", number(row["params_total"]), "all of the model"),
-        *_printed(row),
+def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
+    """Of the first group's runs."""
+    first = told.data["groups"][0]["runs"] if told.data["groups"] else []
+    keys = [f"waterfall:{run_id}" for run_id in first]
+    drawn = [key for key in keys if key in told.figures][:MOST_WATERFALLS]
+    if not drawn:
+        return []
+    named = [
+        f"<h3>{name(told.data['runs'][key.partition(':')[2]])}</h3>{figure(sheet, told, key)}"
+        for key in drawn
     ]
+    return [*named, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
 
 
-def _rates(row: Row) -> list[tuple[str, str, str]]:
-    interval = _range(row["tgs_low"], row["tgs_high"], number)
-    basis = f"{row['token_basis']} tokens, time by {row['time_basis']}"
-    left_out = ", ".join(row["excluded_causes"] or [])
-    return [
-        ("TGS", number(row["tgs"], 1), f"tokens/s/GPU, steady, {basis}"),
-        (
-            "TGS, 95 % interval",
-            interval or ("none" if row["no_interval"] else ""),
-            f"tokens/s/GPU, {course.sureness(row)}",
-        ),
-        (
-            "TGS, end to end",
-            number(row["tgs_end_to_end"], 1),
-            f"tokens/s/GPU, {course.end_to_end_words(row)}",
-        ),
-        ("Goodput", number(row["goodput"], 1), f"tokens/s/GPU, {course.goodput_words(row)}"),
-        ("TGS, with padding", number(row["tgs_slots"], 1), "token slots/s/GPU, steady"),
-        ("Tokens/s", number(row["tokens_per_second"]), f"over {row['gpus']} GPUs"),
-        (
-            "Time left out",
-            _percent(row["excluded_share"]),
-            f"of the time logged, in whole windows: {left_out}",
-        ),
-    ]
-
-
-def _utilisations(row: Row) -> list[tuple[str, str, str]]:
-    hfu = _range(row["hfu_low"], row["hfu_high"], _percent)
-    return [
-        ("MFU (exact attention)", _percent(row["mfu"]), "each operator at its own dtype's peak"),
-        ("MFU (full attention)", _percent(row["mfu_full_attention"]), "as most papers print it"),
-        ("MFU, conservative", _percent(row["mfu_conservative"]), "all at the fastest dtype's peak"),
-        ("MFU, BF16", _percent(row["mfu_bf16"]), "all at the BF16 peak, exact attention"),
-        ("HFU", hfu, f"with recomputation ({row['recompute']}), exact attention"),
-        ("Implied MFU", _percent(row["implied"]), "impossible: an input is wrong"),
-    ]
-
-
-def _printed(row: Row) -> list[tuple[str, str, str]]:
-    claim = "claimed by the log, by the framework's own formula"
-    printed = any(row[name] is not None for name in bridge.UNITS)
-    reproduced, why = bridge.verdict(row["audit"]) if printed else ("", "")
-    return [
-        ("Logged TGS", number(row["logged_tgs"], 1), "tokens/s/GPU, claimed by the log"),
-        ("Logged TFLOP/s", _significant(row["logged_tflops"]), f"per GPU, {claim}"),
-        ("Logged MFU", _percent(row["logged_mfu"]), claim),
-        ("Claim, by its own formula", reproduced, why),
-    ]
-
-
-# --- from the log's figure to ours ----------------------------------------------------------
-
-
-def _why_not_ours(row: Row) -> str:
-    """What the log prints, whether its own formula gives it, and how it becomes ours."""
-    audit, found = row["audit"], row["bridges"]
-    drawn = ""
-    if found:  # all figures of a log take the same steps, but for unit and peak
-        drawn = figure(charts.waterfall(found[0], row["framework"], row["logged_formula"]))
-        drawn += _in_figures(found)
-    proof = "".join(f'<p class="note">{esc(words)}</p>' for words in bridge.proof(audit))
-    told = esc(bridge.sentence(row, audit, found)).replace("(x ", "(x&nbsp;")  # one word
-    heading = "Why the log's figure is not ours" if found else "The log's own figure"
-    return f"<h3>{heading}</h3><p>{told}</p>{drawn}{proof}"
-
-
-def _in_figures(found: Sequence[Bridge]) -> str:
-    """The steps of every figure that the log prints, folded."""
-    tables = [
-        table(
-            f"{bridge.UNITS[one.figure].name} from the log's to ours",
-            STEP_COLUMNS,
-            [step | {"figure": one.figure} for step in bridge.steps(one).iter_rows(named=True)],
+def _causes(run: Row) -> str:
+    if run["causes"]:
+        items = "".join(
+            f'<li data-of="causes.{n}">{esc(cause)}</li>' for n, cause in enumerate(run["causes"])
         )
-        for one in found
-    ]
-    names = listed([bridge.UNITS[one.figure].name for one in found])
-    return f"<details><summary>Step by step: {names}</summary>{''.join(tables)}</details>"
+        return f'<ul class="plain">{items}</ul>'
+    return of("audit.why", esc(run["audit"]["why"]))
 
 
-def _factor(step: Row) -> str:
-    if step["factor"] is None:
+WHY_COLUMNS: Final = (
+    NAME,
+    PRINTED,
+    OURS,
+    RATIO,
+    Column("By its own<br>formula", checked),
+    Column("Why it is not ours", _causes, "text"),
+)
+
+
+def _eras(data: Json) -> str:
+    """Which versions of the frameworks' own formulas are in use."""
+    if not data["eras"]:
         return ""
-    within = f'<span class="small">print: {esc(step["bounds"])}</span>' if step["bounds"] else ""
-    return f"x {bridge.times(step['factor'])}{within}"
+    note = static(
+        "A framework's own formula changes with its versions; runs of two eras do not compare by "
+        "their logs."
+    )
+    return table("Own formulas in use", ERA_COLUMNS, data["eras"], note, at="eras")
 
 
-def _after(step: Row) -> str:
-    text = bridge.value_text(step["figure"], step["after"], finely=True)
-    unit = bridge.UNITS[step["figure"]].text
-    return text if step["figure"] == "logged_mfu" else f"{text} {unit}"
+def _span(era: Row) -> str:
+    since, until = (of(end, esc(era[end])) if era[end] else "" for end in ("since", "until"))
+    if not since and not until:
+        return "not known"
+    return f"{since or 'the beginning'} to {until or 'now'}"
 
 
-STEP_COLUMNS: Final = (
-    Column("Step", lambda step: esc(step["what"])),
-    Column("Factor", _factor, "number"),
-    Column("Then", _after, "number"),
-)
+def _reproduced(era: Row) -> str:
+    ok, compared = (of(key, number(era[key])) for key in ("reproduced", "compared"))
+    return f"{ok} of {compared} compared"
 
 
-def _flops(value: float | None) -> str:
-    return DASH if value is None else f"{value:.4g}"
-
-
-def _operators(operators: pl.DataFrame) -> str:
-    caption = "FLOPs per token by operator, forward and backward"
-    rows = operators.iter_rows(named=True)
-    return figure(charts.operators(operators)) + table(caption, OPERATOR_COLUMNS, rows)
-
-
-OPERATOR_COLUMNS: Final = (
-    Column("Operator", lambda row: esc(row["operator"])),
-    Column("Layers", lambda row: number(row["layers"]), "number"),
-    Column("Computed in", lambda row: esc(row["dtype"] or DASH)),
+ERA_COLUMNS: Final = (
+    Column("Own formula", lambda era: esc(era["name"]), of="name"),
+    Column("In use", _span),
+    Column("Closed form", lambda era: f"<code>{esc(era['formula'])}</code>", "text", of="formula"),
     Column(
-        "Forward (exact attention)", lambda row: _flops(row["forward_flops_per_token"]), "number"
+        "Code",
+        lambda era: f"{of('code', esc(era['code']))} at {of('commit', esc(era['commit']))}",
+        "text",
     ),
-    Column("All (exact attention)", lambda row: _flops(row["flops_per_token"]), "number"),
+    Column("Runs<br>reproduced", _reproduced, "number"),
+)
+
+
+def _other_formulas(sheet: Sheet, told: Content) -> str:
+    """What other tools' formulas make of each model: why loggers disagree about one run."""
+    if not told.data["formulas"]:
+        return ""
+    shown_ = [
+        sheet.fold(
+            f'<span data-of="formulas.{n}.label">{esc(one["label"])}</span>',
+            figure(sheet, told, f"others:{n}")
+            + table(
+                "The same in figures",
+                FORMULA_COLUMNS,
+                one["formulas"],
+                at=f"formulas.{n}.formulas",
+            ),
+        )
+        for n, one in enumerate(told.data["formulas"])
+    ]
+    words = (
+        "Each tool prints TFLOP/s or MFU by a formula of its own. This is what each would count "
+        f"for models on this page, {MOST_MODELS} at most; for any: "
+        "<code>fairmfu flops --against-others</code>."
+    )
+    return f"<h3>One model, many formulas</h3><p>{static(words)}</p>{''.join(shown_)}"
+
+
+FORMULA_COLUMNS: Final = (
+    Column("Formula", lambda row: esc(row["name"]), of="name"),
     Column(
-        "All (full attention)", lambda row: _flops(row["flops_per_token_full_attention"]), "number"
+        "FLOPs per token",
+        lambda row: DASH if row["flops_per_token"] is None else f"{row['flops_per_token']:.4g}",
+        "number",
+        of="flops_per_token",
     ),
-    Column("Share (exact attention)", lambda row: _percent(row["share"]), "number"),
+    Column("/ ours", lambda row: number(row["ratio_to_ours"], 3), "number", of="ratio_to_ours"),
+    Column("What it does otherwise", lambda row: esc(row["why"]), "text", of="why"),
 )
 
 
-def _fact_value(fact: Row) -> str:
-    """The value with its unit; a long one is folded."""
-    value = str(fact["value"])
-    if len(value) > LONG:
-        short = esc(value[:LONG])
-        return f"<details><summary>{short} …</summary><code>{esc(value)}</code></details>"
-    known = FACT_NAMES.get(fact["name"])
-    unit = f' <span class="note">{esc(known.unit)}</span>' if known and known.unit else ""
-    return f"{esc(value)}{unit}"
+# --- across runs --------------------------------------------------------------------------
+
+ACROSS: Final = ("scaling", "mfu_by_length", "mfu_by_precision", "mfu_by_recompute", "mfu_by_run")
 
 
-FACT_COLUMNS: Final = (
-    Column("Fact", lambda fact: esc(fact["name"])),
-    Column("Value", _fact_value, "text"),
-    Column("Origin", lambda fact: esc(fact["origin"]), "text"),
-)
+def _across(sheet: Sheet, told: Content) -> str:
+    drawn = [figure(sheet, told, key) for key in ACROSS if key in told.figures]
+    return "".join(["<h2>Across all runs</h2>", *drawn]) if drawn else ""
 
 
 # --- sources ------------------------------------------------------------------------------
 
 
-def _sources(sources: pl.DataFrame, unread: pl.DataFrame) -> str:
+def _sources(sheet: Sheet, data: Json) -> str:
     """How much of each log was read, and examples of what was not."""
-    if not sources.height:
+    if not data["sources"]:
         return ""
-    rows = list(sources.sort("path", "sha256").iter_rows(named=True))
-    left = [_left_over(row, unread.filter(sha256=row["sha256"]).sort("line")) for row in rows]
-    counts = table("Lines of each log", SOURCE_COLUMNS, rows, "Every line is counted once.")
-    return "\n".join(["<h2>What was read, and what was not</h2>", counts, *left])
+    rows = [source | {"place": n} for n, source in enumerate(data["sources"])]
+    counts = split(
+        sheet,
+        "Lines of each log",
+        SOURCE_COLUMNS,
+        rows,
+        "Every line is counted once.",
+        at="sources",
+    )
+    left = [fold for source in rows if (fold := _left_over(sheet, source, data["unread"]))]
+    return "".join(["<h2>What was read, and what was not</h2>", counts, *_in_dozens(sheet, left)])
 
 
-def _lines(heading: str, name: str) -> Column:
-    return Column(heading, lambda row: number(row[name]), "number")
+def _counted(heading: str, name_: str) -> Column:
+    return Column(heading, lambda row: number(row[name_]), "number", of=name_)
 
 
 SOURCE_COLUMNS: Final = (
-    Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>'),
-    Column("Format", lambda row: esc(row["log_format"])),
-    _lines("Lines", "lines"),
-    _lines("Steps", "step_lines"),
-    _lines("Facts, events,<br>blank", "known_lines"),
-    _lines("Of companion<br>formats", "companion_lines"),
-    _lines("Other", "other_lines"),
-    _lines("Unread", "unread_lines"),
+    Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>', of="path"),
+    Column("Format", lambda row: esc(row["log_format"]), of="log_format"),
+    _counted("Lines", "lines"),
+    _counted("Steps", "step_lines"),
+    _counted("Facts, events,<br>blank", "known_lines"),
+    _counted("Of companion<br>formats", "companion_lines"),
+    _counted("Other", "other_lines"),
+    _counted("Unread", "unread_lines"),
 )
 
 
-def _left_over(source: Row, unread: pl.DataFrame) -> str:
+def _left_over(sheet: Sheet, source: Row, unread: Sequence[Json]) -> str:
     """The lines of one log that were not read: steps that could not be, and others by kind."""
     kinds = source["other_kinds"] or []
-    if not kinds and not unread.height:
+    lines = [row | {"place": n} for n, row in enumerate(unread) if row["source"] == source["place"]]
+    if not kinds and not lines:
         return ""
+    at = f"sources.{source['place']}"
     summary = (
-        f'<span class="name">{esc(source["path"])}</span> <span class="figures">'
-        f"{counted(source['unread_lines'] or 0, 'unread line')}, "
-        f"{counted(source['other_lines'] or 0, 'other line')}</span>"
+        f'<span data-at="{at}"><span class="name" data-of="path">{esc(source["path"])}</span> '
+        f'<span class="figures">{of("unread_lines", number(source["unread_lines"]))} unread, '
+        f"{of('other_lines', number(source['other_lines']))} other</span></span>"
     )
-    first = f"The first {MOST_UNREAD} of {unread.height:,}." if unread.height > MOST_UNREAD else ""
-    rows = unread.head(MOST_UNREAD).iter_rows(named=True)
-    quoted = table("Look like steps and could not be read", UNREAD_COLUMNS, rows, first)
-    other = table("Other lines, an example of each kind", OTHER_COLUMNS, kinds)
-    shown = (quoted if unread.height else "") + (other if kinds else "")
-    return f"<details><summary>{summary}</summary>{shown}</details>"
+    quoted = unread_table(lines)
+    other = table(
+        "Other lines, an example of each kind", OTHER_COLUMNS, kinds, at=f"{at}.other_kinds"
+    )
+    return sheet.fold(summary, quoted + (other if kinds else ""))
 
 
-UNREAD_COLUMNS: Final = (
-    Column("Line", lambda row: number(row["line"])),
-    Column("Why", lambda row: esc(row["reason"]), "text"),
-    Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text"),
-)
 OTHER_COLUMNS: Final = (
-    Column("Line", lambda row: number(row["line"])),
-    Column("How many", lambda row: number(row["count"]), "number"),
-    Column("Example", lambda row: f'<span class="log">{esc(row["example"])}</span>', "text"),
+    Column("Line", lambda row: number(row["line"]), of="line"),
+    Column("How many", lambda row: number(row["count"]), "number", of="count"),
+    Column(
+        "Example", lambda row: f'<span class="log">{esc(row["example"])}</span>', "text", "example"
+    ),
 )
 
-METHOD: Final = f"""<h2>How these numbers are made</h2>
+METHOD: Final = f"""<section data-static><h2>How these numbers are made</h2>
 <p>One formula for every run of every framework. What a log says of its own speed is shown, and
 never used.</p>
 <pre class="formula">MFU = ideal time per token / actual time per token
@@ -778,6 +570,8 @@ P      dense peak of one device for the number format that the operator ran in</
 documents. It is the headline: only so can runs of different length stand side by side.</li>
 <li><strong>MFU (full attention)</strong> lets every token attend to the whole sequence, as PaLM
 and most papers do. It is for setting a figure beside a published one.</li>
+<li><strong>Peak: own dtype</strong> holds each operator against the peak of the number format that
+it ran in; <strong>BF16</strong> holds all of them against the BF16 peak, as older reports do.</li>
 <li><strong>Steady</strong> figures leave out start-up, checkpoints, evaluation and profiling, and
 say how much time that was. Stalls and all that is unexplained stay in.</li>
 <li><strong>95 % intervals</strong> are of a run's windows, and say nothing of another night or
@@ -786,138 +580,4 @@ where the interval of their ratio leaves 1 out.</li>
 <li><strong>Ranked</strong> are only runs of the same model, length, number format, trained
 weights, device and way of counting tokens.</li>
 </ul>
-<p class="note">Formula {FORMULA}.</p>"""
-
-
-# --- why the logs disagree ----------------------------------------------------------------
-
-MOST_MODELS: Final = 6
-"""Models whose other formulas the page shows; `fairmfu flops --against-others` has any."""
-
-
-def _appendix(others: Mapping[str, pl.DataFrame]) -> str:
-    """What other tools' formulas make of each model: why loggers disagree about one run."""
-    if not others:
-        return ""
-    shown = "".join(_other_formulas(*item) for item in list(others.items())[:MOST_MODELS])
-    words = (
-        "Each tool prints TFLOP/s or MFU by a formula of its own. This is what each would count "
-        "for the models on this page."
-    )
-    return f"<h2>Appendix: one model, many formulas</h2><p>{words}</p>{shown}"
-
-
-def _other_formulas(label: str, rows: pl.DataFrame) -> str:
-    whole = table(f"{esc(label)}", OTHER_FORMULA_COLUMNS, rows.iter_rows(named=True))
-    return f"<details><summary>{esc(label)}</summary>{figure(charts.others(rows))}{whole}</details>"
-
-
-OTHER_FORMULA_COLUMNS: Final = (
-    Column("Formula", lambda row: esc(row["name"])),
-    Column("FLOPs per token", lambda row: _flops(row["flops_per_token"]), "number"),
-    Column("/ ours", lambda row: number(row["ratio_to_ours"], 3), "number"),
-    Column("What it does otherwise", lambda row: esc(row["why"]), "text"),
-)
-
-
-# --- the document -------------------------------------------------------------------------
-
-DRAW: Final = """
-const config = JSON.parse(document.getElementById("theme").textContent);
-const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-const draw = (figure) => {
-  if (figure.dataset.drawn) return;
-  figure.dataset.drawn = "yes";
-  const spec = JSON.parse(figure.querySelector("script").textContent);
-  const room = Math.max(figure.clientWidth - 84, 220);
-  for (const part of spec.vconcat ?? []) if (part.width > room) part.width = room;
-  const options = {mode: "vega-lite", renderer: "svg", actions: false, ast: true, config};
-  if (dark) options.tooltip = {theme: "dark"};
-  vegaEmbed(figure.querySelector(".chart"), spec, options);
-};
-for (const figure of document.querySelectorAll("figure")) {
-  const fold = figure.closest("details");
-  if (fold && !fold.open) fold.addEventListener("toggle", () => draw(figure));
-  else draw(figure);
-}
-"""
-"""Draws each chart once it can be seen, from the data beside it, without eval."""
-
-NO_SCRIPT: Final = (
-    "<noscript><p>The charts need JavaScript; the tables hold all figures.</p></noscript>"
-)
-
-
-@cache
-def _bundle() -> str:
-    """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
-
-
-def figure(chart: Chart | Spec) -> str:
-    """A place for a chart with its spec beside it, for DRAW."""
-    spec = chart
-    if not isinstance(spec, dict):
-        spec = spec.to_dict(validate=False)  # the tests validate each kind; here: half the time
-        for shared in ("config", "$schema"):
-            del spec[shared]
-    return (
-        f'<figure aria-label="{esc(spec["description"])}"><div class="chart"></div>'
-        f"{_data(spec)}</figure>"
-    )
-
-
-def _data(value: object, attributes: str = "") -> str:
-    """JSON as a block of data: no text in it can end the block."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    return f'<script type="application/json"{attributes}>{text}</script>'
-
-
-def document(
-    title: str, body: Sequence[str], *, style: str = "", script: str = "", beside: str = ""
-) -> str:
-    """The page around its body.
-
-    style: more of a style sheet; script: run at the end, after `beside`, the name of a script file
-    in the page's folder. A nonce lets that one tag load it, from a disk as from a server; as it
-    hangs on the whole body, no text in the body can know it.
-    """
-    content = "\n".join(filter(None, body))
-    drawn = [_bundle(), DRAW] if "<figure" in content else []
-    scripts = [script, *drawn] if script else drawn
-    nonce = _digest(content)[:22] if beside else ""
-    sources = [f"'nonce-{nonce}'"] if beside else []
-    allowed = " ".join([*sources, *(_hash(script) for script in scripts)]) or "'none'"
-    loaded = [f'<script nonce="{nonce}" src="{esc(beside)}"></script>'] if beside else []
-    theme = [_data(fairmfu()["config"], ' id="theme"'), NO_SCRIPT] if drawn else []
-    drawing = [*loaded, *theme, *(f"<script>{script}</script>" for script in scripts)]
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{POLICY.format(allowed=allowed)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{esc(title)}</title>
-<style>{STYLE}{style}</style>
-</head>
-<body>
-{content}
-{"".join(drawing)}
-</body>
-</html>
-"""
-
-
-POLICY: Final = (
-    "default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-"""No network. A script runs only if it is one of ours, by hash, whatever a log smuggles in."""
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{_digest(script)}'"
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+<p class="note">Formula {FORMULA}.</p></section>"""

@@ -20,12 +20,13 @@ from markdown_it import MarkdownIt
 
 from metrics.history import CHANGES, history
 from metrics.utilization import METRICS
-from reports import history_charts, page
+from reports import document, history_charts
 from reports.night import Night, apart, day, exit_code, few, labels, says, signed, told
 from reports.night_files import junit, markdown, summary, svg_name, svgs
 from reports.night_page import AGE, status_js
 from reports.night_page import page as night_page
 from reports.tables import markdown_text
+from tests.packs import unpacked
 from tests.test_reports import EVIL, Page
 from tests.told_nights import (
     BACK,
@@ -481,9 +482,9 @@ def test_only_our_scripts_and_the_status_beside_it_may_run():
     read = Page(night_page(quiet()))
     assert read.addresses.count("status.js") == 1
     assert [a for a in read.addresses if not a.startswith("#")] == ["status.js"]
-    ours = [AGE, page._bundle(), page.DRAW]
+    ours = [AGE, document.bundle(), document.packaged("page.js")]
     assert [script for script in read.run if script] == ours
-    assert re.findall(r"'sha256-[^']+'", read.policy) == [page._hash(script) for script in ours]
+    assert re.findall(r"'sha256-[^']+'", read.policy) == [*map(document.script_hash, ours)]
     assert "default-src 'none'" in read.policy
     assert "unsafe-inline'; img" in read.policy  # of styles
     assert "unsafe" not in read.policy.split("script-src")[1].split(";")[0]
@@ -513,10 +514,11 @@ def test_the_page_of_three_years_is_light():
     night = a_night(*many(nights=nights, but=[changed]))
     shown = night_page(night)
     assert len(shown.encode()) < 3_000_000
-    specs = [json.loads(spec) for spec in Page(shown).data if '"vconcat"' in spec]
+    whole = unpacked(shown)
+    specs = [json.loads(spec) for spec in Page(whole).data if '"vconcat"' in spec]
     assert len(specs) == 20
     assert max(len(spec["datasets"]["runs"]) for spec in specs) <= 400
-    assert "median of up to 4 runs in a row" in shown
+    assert "median of up to 4 runs in a row" in whole
 
 
 def test_status_js_says_when_and_why_and_nothing_where_all_is_well():

@@ -20,7 +20,7 @@ from metrics.fairness import compare
 from metrics.identities import BY_NAME, flops_of
 from metrics.reconcile import Bridge, Factor
 from metrics.utilization import analyse
-from reports import charts, page, theme
+from reports import charts, document, page, theme
 from reports.bridge import COLUMNS, steps
 
 EVIL = "</script><script>alert(1)</script>"
@@ -322,12 +322,12 @@ def test_nothing_is_loaded_and_only_our_scripts_run():
     read = Page(text)
     assert read.addresses == []
     assert not {"link", "img", "iframe", "object", "base", "form"} & set(read.tags)
-    ours = [page._bundle(), page.DRAW]
+    ours = [document.bundle(), document.packaged("page.js")]
     assert read.run == ours
     own = text.replace(ours[0], "")
     assert not re.search(r"https?:|//\w+\.|url\(|@import", own)
     assert "default-src 'none'" in read.policy
-    assert re.findall(r"'sha256-[^']+'", read.policy) == [page._hash(script) for script in ours]
+    assert re.findall(r"'sha256-[^']+'", read.policy) == [*map(document.script_hash, ours)]
     assert "unsafe-eval" not in read.policy
 
 

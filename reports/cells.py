@@ -1,0 +1,243 @@
+"""What the page's tables show of a run, each number beside its place in the content.
+
+A cell is HTML of one row; `of` names the field that an element shows, so that a number on the page
+can be looked up in what `--format json` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from reports.content import Content, Json
+from reports.document import DASH, DOT, Column, Sheet, esc, number, pick, table
+from reports.theme import ACCENT, FRAMEWORK_COLOURS
+
+Row = Mapping[str, Any]
+
+MOST_ROWS: Final = 40
+"""Rows that a table shows; the rest is folded."""
+
+WHOLE: Final = 100
+"""From here on a figure needs no decimals."""
+
+
+# --- numbers and words --------------------------------------------------------------------
+
+
+def of(field: str, text: str) -> str:
+    """HTML beside the field of the content that it shows; nothing where it is nothing."""
+    return f'<span data-of="{field}">{text}</span>' if text else ""
+
+
+def static(text: str) -> str:
+    """Prose that holds digits and no figure of a run; HTML."""
+    return f"<span data-static>{text}</span>"
+
+
+def percent(value: float | None) -> str:
+    """0.3328 as 33.3 %."""
+    return DASH if value is None else f"{value:.1%}".replace("%", " %")
+
+
+def significant(value: float | None) -> str:
+    """Three or more figures, whatever the size."""
+    if value is None:
+        return DASH
+    return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
+
+
+def times(value: float | None) -> str:
+    """1.1259 as 1.13x."""
+    return DASH if value is None else f"{value:.2f}x"
+
+
+def range_of(row: Row, low: str, high: str, text: Callable[[float | None], str]) -> str:
+    """low to high; one figure where both read the same, nothing where one is unknown."""
+    if row[low] is None or row[high] is None:
+        return ""
+    ends = text(row[low]), text(row[high])
+    if ends[0] == ends[1]:
+        return of(low, ends[0])
+    return f"{of(low, ends[0])}{DASH}{of(high, ends[1])}"
+
+
+def chosen(row: Row, field: str, text: Callable[[float | None], str] = percent) -> str:
+    """A figure by each convention, of which the page shows the chosen one; once where all agree.
+
+    row: with `field` by reports.cards.CONVENTIONS behind an underscore.
+    """
+    texts = {f"{a} {p}": text(row[f"{field}_{a}_{p}"]) for a in ATTENTION for p in PEAK}
+    if len(set(texts.values())) == 1:
+        return of(f"{field}_exact_own", texts["exact own"])
+    if all(texts[f"{a} own"] == texts[f"{a} bf16"] for a in ATTENTION):
+        texts = {a: texts[f"{a} own"] for a in ATTENTION}
+    names = {kind: (f"{kind} own" if kind in ATTENTION else kind) for kind in texts}
+    return "".join(
+        f'<span class="c {kind}" data-of="{field}_{names[kind].replace(" ", "_")}">{shown}</span>'
+        for kind, shown in texts.items()
+    )
+
+
+ATTENTION: Final = ("exact", "full")
+PEAK: Final = ("own", "bf16")
+
+CONVENTION: Final = (
+    'MFU and TFLOP/s are by <span class="c exact">exact</span><span class="c full">full</span> '
+    'attention; MFU is of the <span class="c own">own-dtype</span><span class="c bf16">BF16'
+    "</span> peak."
+)
+"""Names the chosen convention, beneath a caption."""
+
+
+# --- a run --------------------------------------------------------------------------------
+
+
+def name(row: Row) -> str:
+    """A button that marks the run everywhere: its name behind a dot in its framework's colour."""
+    colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
+    dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}</span>'
+    shown = f'<span class="name">{dot}<span data-static>&nbsp;</span>{esc(row["label"])}</span>'
+    tag = ' <span class="tag" data-static>synthetic</span>' if row["synthetic"] else ""
+    return pick(row["run_id"], shown, str(row["label"])) + tag
+
+
+def linked(row: Row) -> str:
+    """The same with a way to the run's own part of the page."""
+    to = f"All of {esc(row['label'])}"
+    arrow = f'<a class="to" href="#run-{esc(row["run_id"])}" aria-label="{to}" title="{to}">'
+    return f'{name(row)}{arrow}<span aria-hidden="true">\N{DOWNWARDS ARROW}</span></a>'
+
+
+def tgs(run: Row) -> str:
+    """With its interval beneath."""
+    if run["tgs"] is None:
+        return of("tgs", DASH)
+    interval = range_of(run, "tgs_low", "tgs_high", number) or "no interval"
+    shown = f"<strong>{of('tgs', number(run['tgs']))}</strong>"
+    return f'{shown}<span class="small">{interval}</span>'
+
+
+CLAIMS: Final[dict[str, tuple[Callable[[float | None], str], str]]] = {
+    "logged_tflops": (significant, "TFLOP/s"),
+    "logged_mfu": (percent, "MFU"),
+    "logged_tgs": (number, "TGS"),
+}
+"""How each figure of a log is written, and its unit."""
+
+
+def _claimed(run: Row, cell: Callable[[Row, Callable[[float | None], str], str], str]) -> str:
+    """A cell on what the log printed."""
+    claim = run["claim"]
+    if claim is None:
+        return '<span class="muted">nothing</span>'
+    text, unit = CLAIMS[claim["figure"]]
+    return f'<span data-at="claim">{cell(claim, text, unit)}</span>'
+
+
+def _printed(run: Row) -> str:
+    def cell(claim: Row, text: Callable[[float | None], str], unit: str) -> str:
+        return f"{of('logged', text(claim['logged']))} {unit}"
+
+    mfu, claim = run["logged_mfu"], run["claim"]
+    both = claim is not None and claim["figure"] != "logged_mfu" and mfu is not None
+    more = f'<span class="small">MFU {of("logged_mfu", percent(mfu))}</span>' if both else ""
+    return _claimed(run, cell) + more
+
+
+def _ours(run: Row) -> str:
+    if run["claim"] is None:
+        return DASH
+    return _claimed(run, lambda claim, text, unit: f"{chosen(claim, 'ours', text)} {unit}")
+
+
+def _ratio(run: Row) -> str:
+    if run["claim"] is None:
+        return DASH
+    return _claimed(run, lambda claim, *_: f"<strong>{chosen(claim, 'ratio', times)}</strong>")
+
+
+def checked(run: Row) -> str:
+    """Whether the framework's own formula gives what its log printed; why stands behind it."""
+    audit = run["audit"]
+    kind = ' class="warning"' if run["logged_reproduced"] is False else ""
+    word = of("audit.word", esc(audit["word"]))
+    return f'<abbr{kind} title="{esc(audit["why"])}">{word}</abbr>'
+
+
+NAME: Final = Column("Run", linked, of="label")
+PRINTED: Final = Column("The log<br>printed", _printed, "number")
+OURS: Final = Column("Recomputed", _ours, "number")
+RATIO: Final = Column("Logged /<br>recomputed", _ratio, "number")
+
+
+# --- tables and figures -------------------------------------------------------------------
+
+
+def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
+    sheet: Sheet,
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    note: str = "",
+    at: str = "",
+) -> str:
+    """A table of which only the first rows stand open. at: JSON path of a list; else of runs."""
+    key, path = ("", at) if at else ("run_id", "runs")
+    first = table(caption, columns, rows[:MOST_ROWS], note, at=path, key=key)
+    parts = [rows[n : n + MOST_FOLDED] for n in range(MOST_ROWS, len(rows), MOST_FOLDED)]
+    done = MOST_ROWS
+    for part in parts:
+        whole = table(caption, columns, part, at=path, key=key)
+        if at:  # rows of a list count from where the table before ended
+            whole = _counted_from(whole, at, done)
+        count = static(f"{done + 1:,} to {done + len(part):,} of {len(rows):,}")
+        first += sheet.fold(f"{count}, the rest of the table", whole)
+        done += len(part)
+    return first
+
+
+MOST_FOLDED: Final = 400
+
+
+def _counted_from(whole: str, at: str, first: int) -> str:
+    """A table whose rows stand later in the list than its first."""
+    head, *rest = whole.split(f'data-at="{at}.')
+    moved = (part.split('"', 1) for part in rest)
+    return head + "".join(f'data-at="{at}.{int(n) + first}"{after}' for n, after in moved)
+
+
+def figure(sheet: Sheet, told: Content, key: str) -> str:
+    """A chart of the content by its key, nothing where there is none."""
+    if key not in told.figures:
+        return ""
+    return f'<div data-at="charts.{esc(key)}">{sheet.figure(told.figures[key])}</div>'
+
+
+def unread_table(lines: Sequence[Json]) -> str:
+    """Lines that look like steps and could not be read; each with its `place` among all."""
+    if not lines:
+        return ""
+    return table(
+        "Look like steps and could not be read", UNREAD_COLUMNS, lines, at="unread", key="place"
+    )
+
+
+UNREAD_COLUMNS: Final = (
+    Column("Line", lambda row: number(row["line"]), of="line"),
+    Column("Why", lambda row: esc(row["reason"]), "text", of="reason"),
+    Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text", of="text"),
+)
+
+STYLE: Final = """
+.bar { display: flex; flex-wrap: wrap; gap: .3rem 1.5rem; align-items: center; }
+.marks { margin: 0; color: var(--muted); font-size: .85rem; }
+.marks span { margin-right: 1em; white-space: nowrap; }
+.notes { margin-top: .4rem; }
+.notes .note { margin: .1rem 0; font-size: .85rem; line-height: 1.4; }
+.to { margin-left: .3em; color: var(--muted); text-decoration: none; }
+ul.plain { margin: 0; padding: 0; list-style: none; }
+.commands code { display: block; margin: .15rem 0; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 0 2rem; }
+"""
+"""What the report has beside the style sheet of all pages."""
