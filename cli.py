@@ -965,6 +965,7 @@ def _content(
 
     check: raises where these runs will not do, before all is computed of them.
     """
+    from dataclasses import replace
     from importlib.metadata import version
 
     from metrics.utilization import analyse
@@ -975,7 +976,7 @@ def _content(
     chosen = _chosen(analysis.metrics, names)
     check(chosen)
     if names:
-        tables = _sources_of(chosen, tables)
+        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
     return content(analysis, chosen, tables, title, price, version("fairmfu"))
 
 

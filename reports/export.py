@@ -8,21 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import polars as pl
 import vl_convert
 
-from reports import charts
 from reports.charts import VIEW, Figure, Spec
 from reports.content import Content
 from reports.theme import fairmfu
 from reports.verdict import counted, names
 
-Row = Mapping[str, Any]
 Subject = Literal["one run", "a group", "all runs"]
 
 
@@ -35,60 +33,13 @@ class Named:
     """A chart that can be asked for.
 
     of: what it is drawn of; meaning: what it shows, in a line; takes: what it cannot be drawn
-    without; draw: from the report and the rows of `of`, None where there is nothing to draw
+    without
     """
 
     name: str
     of: Subject
     meaning: str
     takes: str
-    draw: Callable[[Content, Sequence[Row]], Figure | None]
-
-
-# --- the charts -----------------------------------------------------------------------------
-
-
-def _told(told: Content, rows: Sequence[Row]) -> Row:
-    """What the report says of the one run."""
-    said: Row = told.data["runs"][rows[0]["run_id"]]
-    return said
-
-
-def _waterfall(_told: Content, rows: Sequence[Row]) -> Figure | None:
-    row = rows[0]
-    if not row["bridges"]:
-        return None
-    return charts.waterfall(row["bridges"][0], row["framework"], row["logged_formula"])
-
-
-def _course(told: Content, rows: Sequence[Row]) -> Figure | None:
-    run = _told(told, rows)
-    return charts.course(run["series"], run["events"], rows[0])
-
-
-def _step_times(told: Content, rows: Sequence[Row]) -> Figure | None:
-    return charts.step_times(_told(told, rows)["step_times"], rows[0])
-
-
-def _ranks(told: Content, rows: Sequence[Row]) -> Figure | None:
-    return charts.ranks(_told(told, rows)["ranks"], rows[0])
-
-
-def _operators(told: Content, rows: Sequence[Row]) -> Figure | None:
-    return charts.operators(_told(told, rows)["operators"])
-
-
-def _others(told: Content, rows: Sequence[Row]) -> Figure | None:
-    row = rows[0]
-    if row["model"] is None or row["seq_len"] is None:
-        return None
-    label = f"{row['model']}, {row['seq_len']:,} tokens"
-    of = next((one["formulas"] for one in told.data["formulas"] if one["label"] == label), None)
-    return None if of is None else charts.others(of, label)
-
-
-def _across(draw: Callable[[Sequence[Row]], Figure | None]) -> Callable[..., Figure | None]:
-    return lambda _told, rows: draw(rows)
 
 
 CHARTS: Final = (
@@ -96,92 +47,79 @@ CHARTS: Final = (
         "comparison",
         "a group",
         "TGS and MFU of like-for-like runs with 95 % intervals, logged beside recomputed",
-        "a run that can be ranked",
-        _across(charts.comparison),
+        "two runs that are like for like",
     ),
     Named(
         "waterfall",
         "one run",
         "from the figure that the log prints to ours, factor by factor",
         "a figure in the log that leads to ours",
-        _waterfall,
     ),
     Named(
         "course",
         "one run",
         "TGS, MFU, loss and memory over steps, with events marked",
         "step lines with a time or a rate",
-        _course,
     ),
     Named(
         "step_times",
         "one run",
         "how long steps took, steady ones against those left out",
         "step lines that tell seconds per step",
-        _step_times,
     ),
     Named(
         "ranks",
         "one run",
         "median step time of each rank, with the slowest named",
         "step lines of two or more ranks",
-        _ranks,
     ),
     Named(
         "time_lost",
         "one run",
         "wall time that was not steady training, by cause",
         "a steady pace and time that went elsewhere",
-        _across(lambda rows: charts.time_lost(rows[0])),
     ),
     Named(
         "operators",
         "one run",
         "share of each operator in the FLOPs per token",
         "the model's shape and the sequence length",
-        _operators,
     ),
     Named(
         "others",
         "one run",
         "FLOPs per token by the formulas of other tools, as ratios to ours",
         "the model's shape and the sequence length",
-        _others,
     ),
     Named(
         "mfu_by_run",
         "all runs",
         "MFU of each run under both attention conventions",
         "a run with an MFU",
-        _across(charts.mfu_by_run),
     ),
     Named(
         "scaling",
         "all runs",
         "TGS over the number of GPUs",
         "runs with a TGS on two or more numbers of GPUs",
-        _across(charts.scaling),
     ),
     Named(
         "mfu_by_length",
         "all runs",
         "MFU over the sequence length",
         "runs with an MFU at two or more sequence lengths",
-        _across(charts.mfu_by_length),
     ),
     Named(
         "mfu_by_precision",
         "all runs",
         "MFU by number format",
         "runs with an MFU in two or more number formats",
-        _across(charts.mfu_by_precision),
     ),
     Named(
         "mfu_by_recompute",
         "all runs",
         "MFU by what is recomputed",
         "runs with an MFU and two or more kinds of recomputation",
-        _across(charts.mfu_by_recompute),
     ),
 )
 """All charts of `fairmfu chart`, in the order in which they are listed."""
@@ -232,12 +170,19 @@ def draw(chart: Named, told: Content, **view: str) -> Figure:
     view: attention, peak, as reports.charts.VIEW. NotDrawnError: there is nothing to draw, with
     what is missing.
     """
-    groups = told.groups or [()]
-    rows = groups[0] if chart.of == "a group" else told.rows
-    found = chart.draw(told, rows) if rows else None
+    found = told.figures.get(key(chart, told))
     if found is None:
         raise NotDrawnError(_why_not(chart, told))
     return with_convention(found.with_(**view))
+
+
+def key(chart: Named, told: Content) -> str:
+    """Where the chart stands among the report's figures; of many the first."""
+    if chart.of == "all runs":
+        return chart.name
+    if chart.of == "a group" or chart.name == "others":  # which is of the model
+        return f"{chart.name}:0"
+    return f"{chart.name}:{told.rows[0]['run_id']}"
 
 
 def _why_not(chart: Named, told: Content) -> str:
@@ -246,6 +191,9 @@ def _why_not(chart: Named, told: Content) -> str:
     if chart.of == "all runs" and len(told.rows) > 1:
         of = counted(len(told.rows), "run")
         return f"{says}; of {of} none or too few have that.{_lacking(told)}"
+    if chart.of == "a group":
+        said = told.data["verdicts"][0]
+        return f"{says}. {' '.join([said['says'], *said['notes']])}{_lacking(told)}"
     if chart.name == "waterfall":
         return f"{says}. {told.data['runs'][told.rows[0]['run_id']]['words']['claim']}"
     return f"{says}.{_lacking(told)}"
@@ -324,7 +272,7 @@ def svg(figure: Figure) -> str:
 
 
 def _config() -> Spec:
-    return fairmfu()["config"] | {"background": "white", "font": FONT, "padding": 12}
+    return {**fairmfu()["config"], "background": "white", "font": FONT, "padding": 12}
 
 
 def _steady(text: str) -> str:

@@ -70,13 +70,14 @@ class _Album:
     folder: str
     pictures: dict[str, str] = field(default_factory=dict)
 
-    def put(self, name: str, told: Content, rows: Sequence[Row], of: str) -> str:
-        """The chart of that name of these rows with its caption; nothing where none is to draw.
+    def put(self, told: Content, key: str, of: str) -> str:
+        """The figure of that key with its caption; nothing where there is none.
 
         of: what it is of, for the name of its file
         """
-        figure = export.named(name).draw(told, rows)
-        return "" if figure is None else self._paste(name, export.with_convention(figure), of)
+        figure = told.figures.get(key)
+        kind = key.partition(":")[0]
+        return "" if figure is None else self._paste(kind, export.with_convention(figure), of)
 
     def _paste(self, name: str, figure: Figure, of: str) -> str:
         file = f"{name}-{svg_name(of)}"
@@ -118,9 +119,9 @@ def _comparison(told: Content, album: _Album) -> str:
     several = [group for group in told.groups if len(group) > 1]
     alone = [group[0] for group in told.groups if len(group) == 1]
     parts = []
-    for group in several[:MOST_GROUPS]:
+    for place, group in enumerate(several[:MOST_GROUPS]):
         best = group[0]
-        picture = album.put("comparison", told, group, f"{best['group']} {best['run_id']}")
+        picture = album.put(told, f"comparison:{place}", f"{best['group']} {best['run_id']}")
         parts += [f"### {_safe(str(best['group']))}", picture, _figures(told, group)]
     parts += _rest(len(several), MOST_GROUPS, "group")
     if alone:
@@ -168,14 +169,14 @@ def _disagreement(told: Content, album: _Album) -> str:
     said = [f"- {_name(run)}: {_safe(run['words']['claim'])}" for run in runs[:MOST_SAID]]
     said += [f"- {line}" for line in _rest(len(runs), MOST_SAID, "log")]
     first = [row for row in told.rows if row["bridges"]][:FIRST_RUNS]
-    drawn = [album.put("waterfall", told, [row], _of(row)) for row in first]
+    drawn = [album.put(told, f"waterfall:{row['run_id']}", _of(row)) for row in first]
     head = ["## Why the logs disagree", *_table(columns, runs)]
     return "\n\n".join([*head, "\n".join(said), *drawn])
 
 
 def _across(told: Content, album: _Album) -> str:
     charts = [chart for chart in export.CHARTS if chart.of == "all runs"]
-    drawn = [album.put(chart.name, told, told.rows, "all runs") for chart in charts]
+    drawn = [album.put(told, chart.name, "all runs") for chart in charts]
     found = [picture for picture in drawn if picture]
     return "\n\n".join(["## Across the runs", *found]) if found else ""
 
@@ -185,7 +186,8 @@ def _courses(told: Content, album: _Album) -> str:
     for row in told.rows[:FIRST_RUNS]:
         run = told.data["runs"][row["run_id"]]
         said = "\n".join(f"- {_safe(line)}" for line in _words(run))
-        pictures = [album.put(name, told, [row], _of(row)) for name in ("course", "time_lost")]
+        keys = [f"{name}:{row['run_id']}" for name in ("course", "time_lost")]
+        pictures = [album.put(told, key, _of(row)) for key in keys]
         parts.append("\n\n".join([f"### {_name(run)}", said, *filter(None, pictures)]))
     parts += _rest(len(told.rows), FIRST_RUNS, "run")
     return "\n\n".join(["## Each run", *parts]) if told.rows else ""
