@@ -14,7 +14,7 @@ from typing import Any, Final
 import altair as alt
 
 from reports import course
-from reports.figure import Row, plain
+from reports.figure import Row, Spec, plain
 
 BF16_LIKE: Final = ("bf16", "fp16")
 """Precisions whose own peak is the BF16 one."""
@@ -107,19 +107,17 @@ SHOWN: Final = (
     "(accelerator == '' || datum.accelerator == accelerator)"
 )
 """Whether the filters let a run through."""
-SELECTED: Final = "selected == '' || datum.run_id == selected"
 STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
 
-
-def with_conventions(chart: Any) -> Any:  # noqa: ANN401 - any Altair chart
-    """The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention."""
-    return chart.transform_filter(SHOWN).transform_calculate(
-        mfu=BY_PARAMS,
-        tflops="datum['tflops_' + attention]",
-        peak_tflops="datum['peak_' + peak]",
-        convention=SPOKEN,
-        statistic=STATISTIC,
-    )
+TRANSFORM: Final[tuple[Spec, ...]] = (
+    {"filter": SHOWN},
+    {"calculate": BY_PARAMS, "as": "mfu"},
+    {"calculate": "datum['tflops_' + attention]", "as": "tflops"},
+    {"calculate": "datum['peak_' + peak]", "as": "peak_tflops"},
+    {"calculate": SPOKEN, "as": "convention"},
+    {"calculate": STATISTIC, "as": "statistic"},
+)
+"""The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention."""
 
 
 def tips(*first: alt.Tooltip) -> Sequence[alt.Tooltip]:

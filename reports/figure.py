@@ -103,18 +103,41 @@ class Figure:
 
 def params(*names: str, **own: Any) -> list[Spec]:  # noqa: ANN401 - whatever JSON holds
     """Top-level params of a spec: names of VIEW, and those that a figure has a value of."""
-    return [
-        {"name": name, "value": value}
-        for name, value in ({n: VIEW[n] for n in names} | own).items()
-    ]
+    values = {name: VIEW[name] for name in names} | own
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
-def made(chart: Any, *names: str, **own: Any) -> Spec:  # noqa: ANN401 - any Altair chart
-    """An Altair chart on named data as the spec of a Figure, with `params`."""
+def made(
+    chart: Any,  # noqa: ANN401 - any Altair chart
+    *names: str,
+    data: str = "",
+    transform: Sequence[Spec] = (),
+    **own: Any,  # noqa: ANN401 - whatever JSON holds
+) -> Spec:
+    """An Altair chart on named data as the spec of a Figure, with `params`.
+
+    data: the name of those that most parts draw, which pass through transform first, once for all;
+    own: params that each figure has a value of.
+    """
     spec: Spec = chart.to_dict(validate=False)  # the tests validate each kind
     for shared in ("config", "$schema", "datasets"):
         spec.pop(shared, None)
+    if data:
+        _hoist(spec, data)
+        spec |= {"data": {"name": data}, "transform": [*transform, *spec.get("transform", [])]}
     return spec | {"params": params(*names, **own)}
+
+
+def _hoist(node: Any, data: str) -> None:  # noqa: ANN401 - any part of a spec
+    """Take these data from wherever parts name them: they have them of the whole."""
+    if isinstance(node, dict):
+        if node.get("data") == {"name": data}:
+            del node["data"]
+        for value in node.values():
+            _hoist(value, data)
+    elif isinstance(node, list):
+        for item in node:
+            _hoist(item, data)
 
 
 LINE: Final = 110

@@ -1,11 +1,31 @@
-"""Sizes and words that charts share."""
+"""Sizes, words and channels that charts share."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import altair as alt
+
+from reports import theme
 
 WIDTH: Final = 680
 ROW: Final = 26
 """Height of a row that names a run."""
 
 EXACT, FULL = "MFU (exact attention)", "MFU (full attention)"
+
+KNOWN: Final = [*theme.FRAMEWORK_COLOURS]
+_COLOURS: Final = alt.Scale(domain=KNOWN, range=[*theme.FRAMEWORK_COLOURS.values()])
+
+
+def framework() -> Any:  # noqa: ANN401 - Altair's condition has no public type
+    """The colour of a row's framework; without a legend, which a page has once."""
+    unknown = f"indexof({KNOWN}, datum.framework) < 0"
+    known = alt.Color("framework:N", scale=_COLOURS, legend=None)
+    return alt.when(unknown).then(alt.value(theme.ACCENT)).otherwise(known)
+
+
+def faded(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
+    """As opaque as this, unless another run is selected."""
+    test = "selected == '' || datum.run_id == selected"
+    return alt.when(test).then(alt.value(opacity)).otherwise(alt.value(0.18 * opacity))

@@ -2,39 +2,230 @@
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import Final
 
 import polars as pl
 
+from ingest.schema import BOOL, FLOAT, INT, TEXT
+from metrics.time_lost import START_UP, WARM_UP
+from metrics.windows import SPOILERS, clean
 from reports.figure import Row
 
 MOST_BINS: Final = 300
 """Bins of steps per run; with the windows left out kept apart, under 2,000 points per run."""
+COUNTED: Final = "counted"
+SEVERAL: Final = "other"
+
+SERIES: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "window": TEXT,
+        "step": INT,
+        "last_step": INT,
+        "tgs": FLOAT,
+        "low": FLOAT,
+        "high": FLOAT,
+        "loss": FLOAT,
+        "memory_bytes": FLOAT,
+        "memory_bytes_max": FLOAT,
+        "windows": INT,
+    }
+)
 
 
 def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) -> pl.DataFrame:
-    """Per run, bin of steps and kind of window, sorted; `window` is "counted" or why it was not.
+    """Per run, bin of steps and kind of window, sorted; columns of SERIES.
 
-    tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high its slowest and fastest
-    window, loss the mean, memory_bytes the mean and memory_most_bytes the largest of the peaks
-    printed, `windows` how many. Columns of SERIES.
+    windows: metrics.windows.windows; metrics: rows of the runs to show. `window` is "counted" or
+    why it was not. tgs [tokens/s/GPU] is a ratio of sums over the bin, low and high its slowest
+    and fastest window; loss is the mean, memory_bytes the mean and memory_bytes_max the largest of
+    the peaks printed; `windows` is how many.
     """
-    raise NotImplementedError
+    rates = _rated(windows, metrics)
+    first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
+    width = pl.max_horizontal(1, (last - first + bins) // bins)
+    tgs = pl.col("tokens") / pl.col("seconds")
+    timed = tgs.is_finite()
+    return (
+        rates.with_columns(bin=(pl.col("step") - first) // width)
+        .group_by("run_id", "window", "bin")
+        .agg(
+            pl.col("step").min(),
+            last_step=pl.col("step").max(),
+            tgs=_ratio(pl.col("tokens").filter(timed).sum(), pl.col("seconds").filter(timed).sum()),
+            low=tgs.filter(timed).min(),
+            high=tgs.filter(timed).max(),
+            loss=pl.col("loss").mean(),
+            memory_bytes=pl.col("peak_memory_bytes").mean(),
+            memory_bytes_max=pl.col("peak_memory_bytes").max(),
+            windows=pl.len(),
+        )
+        .sort("run_id", "step", "window")
+        .select(pl.col(name).cast(dtype) for name, dtype in SERIES.items())
+    )
 
 
-def marks(events: pl.DataFrame, windows: pl.DataFrame, most: int = MOST_BINS) -> pl.DataFrame:
-    """Events that a course of steps shows: run_id, kind, step, last_step, line, text, events.
+def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
+    return pl.when(seconds > 0).then(tokens / seconds)
 
-    events: as in ingest.schema, windows: metrics.windows.windows. step: as printed, else that of
-    the next step line, else of the last. At most `most` per run: of more, several of a kind in a
-    row are one, `events` how many, with the first one's line and text.
+
+def _rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Each window with its tokens and seconds on one GPU and whether it was counted, or why not."""
+    parts = []
+    for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
+        frame = windows.join(runs.select("run_id"), on="run_id", how="semi")
+        if evidence is None:
+            nothing = pl.lit(None, FLOAT)
+            parts.append(
+                frame.with_columns(tokens=nothing, seconds=nothing, window=pl.lit(COUNTED))
+            )
+        else:
+            parts.append(_rated_by(frame, str(evidence)))
+    if not parts:
+        nothing = pl.lit(None, FLOAT)
+        text = pl.lit(None, TEXT)
+        return windows.clear().with_columns(tokens=nothing, seconds=nothing, window=text)
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
+    steady = clean(frame, evidence).select("run_id", "step", steady=pl.lit(value=True))
+    spoiling = pl.col("spoilers").list.set_intersection(list(SPOILERS[evidence])).list.first()
+    tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
+    return (
+        frame.join(steady, on=["run_id", "step"], how="left", maintain_order="left")
+        .with_columns(
+            tokens=pl.col(f"{evidence}_span") * tokens,
+            seconds=pl.col(f"{evidence}_time"),
+            window=pl.when("steady")
+            .then(pl.lit(COUNTED))
+            .when("first")
+            .then(pl.lit(START_UP))
+            .when("warming")
+            .then(pl.lit(WARM_UP))
+            .otherwise(pl.coalesce(spoiling, pl.lit(SEVERAL))),
+        )
+        .drop("steady")
+    )
+
+
+# --- events -------------------------------------------------------------------------------
+
+SHOWN: Final = (
+    "load",
+    "restart",
+    "checkpoint",
+    "evaluation",
+    "profiler",
+    "compile",
+    "gc",
+    "overflow",
+    "error",
+    "out_of_memory",
+    "killed",
+    "end",
+)
+"""Kinds of events that say why the pace changes or stops; of ingest.schema.EVENT_KINDS."""
+
+MARKS: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "kind": TEXT,
+        "step": INT,
+        "last_step": INT,
+        "line": INT,
+        "text": TEXT,
+        "events": INT,
+    }
+)
+MOST_MARKS: Final = 60
+"""Of one kind and run."""
+
+
+def marks(events: pl.DataFrame, windows: pl.DataFrame, most: int = MOST_MARKS) -> pl.DataFrame:
+    """Events that a course of steps shows, sorted; columns of MARKS.
+
+    events: as in ingest.schema; windows: metrics.windows.windows. step: as printed, else of the
+    next step line, else of the last one. Of more than `most` bins of steps the events of a kind
+    that fall into one are one: `events` how many, with the first one's line and text.
     """
-    raise NotImplementedError
+    steps = windows.filter(pl.col("line").is_not_null()).select("run_id", "line", at="step")
+    ends = windows.group_by("run_id").agg(first=pl.col("step").min(), last=pl.col("step").max())
+    width = pl.max_horizontal(1, (pl.col("last") - pl.col("first") + most) // most)
+    placed = pl.coalesce("step", "at", "last").clip(pl.col("first"), pl.col("last"))
+    return (
+        events.filter(pl.col("kind").is_in(SHOWN))
+        .select("run_id", "kind", "line", "step", "text")
+        .sort("line")
+        .join_asof(
+            steps.sort("line"), on="line", by="run_id", strategy="forward", check_sortedness=False
+        )
+        .join(ends, on="run_id", how="inner")
+        .with_columns(step=placed)
+        .group_by("run_id", "kind", bin=(pl.col("step") - pl.col("first")) // width)
+        .agg(
+            pl.col("step").min(),
+            pl.col("step").max().alias("last_step"),
+            pl.col("line", "text").sort_by("step", "line").first(),
+            events=pl.len(),
+        )
+        .sort("run_id", "step", "line")
+        .select(pl.col(name).cast(dtype) for name, dtype in MARKS.items())
+    )
+
+
+# --- how long steps took --------------------------------------------------------------------
+
+HISTOGRAM: Final = pl.Schema(
+    {"low": FLOAT, "high": FLOAT, "steady": BOOL, "windows": INT, "beyond": BOOL}
+)
+BINS: Final = 32
+FAR_OUT: Final = 0.99
+"""Quantile of the steady windows up to which bins go, and a little further."""
 
 
 def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
-    """Seconds per step of the windows of one run: low, high, steady, windows, beyond.
+    """How many windows of one run took how long; columns of HISTOGRAM, by `low` and `steady`.
 
-    The last bin holds all that is longer (`beyond`). Empty where no window tells seconds per step.
+    row: of reports.verdict.joined or the metrics. low, high: seconds per step; of `beyond`, all
+    that took longer, `high` is the longest. Empty where no window tells the seconds of a step.
     """
-    raise NotImplementedError
+    evidence = row["time_basis"]
+    mine = windows.filter(run_id=row["run_id"])
+    if evidence is None or (evidence == "rate" and mine["tokens_per_gpu"].is_null().all()):
+        return HISTOGRAM.to_frame()
+    times = (
+        _rated_by(mine, evidence)
+        .select(
+            each=pl.col(f"{evidence}_time") / pl.col(f"{evidence}_span"),
+            steady=pl.col("window") == COUNTED,
+        )
+        .filter(pl.col("each").is_finite(), pl.col("each") > 0)
+    )
+    steady = times.filter("steady")["each"]
+    if not steady.len():
+        return HISTOGRAM.to_frame()
+    low, top = float(steady.min() or 0), float(steady.quantile(FAR_OUT) or 0)  # type: ignore[arg-type]
+    width = _round_width(max(top - low, 0.02 * top) / BINS)
+    start, end = floor(low / width), ceil(top * (1 + 1e-9) / width) + 1
+    place = (pl.col("each") / width).floor().clip(start, end)
+    return (
+        times.group_by("steady", place=place)
+        .agg(windows=pl.len(), most=pl.col("each").max(), least=pl.col("each").min())
+        .with_columns(beyond=pl.col("place") == end)
+        .select(
+            low=pl.min_horizontal(pl.col("place") * width, "least"),
+            high=pl.when("beyond").then("most").otherwise((pl.col("place") + 1) * width),
+            steady="steady",
+            windows=pl.col("windows").cast(INT),
+            beyond="beyond",
+        )
+        .sort("low", "steady")
+    )
+
+
+def _round_width(width: float) -> float:
+    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    power = 10.0 ** floor(log10(width))
+    return next(power * step for step in (1, 2, 2.5, 5, 10) if power * step >= width)
