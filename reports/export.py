@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import polars as pl
 import vl_convert
@@ -228,9 +228,21 @@ def with_convention(figure: Figure) -> Figure:
         for name, words in WORDS.items()
         if name in held
     ]
-    if not said:
+    if not said or not _by_convention(figure.spec):
         return figure
     return replace(figure, notes=(*figure.notes, f"Drawn by: {', '.join(said)}."))
+
+
+def _by_convention(node: Any) -> bool:  # noqa: ANN401 - any part of a spec
+    """Whether it shows MFU or FLOPs; what stands in tooltips and transforms alone is not shown."""
+    if isinstance(node, dict):
+        return any(_by_convention(node[key]) for key in node if key not in NOT_SHOWN)
+    if isinstance(node, list):
+        return any(_by_convention(item) for item in node)
+    return isinstance(node, str) and re.search("mfu|tflops|attention", node) is not None
+
+
+NOT_SHOWN: Final = ("tooltip", "transform", "params", "name")
 
 
 # --- files ----------------------------------------------------------------------------------
