@@ -14,7 +14,7 @@ import polars as pl
 from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
 from reports.figure import Figure, Row, Spec, drawable, made, plain, rows_of
-from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework
+from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
 MOST_RUNS: Final = 30
 """Runs of one chart that names each in a row of its own."""
@@ -155,6 +155,7 @@ def _comparison(panels: tuple[str, ...]) -> Spec:
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=24)
+    own["stacked"] = False  # a page sets it where it puts the panels one below the other
     return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
@@ -218,7 +219,8 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
 
 
 def _run_axis(*, named: bool) -> alt.Y:
-    axis = alt.Axis(grid=True, domain=False, ticks=False, labels=named, labelLimit=300)
+    more = {} if named else {"labelExpr": "stacked ? datum.label : ''"}
+    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, **more)
     return alt.Y("run:N", title=None, sort=None, axis=axis)
 
 
@@ -305,7 +307,7 @@ def _mfu_by_run() -> Spec:
         base.mark_point(**LOGGED).encode(alt.X("full:Q")),
     ]
     by = "'MFU (' + (peak == 'own' ? 'own-dtype' : 'BF16') + ' peak)'"
-    chart = alt.layer(*layers, _says(by), encoding=shared).properties(
+    chart = alt.layer(*layers, says(by), encoding=shared).properties(
         width=WIDTH, height=alt.Step(ROW)
     )
     ends: list[Spec] = [
@@ -414,7 +416,7 @@ def _mfu_by_length() -> Spec:
         opacity=faded(0.85),
         tooltip=tips(_OF_SEVERAL, alt.Tooltip("seq_len:Q", title="length", format=",d")),
     )
-    chart = alt.layer(dots, _says(_PANELS["mfu"].heading)).properties(width=WIDTH, height=240)
+    chart = alt.layer(dots, says(_PANELS["mfu"].heading)).properties(width=WIDTH, height=240)
     return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
 
 
@@ -463,24 +465,9 @@ def _strip(name: str) -> Spec:
     middle = base.mark_tick(thickness=2, size=26, color=theme.INK).encode(
         alt.X("median(mfu):Q"), tooltip=[alt.Tooltip("median(mfu):Q", title="median", format=".1%")]
     )
-    layers = (middle, dots, _says(_PANELS["mfu"].heading))
+    layers = (middle, dots, says(_PANELS["mfu"].heading))
     chart = alt.layer(*layers, encoding=shared).properties(width=WIDTH, height=alt.Step(34))
     return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
-
-
-def _says(text: str) -> alt.Chart:
-    """A Vega expression as words above the plot: a title could not be one and stand in a page."""
-    return (
-        alt.Chart(alt.NamedData("one"))
-        .mark_text(align="left", baseline="bottom", fontWeight=600, text=alt.ExprRef(text))
-        .encode(
-            x=alt.value(0),
-            y=alt.value(-8),
-            color=alt.value(theme.INK),
-            opacity=alt.value(1),
-            tooltip=alt.value(None),
-        )
-    )
 
 
 def _logarithmic(name: str, title: str) -> alt.X:
@@ -580,7 +567,7 @@ def _others() -> Spec:
     ratio = alt.X(
         "ratio_to_ours:Q",
         scale=alt.Scale(type="log", nice=False, padding=16),
-        axis=alt.Axis(values=_RATIOS, format="~g"),
+        axis=alt.Axis(values=_RATIOS, format="~g", labelOverlap="greedy", grid=False),
         title="FLOPs per token / ours (log scale)",
     )
     layers = [
@@ -595,4 +582,4 @@ def _others() -> Spec:
     return made(chart, data="formulas")
 
 
-_RATIOS: Final = [0.05, 0.1, 0.2, 0.5, 0.8, 1, 1.25, 1.5, 2, 5, 10, 20]
+_RATIOS: Final = [0.1, 0.2, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.5, 2, 3, 5, 10]

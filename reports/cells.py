@@ -93,13 +93,24 @@ CONVENTION: Final = (
 # --- a run --------------------------------------------------------------------------------
 
 
+def named(row: Row) -> str:
+    """A run's name behind a dot in its framework's colour; synthetic runs say so."""
+    return _dotted(row) + _tag(row)
+
+
 def name(row: Row) -> str:
-    """A button that marks the run everywhere: its name behind a dot in its framework's colour."""
+    """The same as a button that marks the run everywhere."""
+    return pick(row["run_id"], _dotted(row), str(row["label"])) + _tag(row)
+
+
+def _dotted(row: Row) -> str:
     colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
-    dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}</span>'
-    shown = f'<span class="name">{dot}<span data-static>&nbsp;</span>{esc(row["label"])}</span>'
-    tag = ' <span class="tag" data-static>synthetic</span>' if row["synthetic"] else ""
-    return pick(row["run_id"], shown, str(row["label"])) + tag
+    dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}&nbsp;</span>'
+    return f'<span class="name">{dot}{esc(row["label"])}</span>'
+
+
+def _tag(row: Row) -> str:
+    return ' <span class="tag" data-static>synthetic</span>' if row["synthetic"] else ""
 
 
 def linked(row: Row) -> str:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, datetime
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
@@ -39,8 +38,6 @@ SCHEMA: Final = 1
 FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
 FEWEST_BINS: Final = 24
-MOST_EVENTS: Final = 200
-"""Events of one run that are marked; all of them are counted."""
 MOST_IN_FULL: Final = 400
 """Runs up to which each is drawn in all its charts; beyond, its tables stand for the rest."""
 MOST_UNREAD: Final = 20
@@ -93,8 +90,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     """
     parts = _Parts(analysis, metrics, tables)
     comparison = compare(metrics, parts.windows, price)
-    bridges = {run_id: analysis.bridges(run_id) for run_id in metrics["run_id"]}
-    rows = joined(metrics, comparison, bridges)
+    rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
     ranked = sorted(groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     rows.sort(key=lambda row: place.get(row["run_id"], len(rows)))
@@ -137,13 +133,19 @@ def as_json(told: Content) -> Json:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
     """As JSON has it: no NaN, no infinity, times in ISO 8601."""
-    if isinstance(value, float):
+    kind = type(value)
+    if kind is float:
         return value if math.isfinite(value) else None
+    if kind in AS_IT_IS:
+        return value
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence):
         return [plain(item) for item in value]
-    return value.isoformat() if isinstance(value, date | datetime) else value
+    return value.isoformat()
+
+
+AS_IT_IS: Final = frozenset((str, int, bool, type(None)))
 
 
 # --- what is said of groups ---------------------------------------------------------------
@@ -157,8 +159,15 @@ def _weight(group: Sequence[Row]) -> tuple[bool, int, int]:
 
 def _verdicts(ranked: Sequence[Sequence[Row]], rows: Sequence[Row], style: Style) -> list[Said]:
     """One for each group of several runs; where there is none, one that says so."""
-    several = [group for group in ranked if len(group) > 1]
+    several = [_untagged(group) for group in ranked if len(group) > 1]
     return [verdict(group, style) for group in several] or [_no_verdict(rows, ranked, style)]
+
+
+def _untagged(group: Sequence[Row]) -> Sequence[Row]:
+    """Where all runs of a group are synthetic, that stands once, above, and not beside each."""
+    if not all(row["synthetic"] for row in group):
+        return group
+    return [{**row, "synthetic": False} for row in group]
 
 
 def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Style) -> Said:
@@ -251,23 +260,35 @@ class _Parts:
         self, analysis: Analysis, metrics: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
     ) -> None:
         ids = metrics["run_id"].implode()
-        self.audits = analysis.audits
+        self.analysis, self.audits = analysis, analysis.audits
+        self.ids = metrics["run_id"].to_list()
+        self.of_metrics = _by_run(metrics)
         self.windows = analysis.windows.filter(pl.col("run_id").is_in(ids))
-        self.bins = bins_of(metrics.height)
+        self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
         self.of_windows = _by_run(self.windows)
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
         events = _of_leads(tables["events"], lead)
         self.of_events = _by_run(events)
-        self.of_marks = _by_run(charts.marks(events, self.windows, MOST_EVENTS))
+        self.of_marks = _by_run(charts.marks(events, self.windows))
         self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
-        self.of_metrics = _by_run(metrics)
+        self.of_series = _by_run(charts.binned(self.windows, metrics, self.bins))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
 
+    def bridges(self, run_id: str) -> list[Bridge]:
+        """Analysis.bridges of a run, which looks through its own rows alone."""
+        frames = (self.of_metrics, self.of_facts, self.of_windows)
+        empty = (self.of_metrics[run_id], self.analysis.held.clear(), self.windows.clear())
+        mine = (of.get(run_id, none) for of, none in zip(frames, empty, strict=True))
+        metrics, held, windows = mine
+        return replace(self.analysis, metrics=metrics, held=held, windows=windows).bridges(run_id)
+
     def step_times(self, row: Row) -> pl.DataFrame:
-        """reports.charts.step_time_histogram of a run."""
+        """reports.charts.step_time_histogram of a run; empty where no run is drawn in full."""
+        if not self.in_full:
+            return pl.DataFrame()
         mine = self.of_windows.get(row["run_id"], self.windows.clear())
         return charts.step_time_histogram(mine, row)
 
@@ -313,7 +334,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
     held = [] if facts is None else facts.to_dicts()
     operators = operator_table({fact["name"]: fact for fact in held}, row)
     events, marks = parts.of_events.get(run_id), parts.of_marks.get(run_id)
-    by_rank = parts.of_ranks.get(run_id)
+    by_rank, series = parts.of_ranks.get(run_id), parts.of_series.get(run_id)
     return {
         **{name: row.get(name) for name in (*METRICS, *COMPARISON)},
         "label": row["label"],
@@ -326,7 +347,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
         "time": course.time_spent(row),
-        "series": _series(row, parts),
+        "series": [] if series is None else series.drop("run_id").to_dicts(),
         "step_times": parts.step_times(row).to_dicts(),
         "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
@@ -412,15 +433,6 @@ def _bridge(one: Bridge) -> Json:
         "explained": one.explained,
         "steps": bridge.steps(one).to_dicts(),
     }
-
-
-def _series(row: Row, parts: _Parts) -> list[Json]:
-    """The course of a run in bins of steps: reports.charts.binned."""
-    mine = parts.of_windows.get(row["run_id"])
-    if mine is None:
-        return []
-    found = charts.binned(mine, parts.of_metrics[row["run_id"]], parts.bins)
-    return found.drop("run", "framework").to_dicts()
 
 
 def _event_counts(events: pl.DataFrame) -> list[Json]:

@@ -147,7 +147,7 @@ def table(  # noqa: PLR0913 - what a table may say of itself
     )
     below = f'<span class="note">{note}</span>' if note else ""
     return (
-        f'<div class="scroll"><table><caption>{caption}{below}</caption>'
+        f'<div class="scroll"><table><caption><span class="title">{caption}</span>{below}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
 
@@ -193,7 +193,7 @@ def controls(
     return (
         f'<section class="controls" aria-label="What the page shows"{held}>'
         f"{_radios('attention', 'Attention', ATTENTION)}{_radios('peak', 'Peak', PEAK)}{filters}"
-        f'<p class="status" role="status"></p>{SHOWN}</section>'
+        f'<p class="status" role="status"></p>{CHOSEN}{SHOWN}</section>'
     )
 
 
@@ -205,6 +205,11 @@ PEAK: Final = {
     "own": ("own dtype", "the peak of each operator's own number format"),
     "bf16": ("BF16", "the BF16 peak for every operator"),
 }
+CHOSEN: Final = (
+    '<p class="chosen" hidden><button type="button" class="details">Go to it</button> '
+    '<button type="button" class="clear">Clear <kbd>Esc</kbd></button></p>'
+)
+"""What can be done about the run that is selected."""
 SHOWN: Final = (
     '<p class="convention">Figures count <span class="c exact">exact attention, the pairs that the '
     'mask lets attend</span><span class="c full">full attention, each token to the whole sequence'
@@ -323,11 +328,15 @@ class Sheet:
         packs = _Packs()
         whole = self._inlined(text)
         packed = len(whole.encode()) - len(FOLD.sub("", text).encode()) > self.packed_above
-        shown = self._packed(text, packs) if packed else whole
-        content = f"{shown}\n{packs.written()}" if packed else shown
-        data, library = self._drawing(whole)
-        own = [packaged("page.js")] if any(mark in content for mark in LIVE) else []
+        content = f"{self._packed(text, packs)}\n{packs.written()}" if packed else whole
+        drawing = "<figure" in whole
+        data = self._drawing() if drawing else []
+        if drawing and packed:
+            data.append(_packed_library())
+        library = [bundle()] if drawing else []
+        own = [packaged("page.js")] if any(mark in whole for mark in LIVE) else []
         scripts = [*filter(None, [script]), *library, *own]
+        run = [script for script in scripts if not (packed and script in library)]
         nonce = _digest(content)[:22] if beside else ""
         sources = [f"'nonce-{nonce}'"] if beside else []
         loaded = [f'<script nonce="{nonce}" src="{esc(beside)}"></script>'] if beside else []
@@ -336,7 +345,7 @@ class Sheet:
             title=esc(title),
             style=packaged("page.css") + style,
             content=content,
-            end="".join([*loaded, *data, *(f"<script>{script}</script>" for script in scripts)]),
+            end="".join([*loaded, *data, *(f"<script>{script}</script>" for script in run)]),
         )
 
     def _inlined(self, text: str) -> str:
@@ -360,15 +369,13 @@ class Sheet:
             body = ""
         return f"<details{attributes}><summary>{summary}</summary>{body}</details>"
 
-    def _drawing(self, whole: str) -> tuple[list[str], list[str]]:
-        """Theme and specs, and the library to draw them by, where the page has figures."""
-        if "<figure" not in whole:
-            return [], []
+    def _drawing(self) -> list[str]:
+        """Theme and specs, for the library to draw by."""
         specs = [
             _data(spec, f' class="spec" data-kind="{esc(kind)}"')
             for kind, spec in self._specs.items()
         ]
-        return [_data(fairmfu()["config"], ' id="theme"'), *specs, NO_SCRIPT], [bundle()]
+        return [_data(fairmfu()["config"], ' id="theme"'), *specs, NO_SCRIPT]
 
 
 LIVE: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
@@ -398,20 +405,32 @@ class _Packs:
 
     def written(self) -> str:
         """All blocks, each a script element that holds base64 and does not run."""
-        return "\n".join(
-            f'<script type="text/plain" class="pack">{_compressed(_json(block))}</script>'
-            for block in self._blocks
-        )
+        blocks = "\n".join(_gzipped("pack", _json(block)) for block in self._blocks)
+        return f"{blocks}\n{PACKED_NOTE}"
 
 
-def _compressed(text: str) -> str:
-    """Gzip in base64; without a time, so that the same text gives the same bytes."""
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+def _gzipped(kind: str, text: str) -> str:
+    """Text as gzip in base64; without a time, so that the same text gives the same bytes."""
+    held = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+    return f'<script type="text/plain" class="{kind}">{held}</script>'
 
 
-NO_SCRIPT: Final = (
-    "<noscript><p>The charts need JavaScript; the tables hold all figures.</p></noscript>"
+PACKED_NOTE: Final = (
+    '<footer class="note screen" data-static><p>To keep this page small, what is folded is packed '
+    "until it is opened: the browser's search finds it from then on.</p></footer>"
+    "<noscript><p>What is folded is packed on this page, and needs JavaScript to be opened.</p>"
+    "</noscript>"
 )
+NO_SCRIPT: Final = (
+    "<noscript><style>.controls, .chart { display: none; }</style>"
+    "<p>The charts need JavaScript; the tables hold all figures.</p></noscript>"
+)
+
+
+@cache
+def _packed_library() -> str:
+    """The library at half its size, for the page's script to run: the policy knows its hash."""
+    return _gzipped("library", bundle())
 
 
 @cache

@@ -165,12 +165,18 @@ def _give_legend(node: Any, frameworks: Sequence[str]) -> None:  # noqa: ANN401 
         return
     colour = node.get("color")
     if isinstance(colour, dict) and colour.get("field") == "framework" and len(frameworks) > 1:
-        colour["legend"] = {"values": [*frameworks], "title": None, **LEGEND}
+        colour["legend"] = {"values": [*frameworks], **LEGEND}
     for value in node.values():
         _give_legend(value, frameworks)
 
 
-LEGEND: Final = {"symbolType": "circle", "symbolOpacity": 1, "symbolStrokeWidth": 0}
+LEGEND: Final = {
+    "title": None,
+    "symbolType": "circle",
+    "symbolOpacity": 1,
+    "symbolStrokeWidth": 0,
+    "offset": 26,  # above the words that stand over a plot
+}
 
 
 def drawable(frame: pl.DataFrame) -> pl.DataFrame:

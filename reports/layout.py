@@ -29,3 +29,26 @@ def faded(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
     """As opaque as this, unless another run is selected."""
     test = "selected == '' || datum.run_id == selected"
     return alt.when(test).then(alt.value(opacity)).otherwise(alt.value(0.18 * opacity))
+
+
+def says(text: str, *, right: bool = False) -> alt.Chart:
+    """A Vega expression as words above a plot, from data of one row called `one`.
+
+    A title could not be an expression and stand in a page, which has its own.
+    """
+    return (
+        alt.Chart(alt.NamedData("one"))
+        .mark_text(
+            align="right" if right else "left",
+            baseline="bottom",
+            fontWeight=600,
+            text=alt.ExprRef(text),
+        )
+        .encode(
+            x=alt.value("width" if right else 0),
+            y=alt.value(-8),
+            color=alt.value(theme.INK),
+            opacity=alt.value(1),
+            tooltip=alt.value(None),
+        )
+    )

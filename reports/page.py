@@ -8,6 +8,7 @@ there, `data-of`, as seen from the `data-at` around it; prose that is always the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from metrics.flops import FORMULA
@@ -21,7 +22,9 @@ from reports.cells import (
     checked,
     chosen,
     figure,
+    linked,
     name,
+    named,
     of,
     range_of,
     split,
@@ -106,7 +109,7 @@ def _controls(data: Json) -> str:
 def _groups(sheet: Sheet, told: Content) -> list[str]:
     """Of each group of like-for-like runs the sentence, the picture and the figures."""
     data = told.data
-    said = told.verdicts(HTML)
+    said = told.verdicts(PICKED)
     several = [group for group in data["groups"] if len(group["runs"]) > 1]
     parts = [_group(sheet, told, n, said[n]) for n in range(len(several))]
     if not several:
@@ -167,29 +170,35 @@ def spoken(said: Said, tag: str = "", kind: str = "", at: str = "") -> str:
 
     tag: HTML before its label; kind: a class of the style sheet; at: where the content has it.
     """
-    on = f'<p class="on">{tag}{of("label", esc(said.label))}</p>' if said.label else ""
+
+    def here(field: str) -> str:
+        return f' data-of="{field}"' if at else ""
+
+    on = f'<p class="on">{tag}<span{here("label")}>{esc(said.label)}</span></p>'
     notes = "".join(
-        f'<p class="note" data-of="notes.{n}">{note}</p>' for n, note in enumerate(said.notes)
+        f'<p class="note"{here(f"notes.{n}")}>{note}</p>' for n, note in enumerate(said.notes)
     )
-    notes += f'<p class="note" data-of="differs">{said.differs}</p>' if said.differs else ""
+    notes += f'<p class="note"{here("differs")}>{said.differs}</p>' if said.differs else ""
     says = said.says.removeprefix("all ")
     says = said.says if says == said.says else f"All {says}"
     place = f' data-at="{at}"' if at else ""
     return (
-        f'<section class="{f"verdict {kind}".strip()}"{place}>{on}'
-        f'<p class="says" data-of="says">{says}</p><div class="notes">{notes}</div></section>'
+        f'<section class="{f"verdict {kind}".strip()}"{place}>{on if said.label else ""}'
+        f'<p class="says"{here("says")}>{says}</p><div class="notes">{notes}</div></section>'
     )
 
 
 SYNTHETIC: Final = '<span class="tag" data-static>synthetic runs</span> '
 
 HTML: Final = Style(
-    name=name,
+    name=named,
     strong=lambda text: f"<strong>{text}</strong>",
     quiet=lambda text: f'<span class="sure">{text}</span>',
     aside=lambda text: f'<span class="aside">{text}</span>',
     plain=esc,
 )
+PICKED: Final = replace(HTML, name=name)
+"""The same on a page whose runs can be marked."""
 
 
 # --- one group ----------------------------------------------------------------------------
@@ -383,11 +392,13 @@ def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
     drawn = [key for key in keys if key in told.figures][:MOST_WATERFALLS]
     if not drawn:
         return []
-    named = [
-        f"<h3>{name(told.data['runs'][key.partition(':')[2]])}</h3>{figure(sheet, told, key)}"
-        for key in drawn
+    heads = shown(told.data, [key.partition(":")[2] for key in drawn])
+    parts = [
+        f'<h3 data-at="runs.{esc(run["run_id"])}"><span data-of="label">{linked(run)}</span></h3>'
+        f"{figure(sheet, told, key)}"
+        for run, key in zip(heads, drawn, strict=True)
     ]
-    return [*named, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
+    return [*parts, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
 
 
 def _causes(run: Row) -> str:

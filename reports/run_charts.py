@@ -2,39 +2,710 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from statistics import median
+from typing import Any, Final
 
-import polars as pl
+import altair as alt
 
-from reports.figure import Figure, Row
+from metrics.time_lost import START_UP, WARM_UP
+from reports import theme
+from reports.cards import CONVENTIONS, SPOKEN, TGS, cards
+from reports.course import seconds_text, time_rows
+from reports.figure import Figure, Row, Spec, Table, made, plain, rows_of
+from reports.layout import ROW, WIDTH, says
+from reports.run_series import COUNTED, SEVERAL
+from reports.tables import percent
 
-Table = pl.DataFrame | Sequence[Row]
+WIDE: Final = WIDTH + 40
+GIB: Final = 2**30
+
+
+def _colour(row: Row) -> str:
+    return theme.FRAMEWORK_COLOURS.get(row["framework"], theme.ACCENT)
+
+
+def _name(row: Row) -> str:
+    return f"{row['label']} (synthetic)" if row["synthetic"] else str(row["label"])
+
+
+# --- over the steps -------------------------------------------------------------------------
+
+_CROSSED: Final = "M-1,-1L1,1M-1,1L1,-1"
+_STAR: Final = "M0,-1L0,1M-.87,-.5L.87,.5M-.87,.5L.87,-.5"
+_UPRIGHT: Final = "M0,-1.2L0,1.2"
+SIGNS: Final = {
+    START_UP: "triangle-right",
+    WARM_UP: "wedge",
+    "load": "triangle-down",
+    "restart": "arrow",
+    "checkpoint": "diamond",
+    "evaluation": "square",
+    "profiler": "triangle-left",
+    "compile": "cross",
+    "gc": "circle",
+    "overflow": "triangle-up",
+    "error": _CROSSED,
+    "out_of_memory": _STAR,
+    "killed": _CROSSED,
+    "end": _UPRIGHT,
+    SEVERAL: "circle",
+}
+"""A shape for each kind of event and cause of a window left out, in the order of their rows."""
+WORDS: Final = {"gc": "garbage collection", "out_of_memory": "out of memory", SEVERAL: "left out"}
+FEW_EVENTS: Final = 40
+"""Events that have an upright through the throughput; more would hide it."""
+MOST_QUOTED: Final = 160
+
+FAR_OUT: Final = 2.5
+"""The axis holds all windows unless they need so many times the room that most of them do."""
 
 
 def course(series: Table, events: Table, row: Row) -> Figure | None:
     """Throughput and MFU over steps, with events marked; loss and memory where known.
 
-    series, events: rows of this run of `binned` and `marks` of reports.run_series.
-    None where there is nothing to draw.
+    series, events: rows of this run of `binned` and `marks` of reports.run_series. None where
+    there is nothing to draw.
     """
-    raise NotImplementedError
+    bins = [_bin(each) for each in rows_of(series)]
+    rates = [each for each in bins if each["tgs"] is not None]
+    losses = [each for each in bins if each["loss"] is not None]
+    memory = [each for each in bins if each["memory"] is not None]
+    if not (rates or losses or memory):
+        return None
+    signs = _signs(bins, rows_of(events))
+    per = _mfu_per_tgs(row) if rates else {}
+    parts = {"tgs": rates, "mfu": per, "signs": signs, "loss": losses, "memory": memory}
+    drawn = tuple(name for name, there in parts.items() if there)
+    steps = [each[end] for each in bins for end in ("step", "last_step")]
+    own: dict[str, Any] = {
+        "colour": _colour(row),
+        "ends": [min(steps), max(max(steps), min(steps) + 1)],
+    }
+    if rates:
+        own["reach"] = _reach(rates)
+    if per:
+        own["per"] = per
+    return Figure(
+        kind="-".join(("course", *drawn)),
+        title=f"Course of {_name(row)}",
+        notes=tuple(_course_notes(bins, signs, row, own, drawn)),
+        description=f"{_listed(drawn)} of {_name(row)} over {len(bins)} bins of steps.",
+        spec=_course(drawn),
+        datasets={"bins": bins, "one": [{}], **({"signs": signs} if signs else {})},
+        params=own,
+    )
+
+
+def _bin(each: Row) -> dict[str, Any]:
+    held, most = each["memory_bytes"], each["memory_bytes_max"]
+    return {
+        "window": each["window"],
+        "at": (each["step"] + each["last_step"]) / 2,
+        "step": each["step"],
+        "last_step": each["last_step"],
+        **{name: plain(each[name]) for name in ("tgs", "low", "high", "loss")},
+        "memory": None if held is None else plain(held / GIB),
+        "memory_most": None if most is None else plain(most / GIB),
+        "windows": each["windows"],
+    }
+
+
+def _signs(bins: Sequence[Row], events: Sequence[Row]) -> list[dict[str, Any]]:
+    """Events, and the windows left out whose cause is no event, as signs in rows of their own."""
+    known = [each for each in events if each["kind"] in SIGNS and each["step"] is not None]
+    few = sum(each["events"] for each in known) <= FEW_EVENTS
+    signs = [
+        {
+            "kind": each["kind"],
+            "word": _word(each["kind"]),
+            "step": each["step"],
+            "last_step": each["last_step"],
+            "line": each["line"],
+            "text": (each["text"] or "")[:MOST_QUOTED],
+            "events": each["events"],
+            "upright": few,
+        }
+        for each in known
+    ]
+    said = {each["kind"] for each in known}
+    left_out = [each for each in bins if each["window"] not in {COUNTED, *said}]
+    signs += [
+        {
+            "kind": each["window"],
+            "word": _word(each["window"]),
+            "step": each["step"],
+            "last_step": each["last_step"],
+            "line": None,
+            "text": f"{each['windows']:,} of the windows left out",
+            "events": each["windows"],
+            "upright": False,
+        }
+        for each in left_out
+        if each["window"] in SIGNS
+    ]
+    return signs
+
+
+def _word(kind: str) -> str:
+    return WORDS.get(kind, kind.replace("_", " "))
+
+
+def _mfu_per_tgs(row: Row) -> dict[str, float | None]:
+    """MFU over TGS by convention; none where the length of the sequences is not constant."""
+    card = cards([row])[0]
+    if not row["tgs"] or not _one_length(row):
+        return {}
+    found = {
+        name: plain(value / row["tgs"]) if (value := card[f"mfu_{name}"]) is not None else None
+        for name in CONVENTIONS
+    }
+    return found if any(value is not None for value in found.values()) else {}
+
+
+def _one_length(row: Row) -> bool:
+    """Whether each token of the run costs the same FLOPs, as far as the log tells."""
+    printed = row["sequence_length"]
+    same = printed is None or row["seq_len"] is None or printed == row["seq_len"]
+    return same and row["attention_ratio"] is None and len(row["logged_lengths"] or []) <= 1
+
+
+def _reach(rates: Sequence[Row]) -> list[float]:
+    """From where to where the throughput goes; what lies far out stands at the edge."""
+    counted = [each for each in rates if each["window"] == COUNTED] or rates
+    slow = sorted(each["low"] or each["tgs"] for each in counted)
+    fast = sorted(each["high"] or each["tgs"] for each in counted)
+    few = max(0, len(counted) // 50)
+    low, high = slow[few], fast[-1 - few]
+    span = max(high - low, 0.06 * high)
+    middle = (low + high) / 2
+    inner = [middle - 0.62 * span, middle + 0.62 * span]
+    values = [each["tgs"] for each in rates] + slow + fast
+    whole = [min(*values, inner[0]), max(*values, inner[1])]
+    far = whole[1] - whole[0] > FAR_OUT * (inner[1] - inner[0])
+    room = 0.0 if far else 0.04 * (whole[1] - whole[0])
+    low, high = inner if far else [whole[0] - room, whole[1] + room]
+    return [plain(max(0.0, low)), plain(high)]
+
+
+def _course_notes(
+    bins: Sequence[Row],
+    signs: Sequence[Row],
+    row: Row,
+    own: Mapping[str, Any],
+    drawn: Sequence[str],
+) -> list[str]:
+    most = max(each["windows"] for each in bins)
+    each = "One point per logged window."
+    if most > 1:
+        each = f"A point is the mean of up to {most:,} windows, the band from slowest to fastest."
+    notes = [f"{each} Windows left out have the sign of their cause."]
+    if "tgs" in drawn:
+        low, high = own["reach"]
+        beyond = sum(not low <= b["tgs"] <= high for b in bins if b["tgs"] is not None)
+        words = "The vertical axis need not begin at 0."
+        if beyond:
+            words += f" {beyond:,} points beyond it stand at its edge."
+        if "mfu" not in drawn and row["mfu"] is not None:
+            words += (
+                " MFU is not drawn: sequences differ in length, so it is not TGS times one count."
+            )
+        notes.append(words)
+    several = [sign for sign in signs if sign["events"] > 1 and sign["line"] is not None]
+    if several:
+        notes.append("A sign may stand for several events that are near to each other.")
+    return notes
+
+
+def _listed(drawn: Sequence[str]) -> str:
+    words = {"tgs": "Tokens per second per GPU", "mfu": "MFU", "loss": "loss", "memory": "memory"}
+    return ", ".join(words[name] for name in drawn if name in words)
+
+
+@cache
+def _course(drawn: tuple[str, ...]) -> Spec:
+    panels = [name for name in drawn if name != "mfu"]
+    parts = {
+        "tgs": _rates("mfu" in drawn, "signs" in drawn),
+        "signs": _rows_of_signs(),
+        "loss": _losses(),
+        "memory": _memory(),
+    }
+    heights = {"tgs": 200, "signs": alt.Step(17), "loss": 80, "memory": 70}
+    shown = [
+        alt.layer(
+            *(
+                layer.encode(_steps(bare=name != panels[-1])) if place == 0 else layer
+                for place, layer in enumerate(parts[name])
+            )
+        )
+        .resolve_scale(y="independent" if name == "tgs" else "shared")
+        .properties(width=WIDE, height=heights[name])
+        for name in panels
+    ]
+    chart = alt.vconcat(*shown, spacing=16).resolve_scale(shape="independent")
+    own: dict[str, Any] = {"colour": theme.ACCENT, "ends": [0, 1]}
+    own |= {"reach": [0, 1]} if "tgs" in drawn else {}
+    own |= {"per": {}} if "mfu" in drawn else {}
+    names = ("attention", "peak") if "mfu" in drawn else ()
+    by = "isValid(datum.tgs) && isValid({k}) ? datum.tgs * {k} : null".format(k=_PER)
+    mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
+    transform = mfu if "mfu" in drawn else []
+    return made(chart, *names, data="bins", transform=transform, **own)
+
+
+_PER: Final = "per[attention + '_' + peak]"
+
+
+def _steps(*, bare: bool) -> alt.X:
+    """The steps; without words above another panel."""
+    axis = alt.Axis(
+        format=",d", tickCount=10, tickMinStep=1, grid=False, labels=not bare, ticks=not bare
+    )
+    scale = alt.Scale(domain=alt.ExprRef("ends"), nice=False, zero=False, padding=8)
+    return alt.X("at:Q", title=None if bare else "step", axis=axis, scale=scale)
+
+
+def _rates(mfu: bool, signs: bool) -> list[alt.Chart]:  # noqa: FBT001 - two of what is drawn
+    """Counted windows as a line with its band, those left out as signs of their cause."""
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.tgs)")
+    counted = bins.transform_filter(alt.datum.window == COUNTED).encode(alt.X("at:Q"))
+    left_out = bins.transform_filter(alt.datum.window != COUNTED).encode(alt.X("at:Q"))
+    scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, clamp=True)
+    axis = alt.Axis(tickCount=5)
+    y = alt.Y("tgs:Q", title=None, scale=scale, axis=axis)
+    tips = _tips(mfu=mfu)
+    tint = alt.ExprRef("colour")
+    layers = [
+        counted.mark_area(opacity=0.22, color=tint, clip=True).encode(
+            alt.Y("low:Q", title=None, scale=scale, axis=axis), alt.Y2("high")
+        ),
+        counted.mark_line(strokeWidth=1.4, color=tint).encode(y),
+        counted.mark_point(filled=True, size=14, color=tint, opacity=1).encode(y, tooltip=tips),
+        left_out.mark_point(**_SIGN).encode(y, _shape("window"), tooltip=tips),
+    ]
+    if signs:
+        layers.insert(1, _uprights())
+    layers.append(says(f"'{TGS}'"))
+    if mfu:
+        layers += [
+            _right_axis(),
+            says(f"isValid({_PER}) ? 'MFU (' + {SPOKEN} + ')' : ''", right=True),
+        ]
+    return layers
+
+
+_SIGN: Final[Mapping[str, Any]] = {
+    "filled": False,
+    "size": 55,
+    "strokeWidth": 1.6,
+    "color": theme.MUTED,
+    "opacity": 1,
+}
+
+
+def _shape(field: str) -> alt.Shape:
+    return alt.Shape(
+        f"{field}:N",
+        scale=alt.Scale(domain=[*SIGNS], range=[*SIGNS.values()]),
+        legend=None,
+    )
+
+
+def _uprights() -> alt.Chart:
+    """Few events go through the throughput as dotted lines."""
+    events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
+    mark = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
+    return mark.encode(alt.X("step:Q"), y=alt.value(0), y2=alt.value("height"), tooltip=_SIGN_TIPS)
+
+
+def _right_axis() -> alt.Chart:
+    """MFU at the right: the throughput's axis times one number of the run."""
+    ends = alt.ExprRef(f"isValid({_PER}) ? [reach[0] * {_PER}, reach[1] * {_PER}] : [0, 1]")
+    axis = alt.Axis(
+        orient="right",
+        format=".1%",
+        tickCount=5,
+        grid=False,
+        labelExpr=f"isValid({_PER}) ? datum.label : ''",
+    )
+    scale = alt.Scale(domain=ends, nice=False, zero=False)
+    y = alt.YDatum(0, type="quantitative", title=None, axis=axis, scale=scale)
+    chart: alt.Chart = alt.Chart(alt.NamedData("one")).mark_point(opacity=0, clip=True)
+    return chart.encode(y, x=alt.value(0))
+
+
+def _rows_of_signs() -> list[alt.Chart]:
+    """A row for each kind of event or cause, named at its left, with its sign."""
+    order = [_word(kind) for kind in SIGNS]
+    axis = alt.Axis(grid=True, domain=False, labelFontSize=11)
+    signs: alt.Chart = alt.Chart(alt.NamedData("signs")).mark_point(**_SIGN)
+    return [
+        signs.encode(
+            y=alt.Y("word:N", title=None, sort=order, axis=axis),
+            shape=_shape("kind"),
+            tooltip=_SIGN_TIPS,
+        )
+    ]
+
+
+def _losses() -> list[alt.Chart]:
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.loss)")
+    y = alt.Y("loss:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=3))
+    ink = {"color": theme.ACCENT}
+    return [
+        bins.mark_line(strokeWidth=1.4, **ink).encode(y=y),
+        bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
+            alt.X("at:Q"), y, tooltip=_tips(mfu=False)
+        ),
+        says("'loss'"),
+    ]
+
+
+def _memory() -> list[alt.Chart]:
+    bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.memory)")
+    scale, axis = alt.Scale(zero=True), alt.Axis(tickCount=3)
+    y = alt.Y("memory_most:Q", title=None, scale=scale, axis=axis)
+    ink = {"color": theme.ACCENT}
+    return [
+        bins.mark_area(opacity=0.3, **ink).encode(y=y),
+        bins.mark_line(strokeWidth=1.4, **ink).encode(alt.X("at:Q"), y),
+        bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
+            alt.X("at:Q"), y, tooltip=_tips(mfu=False)
+        ),
+        says("'peak memory [GiB], largest of each point'"),
+    ]
+
+
+def _tips(*, mfu: bool) -> list[alt.Tooltip]:
+    convened = [
+        alt.Tooltip("mfu:Q", title="MFU", format=".1%"),
+        alt.Tooltip("convention:N", title="convention"),
+    ]
+    return [
+        alt.Tooltip("step:Q", title="from step", format=",d"),
+        alt.Tooltip("last_step:Q", title="to step", format=",d"),
+        alt.Tooltip("windows:Q", title="windows", format=",d"),
+        alt.Tooltip("window:N", title="kind"),
+        alt.Tooltip("tgs:Q", title=TGS, format=",.1f"),
+        alt.Tooltip("low:Q", title="slowest window", format=",.1f"),
+        alt.Tooltip("high:Q", title="fastest window", format=",.1f"),
+        *(convened if mfu else []),
+        alt.Tooltip("loss:Q", title="loss, mean", format=".4f"),
+        alt.Tooltip("memory:Q", title="peak memory, mean [GiB]", format=".2f"),
+        alt.Tooltip("memory_most:Q", title="peak memory, largest [GiB]", format=".2f"),
+    ]
+
+
+_SIGN_TIPS: Final = [
+    alt.Tooltip("word:N", title="what"),
+    alt.Tooltip("events:Q", title="how many", format=",d"),
+    alt.Tooltip("step:Q", title="from step", format=",d"),
+    alt.Tooltip("last_step:Q", title="to step", format=",d"),
+    alt.Tooltip("line:Q", title="line of the log", format="d"),
+    alt.Tooltip("text:N", title="the log says"),
+]
+
+
+# --- how long steps took ----------------------------------------------------------------------
 
 
 def step_times(hist: Table, row: Row) -> Figure | None:
-    """How long steps took, steady against left out; hist: run_series.step_time_histogram."""
-    raise NotImplementedError
+    """How long steps took, steady against left out; None where no window tells.
+
+    hist: of reports.run_series.step_time_histogram.
+    """
+    found = rows_of(hist)
+    if not found:
+        return None
+    inner = [each for each in found if not each["beyond"]]
+    width = min(each["high"] - each["low"] for each in inner) if inner else 0.0
+    edge = max((each["high"] for each in inner), default=min(each["low"] for each in found))
+    start = min((each["low"] for each in inner), default=edge)
+    width = max(width, 1e-9 * edge, (edge - start) / 64)
+    rows = [_placed(each, edge, width) for each in found]
+    longest = max((each["high"] for each in found if each["beyond"]), default=None)
+    notes = [
+        "Filled: steady windows. Outlined: those left out (start-up, warm-up, checkpoints and the "
+        "like). A window's time is shared among its steps.",
+    ]
+    if longest is not None:
+        notes.append(
+            f"The bar at the right holds all that took longer, up to {seconds_text(longest)}."
+        )
+    end = edge + (4 if longest is not None else 0) * width
+    windows = sum(each["windows"] for each in found)
+    return Figure(
+        kind="step_times",
+        title=f"Step times of {_name(row)}",
+        notes=tuple(notes),
+        description=f"Seconds per step of {windows:,} windows of {_name(row)}.",
+        spec=_step_times(),
+        datasets={"bins": rows, "one": [{}]},
+        params={"colour": _colour(row), "reach": [plain(start), plain(end)], "edge": plain(edge)},
+    )
+
+
+def _placed(each: Row, edge: float, width: float) -> dict[str, Any]:
+    """A bin with where it is drawn: all that took longer at a gap from the others."""
+    beyond = each["beyond"]
+    return {
+        "left": plain(edge + 2 * width if beyond else each["low"]),
+        "right": plain(edge + 4 * width if beyond else each["high"]),
+        "low": plain(each["low"]),
+        "high": plain(each["high"]),
+        "steady": each["steady"],
+        "kind": "steady" if each["steady"] else "left out",
+        "windows": each["windows"],
+    }
+
+
+@cache
+def _step_times() -> Spec:
+    bins = alt.Chart(alt.NamedData("bins"))
+    x = alt.X(
+        "left:Q",
+        title="seconds per step",
+        scale=alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6),
+        axis=alt.Axis(
+            grid=False, tickCount=8, labelExpr="datum.value > edge ? 'longer' : datum.label"
+        ),
+    )
+    shared = {
+        "x2": alt.X2("right"),
+        "tooltip": [
+            alt.Tooltip("low:Q", title="from [s/step]", format=".4~g"),
+            alt.Tooltip("high:Q", title="to [s/step]", format=".4~g"),
+            alt.Tooltip("windows:Q", title="windows", format=",d"),
+            alt.Tooltip("kind:N", title="kind"),
+        ],
+    }
+    y = alt.Y(
+        "windows:Q",
+        title=None,
+        stack="zero",
+        axis=alt.Axis(tickCount=4, tickMinStep=1, format=",d"),
+    )
+    order = alt.Order("steady:N", sort="descending")
+    tint = alt.ExprRef("datum.steady ? colour : 'transparent'")
+    bars = bins.mark_bar(
+        binSpacing=1, fill=tint, stroke=alt.ExprRef("datum.steady ? colour : '" + theme.MUTED + "'")
+    )
+    chart = alt.layer(bars.encode(x, y, order, **shared), says("'windows'"))
+    own = {"colour": theme.ACCENT, "reach": [0, 1], "edge": 1}
+    return made(chart.properties(width=WIDTH, height=150), data="bins", **own)
+
+
+# --- ranks ------------------------------------------------------------------------------------
+
+MOST_RANKS: Final = 512
 
 
 def ranks(table: Table, row: Row) -> Figure | None:
-    """Median step time of each rank; table: metrics.ranks.of_ranks. None with fewer than two."""
-    raise NotImplementedError
+    """Median step time of each rank against the middle one; the slowest is named.
+
+    table: metrics.ranks.of_ranks of this run (rank, time, share). None with fewer than two ranks.
+    """
+    found = [each for each in rows_of(table) if each["time"]]
+    if len(found) < 2:  # noqa: PLR2004 - nothing to set side by side
+        return None
+    middle = float(median(each["time"] for each in found))
+    slowest = row["slowest_rank"]
+    chosen = sorted(found, key=lambda each: -abs(each["time"] - middle))[:MOST_RANKS]
+    rows = [
+        {
+            "rank": str(each["rank"]),
+            "slower": plain(each["time"] / middle - 1),
+            "share": plain(each["share"]),
+            "slowest": str(each["rank"]) == slowest,
+            "says": f"rank {each['rank']}, slowest in {each['share']:.0%} of the steps",
+        }
+        for each in sorted(chosen, key=lambda each: _in_order(str(each["rank"])))
+    ]
+    late = [place > len(rows) / 2 for place in range(len(rows))]
+    rows = [each | {"late": end} for each, end in zip(rows, late, strict=True)]
+    notes = [
+        f"Median over the {row['rank_steps'] or 0:,} steady steps that all {len(found):,} ranks "
+        f"print; they are {percent(row['rank_spread'] or 0.0)} apart. By chance each would be the "
+        f"slowest in {1 / len(found):.1%} of the steps."
+    ]
+    if slowest is None:
+        notes.append("No rank stands out as the slowest.")
+    if len(found) > MOST_RANKS:
+        notes.append(f"The {MOST_RANKS} ranks that are furthest from the middle are drawn.")
+    return Figure(
+        kind="ranks",
+        title=f"Step time by rank, {_name(row)}",
+        notes=tuple(notes),
+        description=f"Median step time of {len(found)} ranks against the middle one.",
+        spec=_ranks(),
+        datasets={"ranks": rows, "one": [{}]},
+        params={"colour": _colour(row), "order": [each["rank"] for each in rows]},
+    )
+
+
+def _in_order(rank: str) -> tuple[int, str]:
+    return (int(rank), "") if rank.isdecimal() else (10**9, rank)
+
+
+@cache
+def _ranks() -> Spec:
+    base = alt.Chart(alt.NamedData("ranks"))
+    x = alt.X(
+        "rank:N",
+        title="rank",
+        sort=None,
+        scale=alt.Scale(domain=alt.ExprRef("order")),
+        axis=alt.Axis(labelAngle=0, labelOverlap=True, grid=False),
+    )
+    y = alt.Y(
+        "slower:Q",
+        title=None,
+        axis=alt.Axis(format="+.2~%", tickCount=5),
+        scale=alt.Scale(zero=True, nice=True),
+    )
+    tips = [
+        alt.Tooltip("rank:N"),
+        alt.Tooltip("slower:Q", title="median step time against the middle rank", format="+.2%"),
+        alt.Tooltip("share:Q", title="slowest in, of the steps", format=".1%"),
+    ]
+    tint = alt.ExprRef("colour")
+    worst = base.transform_filter("datum.slowest")
+    layers = [
+        base.mark_bar(width=1.2, opacity=0.5, color=tint).encode(x, y, alt.Y2Datum(0)),
+        base.mark_point(filled=True, size=45, opacity=1, color=tint).encode(x, y, tooltip=tips),
+        worst.mark_point(size=150, strokeWidth=1.6, color=theme.INK, opacity=1).encode(x, y),
+        worst.mark_text(
+            align=alt.ExprRef("datum.late ? 'right' : 'left'"),
+            dx=alt.ExprRef("datum.late ? -12 : 12"),
+        ).encode(x, y, alt.Text("says:N")),
+        says("'step time against the middle rank'"),
+    ]
+    chart = alt.layer(*layers).properties(width=WIDTH, height=150)
+    return made(chart, data="ranks", colour=theme.ACCENT, order=[])
+
+
+# --- time and FLOPs -----------------------------------------------------------------------------
 
 
 def time_lost(row: Row) -> Figure | None:
     """Wall time that was not steady training, by cause; None where none is known."""
-    raise NotImplementedError
+    causes = [each for each in row["time_lost"] or [] if each["seconds"] > 0]
+    if row["wall_s"] is None or not causes:
+        return None
+    written = {each["cause"]: each for each in time_rows(row)}
+    rows = [
+        {
+            "cause": each["cause"],
+            "share": plain(each["share"]),
+            "seconds": plain(each["seconds"]),
+            "windows": each["windows"],
+            "text": f"{written[each['cause']]['time']}, {written[each['cause']]['share']}",
+        }
+        for each in causes
+    ]
+    steady = 1 - sum(each["share"] for each in causes)
+    return Figure(
+        kind="time_lost",
+        title=f"Time lost, {_name(row)}",
+        notes=(
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady training. "
+            "Each bar: what the windows of a cause took beyond the steady pace.",
+        ),
+        description=f"Wall time lost to {len(rows)} causes; the rest was steady training.",
+        spec=_time_lost(),
+        datasets={"causes": rows},
+        params={},
+    )
+
+
+@cache
+def _time_lost() -> Spec:
+    tips = [
+        alt.Tooltip("cause:N"),
+        alt.Tooltip("seconds:Q", title="seconds", format=",.4~r"),
+        alt.Tooltip("share:Q", title="of the wall time", format=".2%"),
+        alt.Tooltip("windows:Q", title="windows", format=",d"),
+    ]
+    x = alt.X("share:Q", title="of the wall time", axis=alt.Axis(format="~%", tickCount=6))
+    y = alt.Y("cause:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
+    return _bars("causes", x, y, "text", tips, width=420)
+
+
+def _bars(  # noqa: PLR0913, PLR0917 - the parts of a chart of bars
+    data: str, x: alt.X, y: alt.Y, text: str, tips: Sequence[alt.Tooltip], width: int
+) -> Spec:
+    """Bars with their values behind them, in the order of the rows."""
+    base = alt.Chart(alt.NamedData(data))
+    layers = [
+        base.mark_bar(height=13, color=theme.ACCENT).encode(x),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text(f"{text}:N")),
+    ]
+    chart = alt.layer(*layers, encoding={"y": y, "tooltip": [*tips]})
+    return made(chart.properties(width=width, height=alt.Step(ROW - 4)), data=data)
 
 
 def operators(table: Table) -> Figure | None:
-    """Share of the FLOPs per token of each operator; table: metrics.utilization.OPERATORS."""
-    raise NotImplementedError
+    """Share of the FLOPs per token of each operator, largest first; None where none is known.
+
+    table: metrics.utilization.OPERATORS; an operator of several layer groups is one bar.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for each in rows_of(table):
+        name = each["operator"]
+        kept = found.setdefault(
+            name, {"operator": name, "layers": 0, "dtypes": {}, "exact": 0.0, "full": 0.0}
+        )
+        kept["layers"] += each["layers"] or 0
+        kept["dtypes"] |= {each["dtype"]: None} if each["dtype"] else {}
+        kept["exact"] += each["flops_per_token"]
+        kept["full"] += each["flops_per_token_full_attention"]
+    whole = {name: sum(kept[name] for kept in found.values()) for name in ("exact", "full")}
+    if not whole["exact"]:
+        return None
+    rows = [
+        {
+            "operator": kept["operator"],
+            "layers": kept["layers"],
+            "dtype": ", ".join(kept["dtypes"]),
+            **{f"flops_{name}": plain(kept[name]) for name in whole},
+            **{f"share_{name}": plain(kept[name] / whole[name]) for name in whole},
+        }
+        for kept in sorted(found.values(), key=lambda kept: (-kept["exact"], kept["operator"]))
+    ]
+    return Figure(
+        kind="operators",
+        title="Where the FLOPs are",
+        notes=("Share of the model FLOPs per token, forward and backward, without recomputation.",),
+        description=f"Share of FLOPs per token of {len(rows)} operators.",
+        spec=_operators(),
+        datasets={"operators": rows, "one": [{}]},
+        params={},
+    )
+
+
+@cache
+def _operators() -> Spec:
+    base = alt.Chart(alt.NamedData("operators"))
+    x = alt.X("share:Q", title=None, axis=alt.Axis(format="%", grid=False, tickCount=5))
+    shared = {
+        "y": alt.Y("operator:N", sort=None, title=None),
+        "tooltip": [
+            alt.Tooltip("operator:N"),
+            alt.Tooltip("layers:Q", title="layers"),
+            alt.Tooltip("dtype:N", title="computed in"),
+            alt.Tooltip("flops:Q", title="FLOPs per token", format=".4s"),
+            alt.Tooltip("share:Q", title="share", format=".1%"),
+        ],
+    }
+    layers = [
+        base.mark_bar(height=13, color=theme.ACCENT).encode(x),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text("share:Q", format=".1%")),
+        says("'share of FLOPs per token (' + attention + ' attention)'"),
+    ]
+    chart = alt.layer(*layers, encoding=shared).properties(width=320, height=alt.Step(ROW - 4))
+    transform: list[Spec] = [
+        {"calculate": f"datum['{name}_' + attention]", "as": name} for name in ("share", "flops")
+    ]
+    return made(chart, "attention", data="operators", transform=transform)
