@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import altair as alt
 import polars as pl
 
 from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
-from reports.figure import Figure, Row, Spec, drawable, made, plain, rows_of
+from reports.figure import Figure, Row, Spec, made, plain, rows_of
 from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
 MOST_RUNS: Final = 30
@@ -99,8 +99,8 @@ def comparison(rows: Sequence[Row]) -> Figure:
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
     notes = [
-        "Dot: recomputed by one formula, with its 95 % interval. Open diamond: what the log printed, "
-        "by the framework's own formula. The axes need not begin at 0.",
+        "Dot: recomputed by one formula, with its 95 % interval. Open diamond: what the log "
+        "printed, by the framework's own formula. The axes need not begin at 0.",
     ]
     if rest > 0:
         notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
@@ -141,7 +141,7 @@ def _reaches(cards: Sequence[Row], panels: Sequence[str]) -> dict[str, Any]:
 
 
 def _reach(values: Sequence[float]) -> list[float]:
-    """Both ends of an axis: a little beyond the values, no narrower than `NARROW`, never below 0."""
+    """Both ends of an axis: a little beyond the values, no narrower than `NARROW`, 0 at least."""
     if not values:
         return [0.0, 1.0]
     low, high = min(values), max(values)
@@ -153,13 +153,13 @@ def _reach(values: Sequence[float]) -> list[float]:
 def _comparison(panels: tuple[str, ...]) -> Spec:
     width = {2: 280, 3: 150}[len(panels)]
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
-    own = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
+    own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=24)
     own["stacked"] = False  # a page sets it where it puts the panels one below the other
     return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
-def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart:
+def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.FacetChart:
     """Dots with intervals and open diamonds; the values stand at the right, under their marks."""
     base = alt.Chart(alt.NamedData("runs"))
     x = alt.X(
@@ -215,16 +215,19 @@ OURS_AT, LOGGED_AT = 52, 106
 
 def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of an axis
     """An axis by a format; without one, digits as its ticks need."""
-    return alt.Axis(labelOverlap=True, **({"format": form} if form else {}), **more)
+    said: dict[str, Any] = {"format": form} if form else {}
+    return alt.Axis(labelOverlap=True, **said, **more)
 
 
 def _run_axis(*, named: bool) -> alt.Y:
-    more = {} if named else {"labelExpr": "stacked ? datum.label : ''"}
+    more: dict[str, Any] = {} if named else {"labelExpr": "stacked ? datum.label : ''"}
     axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, **more)
     return alt.Y("run:N", title=None, sort=None, axis=axis)
 
 
-def _value(base: alt.Chart, field: str, form: str, right: int, weight: int = 400) -> alt.Chart:
+def _value(
+    base: alt.Chart, field: str, form: str, right: int, weight: Literal[400, 600] = 400
+) -> alt.Chart:
     """A column of figures beside the panel."""
     text = f"isValid(datum.{field}) ? format(datum.{field}, '{form}') : '{DASH}'"
     chart: alt.Chart = base.mark_text(

@@ -36,19 +36,16 @@ def says(text: str, *, right: bool = False) -> alt.Chart:
 
     A title could not be an expression and stand in a page, which has its own.
     """
-    return (
-        alt.Chart(alt.NamedData("one"))
-        .mark_text(
-            align="right" if right else "left",
-            baseline="bottom",
-            fontWeight=600,
-            text=alt.ExprRef(text),
-        )
-        .encode(
-            x=alt.value("width" if right else 0),
-            y=alt.value(-8),
-            color=alt.value(theme.INK),
-            opacity=alt.value(1),
-            tooltip=alt.value(None),
-        )
+    mark: alt.Chart = alt.Chart(alt.NamedData("one")).mark_text(
+        align="right" if right else "left",
+        baseline="bottom",
+        fontWeight=600,
+        text=alt.ExprRef(text),
+    )
+    return mark.encode(
+        x=alt.value("width" if right else 0),
+        y=alt.value(-8),
+        color=alt.value(theme.INK),
+        opacity=alt.value(1),
+        tooltip=alt.value(None),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import inf
 from statistics import median
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from reports.figure import Figure, Row, Spec, Table, made, plain, rows_of
 from reports.layout import ROW, WIDTH, says
 from reports.run_series import COUNTED, SEVERAL
 from reports.tables import percent
+from reports.verdict import counted
 
 WIDE: Final = WIDTH + 40
 GIB: Final = 2**30
@@ -81,7 +83,7 @@ def course(series: Table, events: Table, row: Row) -> Figure | None:
     steps = [each[end] for each in bins for end in ("step", "last_step")]
     own: dict[str, Any] = {
         "colour": _colour(row),
-        "ends": [min(steps), max(max(steps), min(steps) + 1)],
+        "ends": [min(steps), max(*steps, min(steps) + 1)],
     }
     if rates:
         own["reach"] = _reach(rates)
@@ -173,10 +175,10 @@ def _one_length(row: Row) -> bool:
 
 def _reach(rates: Sequence[Row]) -> list[float]:
     """From where to where the throughput goes; what lies far out stands at the edge."""
-    counted = [each for each in rates if each["window"] == COUNTED] or rates
-    slow = sorted(each["low"] or each["tgs"] for each in counted)
-    fast = sorted(each["high"] or each["tgs"] for each in counted)
-    few = max(0, len(counted) // 50)
+    inside = [each for each in rates if each["window"] == COUNTED] or rates
+    slow = sorted(each["low"] or each["tgs"] for each in inside)
+    fast = sorted(each["high"] or each["tgs"] for each in inside)
+    few = len(inside) // 50
     low, high = slow[few], fast[-1 - few]
     span = max(high - low, 0.06 * high)
     middle = (low + high) / 2
@@ -199,14 +201,18 @@ def _course_notes(
     most = max(each["windows"] for each in bins)
     each = "One point per logged window."
     if most > 1:
-        each = f"A point is the mean of up to {most:,} windows, the band from slowest to fastest."
+        each = (
+            f"A point stands for up to {most:,} windows, their tokens over their time; the band "
+            "goes from the slowest to the fastest."
+        )
     notes = [f"{each} Windows left out have the sign of their cause."]
     if "tgs" in drawn:
         low, high = own["reach"]
         beyond = sum(not low <= b["tgs"] <= high for b in bins if b["tgs"] is not None)
         words = "The vertical axis need not begin at 0."
         if beyond:
-            words += f" {beyond:,} points beyond it stand at its edge."
+            stand = "stands" if beyond == 1 else "stand"
+            words += f" {counted(beyond, 'point')} beyond it {stand} at its edge."
         if "mfu" not in drawn and row["mfu"] is not None:
             words += (
                 " MFU is not drawn: sequences differ in length, so it is not TGS times one count."
@@ -227,29 +233,26 @@ def _listed(drawn: Sequence[str]) -> str:
 def _course(drawn: tuple[str, ...]) -> Spec:
     panels = [name for name in drawn if name != "mfu"]
     parts = {
-        "tgs": _rates("mfu" in drawn, "signs" in drawn),
+        "tgs": _rates(signs="signs" in drawn, mfu="mfu" in drawn),
         "signs": _rows_of_signs(),
         "loss": _losses(),
         "memory": _memory(),
     }
     heights = {"tgs": 200, "signs": alt.Step(17), "loss": 80, "memory": 70}
-    shown = [
-        alt.layer(
-            *(
-                layer.encode(_steps(bare=name != panels[-1])) if place == 0 else layer
-                for place, layer in enumerate(parts[name])
-            )
-        )
-        .resolve_scale(y="independent" if name == "tgs" else "shared")
-        .properties(width=WIDE, height=heights[name])
-        for name in panels
-    ]
+    shown = []
+    for name in panels:
+        first, *rest = parts[name]
+        field = "step" if name == "signs" else "at"
+        panel = alt.layer(first.encode(_steps(field, bare=name != panels[-1])), *rest)
+        if name == "tgs" and "mfu" in drawn:
+            panel = alt.layer(panel, _right_axis()).resolve_scale(y="independent")
+        shown.append(panel.properties(width=WIDE, height=heights[name]))
     chart = alt.vconcat(*shown, spacing=16).resolve_scale(shape="independent")
     own: dict[str, Any] = {"colour": theme.ACCENT, "ends": [0, 1]}
     own |= {"reach": [0, 1]} if "tgs" in drawn else {}
     own |= {"per": {}} if "mfu" in drawn else {}
     names = ("attention", "peak") if "mfu" in drawn else ()
-    by = "isValid(datum.tgs) && isValid({k}) ? datum.tgs * {k} : null".format(k=_PER)
+    by = f"isValid(datum.tgs) && isValid({_PER}) ? datum.tgs * {_PER} : null"
     mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
     transform = mfu if "mfu" in drawn else []
     return made(chart, *names, data="bins", transform=transform, **own)
@@ -258,19 +261,19 @@ def _course(drawn: tuple[str, ...]) -> Spec:
 _PER: Final = "per[attention + '_' + peak]"
 
 
-def _steps(*, bare: bool) -> alt.X:
+def _steps(field: str, *, bare: bool) -> alt.X:
     """The steps; without words above another panel."""
     axis = alt.Axis(
         format=",d", tickCount=10, tickMinStep=1, grid=False, labels=not bare, ticks=not bare
     )
     scale = alt.Scale(domain=alt.ExprRef("ends"), nice=False, zero=False, padding=8)
-    return alt.X("at:Q", title=None if bare else "step", axis=axis, scale=scale)
+    return alt.X(f"{field}:Q", title=None if bare else "step", axis=axis, scale=scale)
 
 
-def _rates(mfu: bool, signs: bool) -> list[alt.Chart]:  # noqa: FBT001 - two of what is drawn
+def _rates(*, signs: bool, mfu: bool) -> list[alt.Chart]:
     """Counted windows as a line with its band, those left out as signs of their cause."""
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.tgs)")
-    counted = bins.transform_filter(alt.datum.window == COUNTED).encode(alt.X("at:Q"))
+    inside = bins.transform_filter(alt.datum.window == COUNTED).encode(alt.X("at:Q"))
     left_out = bins.transform_filter(alt.datum.window != COUNTED).encode(alt.X("at:Q"))
     scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, clamp=True)
     axis = alt.Axis(tickCount=5)
@@ -278,21 +281,18 @@ def _rates(mfu: bool, signs: bool) -> list[alt.Chart]:  # noqa: FBT001 - two of 
     tips = _tips(mfu=mfu)
     tint = alt.ExprRef("colour")
     layers = [
-        counted.mark_area(opacity=0.22, color=tint, clip=True).encode(
+        inside.mark_area(opacity=0.22, color=tint, clip=True).encode(
             alt.Y("low:Q", title=None, scale=scale, axis=axis), alt.Y2("high")
         ),
-        counted.mark_line(strokeWidth=1.4, color=tint).encode(y),
-        counted.mark_point(filled=True, size=14, color=tint, opacity=1).encode(y, tooltip=tips),
+        inside.mark_line(strokeWidth=1.4, color=tint).encode(y),
+        inside.mark_point(filled=True, size=14, color=tint, opacity=1).encode(y, tooltip=tips),
         left_out.mark_point(**_SIGN).encode(y, _shape("window"), tooltip=tips),
     ]
     if signs:
         layers.insert(1, _uprights())
     layers.append(says(f"'{TGS}'"))
     if mfu:
-        layers += [
-            _right_axis(),
-            says(f"isValid({_PER}) ? 'MFU (' + {SPOKEN} + ')' : ''", right=True),
-        ]
+        layers.append(says(f"isValid({_PER}) ? 'MFU (' + {SPOKEN} + ')' : ''", right=True))
     return layers
 
 
@@ -316,7 +316,7 @@ def _shape(field: str) -> alt.Shape:
 def _uprights() -> alt.Chart:
     """Few events go through the throughput as dotted lines."""
     events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
-    mark = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
+    mark: alt.Chart = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
     return mark.encode(alt.X("step:Q"), y=alt.value(0), y2=alt.value("height"), tooltip=_SIGN_TIPS)
 
 
@@ -353,7 +353,7 @@ def _rows_of_signs() -> list[alt.Chart]:
 def _losses() -> list[alt.Chart]:
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.loss)")
     y = alt.Y("loss:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=3))
-    ink = {"color": theme.ACCENT}
+    ink: dict[str, Any] = {"color": theme.ACCENT}
     return [
         bins.mark_line(strokeWidth=1.4, **ink).encode(y=y),
         bins.mark_point(filled=True, size=10, opacity=1, **ink).encode(
@@ -367,7 +367,7 @@ def _memory() -> list[alt.Chart]:
     bins = alt.Chart(alt.NamedData("bins")).transform_filter("isValid(datum.memory)")
     scale, axis = alt.Scale(zero=True), alt.Axis(tickCount=3)
     y = alt.Y("memory_most:Q", title=None, scale=scale, axis=axis)
-    ink = {"color": theme.ACCENT}
+    ink: dict[str, Any] = {"color": theme.ACCENT}
     return [
         bins.mark_area(opacity=0.3, **ink).encode(y=y),
         bins.mark_line(strokeWidth=1.4, **ink).encode(alt.X("at:Q"), y),
@@ -424,7 +424,7 @@ def step_times(hist: Table, row: Row) -> Figure | None:
     edge = max((each["high"] for each in inner), default=min(each["low"] for each in found))
     start = min((each["low"] for each in inner), default=edge)
     width = max(width, 1e-9 * edge, (edge - start) / 64)
-    rows = [_placed(each, edge, width) for each in found]
+    rows = _placed(found, edge, width)
     longest = max((each["high"] for each in found if each["beyond"]), default=None)
     notes = [
         "Filled: steady windows. Outlined: those left out (start-up, warm-up, checkpoints and the "
@@ -447,54 +447,62 @@ def step_times(hist: Table, row: Row) -> Figure | None:
     )
 
 
-def _placed(each: Row, edge: float, width: float) -> dict[str, Any]:
-    """A bin with where it is drawn: all that took longer at a gap from the others."""
-    beyond = each["beyond"]
-    return {
-        "left": plain(edge + 2 * width if beyond else each["low"]),
-        "right": plain(edge + 4 * width if beyond else each["high"]),
-        "low": plain(each["low"]),
-        "high": plain(each["high"]),
-        "steady": each["steady"],
-        "kind": "steady" if each["steady"] else "left out",
-        "windows": each["windows"],
-    }
+def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, Any]]:
+    """Bins with where they are drawn: on each other, and all that took longer at a gap."""
+    rows: list[dict[str, Any]] = []
+    tops: dict[float, int] = {}
+    longer = edge + 3 * width
+    for each in sorted(found, key=lambda each: (each["beyond"], each["low"], not each["steady"])):
+        place = inf if each["beyond"] else round(each["high"] / width)
+        foot = tops.get(place, 0)
+        tops[place] = foot + each["windows"]
+        rows.append(
+            {
+                "left": plain(longer - width if each["beyond"] else each["high"] - width),
+                "right": plain(longer + width if each["beyond"] else each["high"]),
+                "middle": plain(longer),
+                "named": bool(each["beyond"]) and foot == 0,
+                "foot": foot,
+                "top": tops[place],
+                "low": plain(each["low"]),
+                "high": plain(each["high"]),
+                "steady": each["steady"],
+                "kind": "steady" if each["steady"] else "left out",
+                "windows": each["windows"],
+            }
+        )
+    return rows
 
 
 @cache
 def _step_times() -> Spec:
     bins = alt.Chart(alt.NamedData("bins"))
-    x = alt.X(
-        "left:Q",
-        title="seconds per step",
-        scale=alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6),
-        axis=alt.Axis(
-            grid=False, tickCount=8, labelExpr="datum.value > edge ? 'longer' : datum.label"
-        ),
-    )
-    shared = {
-        "x2": alt.X2("right"),
-        "tooltip": [
+    inner = "datum.value > edge ? '' : datum.label"
+    axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner)
+    scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6)
+    count = alt.Axis(tickCount=4, tickMinStep=1, format=",d")
+    bars = bins.mark_rect(
+        fill=alt.ExprRef("datum.steady ? colour : 'transparent'"),
+        stroke=alt.ExprRef(f"datum.steady ? colour : '{theme.MUTED}'"),
+        strokeWidth=1.2,
+        xOffset=0.5,
+        x2Offset=-0.5,
+    ).encode(
+        alt.X("left:Q", title="seconds per step", scale=scale, axis=axis),
+        alt.X2("right"),
+        alt.Y("foot:Q", title=None, axis=count, scale=alt.Scale(zero=True)),
+        alt.Y2("top"),
+        tooltip=[
             alt.Tooltip("low:Q", title="from [s/step]", format=".4~g"),
             alt.Tooltip("high:Q", title="to [s/step]", format=".4~g"),
             alt.Tooltip("windows:Q", title="windows", format=",d"),
             alt.Tooltip("kind:N", title="kind"),
         ],
-    }
-    y = alt.Y(
-        "windows:Q",
-        title=None,
-        stack="zero",
-        axis=alt.Axis(tickCount=4, tickMinStep=1, format=",d"),
     )
-    order = alt.Order("steady:N", sort="descending")
-    tint = alt.ExprRef("datum.steady ? colour : 'transparent'")
-    bars = bins.mark_bar(
-        binSpacing=1, fill=tint, stroke=alt.ExprRef("datum.steady ? colour : '" + theme.MUTED + "'")
-    )
-    chart = alt.layer(bars.encode(x, y, order, **shared), says("'windows'"))
-    own = {"colour": theme.ACCENT, "reach": [0, 1], "edge": 1}
-    return made(chart.properties(width=WIDTH, height=150), data="bins", **own)
+    longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=3)
+    named = longer.encode(alt.X("middle:Q"), y=alt.value("height"))
+    chart = alt.layer(bars, named, says("'windows'")).properties(width=WIDTH, height=150)
+    return made(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
 
 
 # --- ranks ------------------------------------------------------------------------------------
@@ -519,16 +527,16 @@ def ranks(table: Table, row: Row) -> Figure | None:
             "slower": plain(each["time"] / middle - 1),
             "share": plain(each["share"]),
             "slowest": str(each["rank"]) == slowest,
-            "says": f"rank {each['rank']}, slowest in {each['share']:.0%} of the steps",
+            "says": f"rank {each['rank']}, slowest in {percent(each['share'])} of the steps",
         }
         for each in sorted(chosen, key=lambda each: _in_order(str(each["rank"])))
     ]
     late = [place > len(rows) / 2 for place in range(len(rows))]
     rows = [each | {"late": end} for each, end in zip(rows, late, strict=True)]
     notes = [
-        f"Median over the {row['rank_steps'] or 0:,} steady steps that all {len(found):,} ranks "
-        f"print; they are {percent(row['rank_spread'] or 0.0)} apart. By chance each would be the "
-        f"slowest in {1 / len(found):.1%} of the steps."
+        f"Median over {counted(row['rank_steps'] or 0, 'steady step')} that all {len(found):,} "
+        f"ranks print; the ranks are {percent(row['rank_spread'] or 0.0)} apart. By chance each "
+        f"would be the slowest in {percent(1 / len(found))} of the steps."
     ]
     if slowest is None:
         notes.append("No rank stands out as the slowest.")
@@ -541,8 +549,23 @@ def ranks(table: Table, row: Row) -> Figure | None:
         description=f"Median step time of {len(found)} ranks against the middle one.",
         spec=_ranks(),
         datasets={"ranks": rows, "one": [{}]},
-        params={"colour": _colour(row), "order": [each["rank"] for each in rows]},
+        params={
+            "colour": _colour(row),
+            "order": [each["rank"] for each in rows],
+            "reach": _around([each["slower"] for each in rows]),
+        },
     )
+
+
+LEAST_APART: Final = 0.002
+"""Ranks that are nearer to each other fill no more of the axis."""
+
+
+def _around(slower: Sequence[float]) -> list[float]:
+    """From where to where the ranks' axis goes: 0 inside, with room for a name above."""
+    low, high = min([*slower, -LEAST_APART]), max([*slower, LEAST_APART])
+    room = 0.15 * (high - low)
+    return [plain(low - room), plain(high + room)]
 
 
 def _in_order(rank: str) -> tuple[int, str]:
@@ -563,7 +586,7 @@ def _ranks() -> Spec:
         "slower:Q",
         title=None,
         axis=alt.Axis(format="+.2~%", tickCount=5),
-        scale=alt.Scale(zero=True, nice=True),
+        scale=alt.Scale(domain=alt.ExprRef("reach"), nice=True),
     )
     tips = [
         alt.Tooltip("rank:N"),
@@ -583,7 +606,7 @@ def _ranks() -> Spec:
         says("'step time against the middle rank'"),
     ]
     chart = alt.layer(*layers).properties(width=WIDTH, height=150)
-    return made(chart, data="ranks", colour=theme.ACCENT, order=[])
+    return made(chart, data="ranks", colour=theme.ACCENT, order=[], reach=[0, 1])
 
 
 # --- time and FLOPs -----------------------------------------------------------------------------
@@ -610,8 +633,8 @@ def time_lost(row: Row) -> Figure | None:
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
         notes=(
-            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady training. "
-            "Each bar: what the windows of a cause took beyond the steady pace.",
+            f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
+            "training. Each bar: what the windows of a cause took beyond the steady pace.",
         ),
         description=f"Wall time lost to {len(rows)} causes; the rest was steady training.",
         spec=_time_lost(),

@@ -157,7 +157,7 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
     )
     shared = {"y": y, "tooltip": _TIPS}
     chart = alt.layer(*layers, encoding=shared).properties(width=WIDE, height=alt.Step(ROW))
-    own = {"order": [], "reach": None, **({"decades": []} if far else {})}
+    own: dict[str, Any] = {"order": [], "reach": None, **({"decades": []} if far else {})}
     return made(chart, data="steps", **own)
 
 
