@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Final, Literal
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import polars as pl
 import vl_convert
 
-from reports.charts import VIEW, Figure, Spec
+from reports.charts import Figure, Spec
 from reports.content import Content
 from reports.theme import fairmfu
 from reports.verdict import counted, names
@@ -167,7 +167,7 @@ def check(chart: Named, metrics: pl.DataFrame) -> None:
 def draw(chart: Named, told: Content, **view: str) -> Figure:
     """The chart of a report's runs: of one group the first, which compares the most.
 
-    view: attention, peak, as reports.charts.VIEW. NotDrawnError: there is nothing to draw, with
+    view: attention, peak, as in reports.charts.VIEW. NotDrawnError: there is nothing to draw, with
     what is missing.
     """
     found = told.figures.get(key(chart, told))
@@ -222,27 +222,33 @@ def with_convention(figure: Figure) -> Figure:
 
     A page says it beside its controls; a file has none.
     """
-    held = {param["name"] for param in figure.spec.get("params", [])}
+    shown = " ".join(_shown(figure.spec))
     said = [
-        words[str(figure.params.get(name, VIEW[name]))]
-        for name, words in WORDS.items()
-        if name in held
+        WORDS[param["name"]][str(figure.params.get(param["name"], param["value"]))]
+        for param in figure.spec.get("params", [])
+        if param["name"] in WORDS and re.search(USED[param["name"]], shown)
     ]
-    if not said or not _by_convention(figure.spec):
+    if not said:
         return figure
     return replace(figure, notes=(*figure.notes, f"Drawn by: {', '.join(said)}."))
 
 
-def _by_convention(node: Any) -> bool:  # noqa: ANN401 - any part of a spec
-    """Whether it shows MFU or FLOPs; what stands in tooltips and transforms alone is not shown."""
-    if isinstance(node, dict):
-        return any(_by_convention(node[key]) for key in node if key not in NOT_SHOWN)
-    if isinstance(node, list):
-        return any(_by_convention(item) for item in node)
-    return isinstance(node, str) and re.search("mfu|tflops|attention", node) is not None
-
-
+USED: Final = {"attention": r"\b(attention|mfu|tflops)\b", "peak": r"\b(peak|mfu)\b"}
+"""Fields and expressions by which a param changes what is seen."""
 NOT_SHOWN: Final = ("tooltip", "transform", "params", "name")
+
+
+def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
+    """Texts of a spec, but for tooltips and for what is computed and may be used nowhere."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name not in NOT_SHOWN:
+                yield from _shown(value)
+    elif isinstance(node, list):
+        for item in node:
+            yield from _shown(item)
+    elif isinstance(node, str):
+        yield node
 
 
 # --- files ----------------------------------------------------------------------------------
