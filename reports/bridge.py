@@ -26,6 +26,7 @@ __all__ = [
     "Unit",
     "bounds",
     "figure_text",
+    "no_bridge",
     "proof",
     "reasons",
     "sentence",
@@ -207,7 +208,7 @@ def _said(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
 
 def _ours(row: Row, audit: Audit, bridges: Sequence[Bridge]) -> str:
     if not bridges:
-        return _no_bridge(row, audit)
+        return no_bridge(row, audit)
     bridge = bridges[0]
     why = reasons(bridge)
     by = "ours is" if bridge.figure == "logged_tgs" else "by the one formula it is"
@@ -235,7 +236,7 @@ def _shows(factor: Factor) -> bool:
     return abs(factor.factor - 1) >= VISIBLE
 
 
-def _no_bridge(row: Row, audit: Audit) -> str:
+def no_bridge(row: Row, audit: Audit) -> str:
     """Why nothing leads from the log's figure to ours."""
     if not any(name in audit.by_column or row[name] is not None for name in UNITS):
         return "it counts neither FLOPs nor tokens, so nothing leads from it to ours"

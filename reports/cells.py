@@ -18,6 +18,9 @@ Row = Mapping[str, Any]
 MOST_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
 
+SMALL: Final = 0.01
+"""Below this a share needs more than one decimal."""
+
 WHOLE: Final = 100
 """From here on a figure needs no decimals."""
 
@@ -36,8 +39,10 @@ def static(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """0.3328 as 33.3 %."""
-    return DASH if value is None else f"{value:.1%}".replace("%", " %")
+    """0.3328 as 33.3 %; a small share keeps two digits."""
+    if value is None:
+        return DASH
+    return f"{100 * value:.2g} %" if 0 < abs(value) < SMALL else f"{100 * value:.1f} %"
 
 
 def significant(value: float | None) -> str:
@@ -157,7 +162,7 @@ def _printed(run: Row) -> str:
 
 
 def _ours(run: Row) -> str:
-    if run["claim"] is None:
+    if run["claim"] is None or run["claim"]["ours_full_own"] is None:
         return DASH
     return _claimed(run, lambda claim, text, unit: f"{chosen(claim, 'ours', text)} {unit}")
 
@@ -246,8 +251,12 @@ STYLE: Final = """
 .marks span { margin-right: 1em; white-space: nowrap; }
 .notes { margin-top: .4rem; }
 .notes .note { margin: .1rem 0; font-size: .85rem; line-height: 1.4; }
-.to { margin-left: .3em; color: var(--muted); text-decoration: none; }
+.run { display: flex; gap: .4em; align-items: baseline; }
+.to { color: var(--muted); text-decoration: none; }
 ul.plain { margin: 0; padding: 0; list-style: none; }
+.when { white-space: nowrap; }
+td.text code { white-space: normal; }
+.notes .note, .group .notes { max-width: none; }
 .commands code { display: block; margin: .15rem 0; }
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 0 2rem; }
 """

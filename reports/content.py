@@ -93,7 +93,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     rows = joined(metrics, comparison, {run_id: parts.bridges(run_id) for run_id in parts.ids})
     ranked = sorted(groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
-    rows.sort(key=lambda row: place.get(row["run_id"], len(rows)))
+    rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
     found = {row["run_id"]: group for group in ranked for row in group}
     verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
     data: Json = {
@@ -341,7 +341,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
         **{name: card[name] for name in OF_CARD},
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge.verdict(audit), strict=True)),
-        "causes": bridge.reasons(row["bridges"][0]) if row["bridges"] else [],
+        "causes": _causes(row, audit),
         "words": _words(row, audit, group),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
@@ -388,6 +388,14 @@ def _claim(row: Row, card: Row) -> Json | None:
         **{f"ours_{how}": value for how, value in ours.items()},
         **{f"ratio_{how}": row[figure] / value if value else None for how, value in ours.items()},
     }
+
+
+def _causes(row: Row, audit: Audit) -> list[str]:
+    """Why the log's figure is not ours, the largest cause first; else why that is not known."""
+    bridges: Sequence[Bridge] = row["bridges"]
+    if bridges:
+        return bridge.reasons(bridges[0])
+    return [bridge.no_bridge(row, audit)]
 
 
 def _words(row: Row, audit: Audit, group: Sequence[Row]) -> Json:

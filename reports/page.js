@@ -7,7 +7,7 @@ const DEFAULTS = {attention: "exact", peak: "own", model: "", accelerator: "", s
 const KNOWN = {attention: ["exact", "full"], peak: ["own", "bf16"]};
 const NEAR = "400px"; // a chart is drawn when it is so near to what is seen
 const NARROW = 700; // below this many pixels panels stand one below the other
-const LEAST = 140; // pixels below which no panel shrinks
+const LEAST = 80; // pixels below which no panel shrinks
 const BESIDE = 84; // pixels that axes take beside a panel, until it has been measured
 
 const root = document.documentElement;
@@ -266,13 +266,15 @@ async function draw(figure) {
 async function fit(figure) {
   const chart = figure.querySelector(".chart");
   const wide = chart.clientWidth || NARROW;
+  const place = document.createElement("div");
+  chart.replaceChildren(place);
   const plan = {wide, stacked: wide < NARROW, cut: 0};
   for (let turn = 0; turn < 4; turn++) {
     const spec = specOf(figure, plan);
-    const made = await vegaEmbed(chart, spec, OPTIONS(wide));
+    const made = await vegaEmbed(place, spec, OPTIONS(wide));
     const drawn = {...plan, made, names: names(spec)};
     views.set(figure, drawn);
-    const over = (chart.querySelector("svg")?.width.baseVal.value ?? 0) - wide;
+    const over = (place.querySelector("svg")?.width.baseVal.value ?? 0) - wide;
     if (over <= 1 || plan.stuck) break;
     shrink(plan, over, spec);
     made.finalize();
@@ -304,7 +306,7 @@ const OPTIONS = (wide) => ({
   config: wide < NARROW ? {...theme, axis: {...theme.axis, labelLimit: limit(wide)}} : theme,
   tooltip: {theme: "page"},
 });
-const limit = (wide) => Math.max(60, Math.round(0.34 * wide));
+const limit = (wide) => Math.max(60, Math.round(0.3 * wide));
 
 /** The views of a spec that have a width of their own. */
 const sized = (spec) =>
@@ -332,6 +334,7 @@ function specOf(figure, {wide, stacked, cut}) {
   for (const part of sized(spec)) part.width = Math.max(LEAST, Math.min(part.width, room) - cut);
   if (wide < NARROW) each(spec, (node) => {
     if (node.labelLimit > limit(wide)) node.labelLimit = limit(wide);
+    if (node.title?.frame === "group") node.title.frame = "bounds"; // begins above the labels
   });
   return spec;
 }
@@ -366,6 +369,13 @@ function reachable(box) {
   box.tabIndex = 0;
   box.role = "region";
   box.ariaLabel = box.querySelector("caption")?.firstChild?.textContent ?? "table";
+}
+
+/** Places that are gone to stay clear of the bar that stands at the top. */
+function clear() {
+  const bar = controls?.closest("body > *");
+  const stands = bar && getComputedStyle(bar).position === "sticky";
+  root.style.scrollPaddingTop = stands ? `${bar.offsetHeight + 8}px` : "";
 }
 
 function look(within) {
@@ -407,10 +417,14 @@ addEventListener("beforeprint", () => {
 let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);
-  resized = setTimeout(refit, 200);
+  resized = setTimeout(() => {
+    refit();
+    clear();
+  }, 200);
 });
 recall();
 addEventListener("load", () => {
+  clear();
   look(document);
   (window.requestIdleCallback ?? setTimeout)(library);
 });

@@ -402,12 +402,10 @@ def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
 
 
 def _causes(run: Row) -> str:
-    if run["causes"]:
-        items = "".join(
-            f'<li data-of="causes.{n}">{esc(cause)}</li>' for n, cause in enumerate(run["causes"])
-        )
-        return f'<ul class="plain">{items}</ul>'
-    return of("audit.why", esc(run["audit"]["why"]))
+    items = "".join(
+        f'<li data-of="causes.{n}">{esc(cause)}</li>' for n, cause in enumerate(run["causes"])
+    )
+    return f'<ul class="plain">{items}</ul>'
 
 
 WHY_COLUMNS: Final = (
@@ -445,7 +443,7 @@ def _reproduced(era: Row) -> str:
 
 ERA_COLUMNS: Final = (
     Column("Own formula", lambda era: esc(era["name"]), of="name"),
-    Column("In use", _span),
+    Column("In use", _span, "when"),
     Column("Closed form", lambda era: f"<code>{esc(era['formula'])}</code>", "text", of="formula"),
     Column(
         "Code",
