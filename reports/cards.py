@@ -91,7 +91,7 @@ def _interval(row: Row) -> str | None:
 
 
 def _basis(row: Row) -> str | None:
-    if row["token_basis"] is None:
+    if row["token_basis"] is None or row["time_basis"] is None:
         return None
     return f"{row['token_basis']} tokens, time by {row['time_basis']}"
 

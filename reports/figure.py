@@ -76,7 +76,9 @@ class Figure:
 
     def chart(self) -> alt.TopLevelMixin:
         """The same in Altair, to go on with in a notebook."""
-        chart: alt.TopLevelMixin = alt.Chart.from_dict(self.whole(), validate=False)
+        whole = self.whole()
+        kind = next(made_of for part, made_of in _CLASSES.items() if part in whole)
+        chart: alt.TopLevelMixin = kind.from_dict(whole, validate=False)
         return chart
 
     def _repr_mimebundle_(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
@@ -99,6 +101,15 @@ class Figure:
         """Frameworks that are drawn, in the order of the theme."""
         drawn = {row.get("framework") for rows in self.datasets.values() for row in rows}
         return [name for name in theme.FRAMEWORK_COLOURS if name in drawn]
+
+
+_CLASSES: Final[Mapping[str, Any]] = {
+    "layer": alt.LayerChart,
+    "hconcat": alt.HConcatChart,
+    "vconcat": alt.VConcatChart,
+    "mark": alt.Chart,
+}
+"""Altair's own look for the right one takes the first unless it validates, which takes seconds."""
 
 
 def params(*names: str, **own: Any) -> list[Spec]:  # noqa: ANN401 - whatever JSON holds

@@ -82,11 +82,10 @@ def course(series: Table, events: Table, row: Row) -> Figure | None:
     drawn = tuple(name for name, there in parts.items() if there)
     steps = [each[end] for each in bins for end in ("step", "last_step")]
     own: dict[str, Any] = {
-        "colour": _colour(row),
         "ends": [min(steps), max(*steps, min(steps) + 1)],
     }
     if rates:
-        own["reach"] = _reach(rates)
+        own |= {"colour": _colour(row), "reach": _reach(rates)}
     if per:
         own["per"] = per
     return Figure(
@@ -248,8 +247,8 @@ def _course(drawn: tuple[str, ...]) -> Spec:
             panel = alt.layer(panel, _right_axis()).resolve_scale(y="independent")
         shown.append(panel.properties(width=WIDE, height=heights[name]))
     chart = alt.vconcat(*shown, spacing=16).resolve_scale(shape="independent")
-    own: dict[str, Any] = {"colour": theme.ACCENT, "ends": [0, 1]}
-    own |= {"reach": [0, 1]} if "tgs" in drawn else {}
+    own: dict[str, Any] = {"ends": [0, 1]}
+    own |= {"colour": theme.ACCENT, "reach": [0, 1]} if "tgs" in drawn else {}
     own |= {"per": {}} if "mfu" in drawn else {}
     names = ("attention", "peak") if "mfu" in drawn else ()
     by = f"isValid(datum.tgs) && isValid({_PER}) ? datum.tgs * {_PER} : null"

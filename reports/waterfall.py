@@ -130,9 +130,7 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
         "after:Q",
         title=unit.text,
         axis=alt.Axis(format=unit.axis, **ticks),
-        scale=alt.Scale(
-            type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False, zero=False
-        ),
+        scale=alt.Scale(type="log" if far else "linear", domain=alt.ExprRef("reach"), nice=False),
     )
     links = base.transform_filter(alt.datum.kind != bridge_steps.OURS).mark_rule(opacity=0.5)
     layers = [

@@ -11,7 +11,6 @@ from math import prod, sin
 
 import polars as pl
 import pytest
-import vl_convert
 
 from ingest.schema import frame_schema
 from metrics.claims import FIGURES
@@ -20,7 +19,7 @@ from metrics.fairness import compare
 from metrics.identities import BY_NAME, flops_of
 from metrics.reconcile import Bridge, Factor
 from metrics.utilization import analyse
-from reports import charts, document, page, theme
+from reports import document, page
 from reports.bridge import COLUMNS, steps
 
 EVIL = "</script><script>alert(1)</script>"
@@ -137,19 +136,6 @@ def rendered(given, title="Nightly"):
     return page.render(title=title, version="1.2.3", **given)
 
 
-def drawn(given):
-    """Every chart of a page, by name."""
-    metrics, comparison = given["metrics"], given["comparison"]
-    shown = {
-        "tgs": charts.tgs_by_run(comparison, metrics),
-        "mfu": charts.mfu_by_run(metrics),
-        "logged": charts.logged_against_recomputed(comparison, metrics),
-        "steps": charts.steps_over_time(given["windows"], metrics),
-    }
-    first = next(iter(given["operators"].values()))
-    return shown | {"operators": charts.operators(first)}
-
-
 class Page(HTMLParser):
     """The scripts, the attributes that name an address, the tables and the text of a page."""
 
@@ -184,99 +170,6 @@ class Page(HTMLParser):
             self.text += data
         else:
             self._kind[-1] += data
-
-
-def encoded(spec, columns=frozenset()):
-    """Pairs of a field that a spec encodes and the columns that its data has."""
-    if "data" in spec:
-        columns = spec["data"]["columns"]
-    for channel in spec.get("encoding", {}).values():
-        for one in channel if isinstance(channel, list) else [channel]:
-            if "field" in one:
-                yield one["field"], columns
-    if "facet" in spec:
-        yield spec["facet"]["row"]["field"], columns
-    for inner in [*spec.get("layer", []), *spec.get("vconcat", []), spec.get("spec")]:
-        if inner:
-            yield from encoded(inner, columns)
-
-
-def with_columns(node, datasets):
-    """A spec with the columns of its data sets in place of their names."""
-    if isinstance(node, list):
-        return [with_columns(item, datasets) for item in node]
-    if not isinstance(node, dict):
-        return node
-    node = {key: with_columns(value, datasets) for key, value in node.items()}
-    if "name" in node.get("data", {}):
-        rows = datasets[node["data"]["name"]]
-        node["data"] = {"columns": frozenset().union(*rows)}
-    return node
-
-
-# --- charts -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["tgs", "mfu", "logged", "steps", "operators"])
-def test_every_encoded_field_is_in_the_data(name):
-    spec = drawn(equal_runs())[name].to_dict()
-    pairs = list(encoded(with_columns(spec, spec["datasets"])))
-    assert len(pairs) > 5
-    assert [field for field, columns in pairs if field not in columns] == []
-    assert spec["description"]
-
-
-def test_charts_carry_the_theme():
-    spec = drawn(equal_runs())["mfu"].to_dict()
-    assert spec["config"] == theme.fairmfu()["config"]
-    assert set(theme.FRAMEWORK_COLOURS) == set(LOGGED_TFLOPS)
-
-
-def test_not_a_number_never_reaches_a_spec():
-    given = equal_runs()
-    odd = pl.Series([float("nan"), float("inf"), -float("inf")])
-    for table, name in (("windows", "loss"), ("windows", "elapsed_time"), ("metrics", "mfu")):
-        frame = given[table]
-        values = pl.concat([odd, frame[name][3:]]).alias(name)
-        given[table] = frame.with_columns(values)
-    for chart in drawn(given).values():
-        json.dumps(chart.to_dict(), allow_nan=False)
-
-
-def test_a_long_run_is_drawn_in_few_points():
-    tables = a_store(a_run("xtuner", 5_000.0, steps=30_000))
-    given = parts(tables)
-    data = charts.binned(given["windows"], given["metrics"])
-    assert data.height < 400
-    assert data["windows"].sum() == 30_000
-    assert data.filter(window="checkpoint")["windows"].to_list() == [1]
-    assert data.filter(window="start-up")["step"].to_list() == [1]
-    counted = data.filter(window="counted")
-    assert (counted["low"] <= counted["tgs"]).all()
-    assert (counted["tgs"] <= counted["high"]).all()
-
-
-def test_a_bin_is_a_ratio_of_sums():
-    given = parts(a_store(a_run("xtuner", 5_000.0)))
-    whole = charts.binned(given["windows"], given["metrics"], bins=1).filter(window="counted")
-    assert whole["tgs"].to_list() == pytest.approx([given["metrics"]["tgs"][0]])
-
-
-def test_logs_that_print_mfu_alone_are_compared_in_mfu():
-    runs = [a_run(f, tgs, logged="logged_mfu") for f, tgs in EQUAL.items()]
-    given = parts(a_store(*runs))
-    spec = charts.logged_against_recomputed(given["comparison"], given["metrics"]).to_dict()
-    assert [part["title"]["text"] for part in spec["vconcat"]] == [
-        "MFU: what the log said, what it is"
-    ]
-    says = first_screen(rendered(given))
-    assert "The logs print 33.5 %, 33.5 % and 33.5 % MFU." in says
-    assert "although" not in says  # all print the same: nothing to disagree about
-
-
-def test_runs_of_one_name_are_two_rows():
-    runs = [a_run("xtuner", tgs, name="same", run_id=i) for i, tgs in (("a1", 5e3), ("b2", 6e3))]
-    assert charts.names(parts(a_store(*runs))["metrics"]) == {"a1": "same [a1]", "b2": "same [b2]"}
 
 
 # --- the sentence -------------------------------------------------------------------------
@@ -426,8 +319,6 @@ def test_the_appendix_shows_what_other_formulas_make_of_each_model():
     text = rendered(whole)
     assert "Appendix: one model, many formulas" in text
     assert label.split(",", maxsplit=1)[0] in text
-    spec = charts.others(rows).to_dict()
-    assert "log" in json.dumps(spec)
 
 
 # --- from the log's figure to ours --------------------------------------------------------
@@ -481,60 +372,6 @@ def test_the_steps_of_a_bridge_multiply_to_the_whole(bridge):
     assert left["after"] == pytest.approx(bridge.ours, rel=1e-12)
     assert (left["low"] <= left["before"]) == (bridge.high >= 1)
     assert (left["high"] is None) == (bridge.low <= 0)
-
-
-@pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
-def test_a_waterfall_draws_its_steps(bridge):
-    spec = charts.waterfall(bridge, "torchtitan", "torchtitan-2024-05").to_dict()
-    (data,) = spec["datasets"].values()
-    factors = [row["factor"] for row in data if row["factor"] is not None]
-    assert len(factors) == len(bridge.factors) + 1  # those of the print's precision, too
-    assert bridge.logged * prod(factors) == pytest.approx(bridge.ours, rel=1e-4)
-    assert [row["text"] for row in data][-2] == data[-1]["text"]
-    pairs = list(encoded(with_columns(spec, spec["datasets"])))
-    assert [field for field, columns in pairs if field not in columns] == []
-    assert len(json.dumps(spec["layer"]) + json.dumps(data)) < 8_000
-    assert spec["title"]["text"].startswith("From the log's ")
-    if bridge.figure != "logged_tgs":
-        assert "torchtitan-2024-05; ours by the one formula (exact attention)" in str(spec["title"])
-
-
-@pytest.mark.parametrize("bridge", BRIDGES.values(), ids=BRIDGES)
-def test_a_waterfall_compiles_without_a_warning(bridge, capfd):
-    spec = charts.waterfall(bridge, "xtuner", None).to_dict()
-    svg = vl_convert.vegalite_to_svg(spec, show_warnings=True)
-    assert "NaN" not in svg
-    assert "undefined" not in svg
-    assert "WARN" not in "".join(capfd.readouterr())
-
-
-def test_two_factors_of_one_name_are_two_rows():
-    bridge = a_bridge(caused={"window": 0.9})
-    spec = charts.waterfall(replace(bridge, factors=2 * bridge.factors), "xtuner", None).to_dict()
-    rows = [row["what"] for row in next(iter(spec["datasets"].values()))]
-    assert len(rows) == len(set(rows)) == 5
-    assert spec["encoding"]["y"]["sort"] == rows
-
-
-def test_only_a_figure_that_moves_far_has_a_log_scale():
-    def scale(bridge):
-        spec = charts.waterfall(bridge, "xtuner", None).to_dict()
-        return spec["layer"][0]["encoding"]["x"]["scale"]
-
-    assert scale(BRIDGES["thousand times"])["type"] == "log"
-    plain = scale(BRIDGES["many causes"])
-    assert (plain["type"], plain["domain"][0]) == ("linear", 0)
-
-
-def test_what_is_unexplained_is_said_with_what_the_print_allows():
-    bridge = BRIDGES["unexplained"]
-    spec = json.dumps(charts.waterfall(bridge, "xtuner", None).to_dict())
-    assert "(x 0.6849 to 0.6850)" in spec
-    assert '"what": "unexplained"' in spec
-    assert "unexplained: the print's rounding" not in spec
-    assert "(x 0.5051 or more)" in json.dumps(
-        charts.waterfall(BRIDGES["one digit"], "xtuner", None).to_dict()
-    )
 
 
 def claiming(*, own_length=8192, times=1, name="torchtitan-8b", facts=FACTS):
