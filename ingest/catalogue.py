@@ -24,8 +24,8 @@ import duckdb
 import polars as pl
 
 from ingest.parts import PART_SCHEMA, Part, of_rows
-from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark
-from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
+from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark, Tables
+from ingest.schema import ADDED, SCHEMA_VERSION, TABLES, frame_schema
 
 IN_CATALOGUE: Final = ("sources", "runs", "facts")
 IN_PARTS: Final = {"steps": "run_id", "events": "run_id", "unread": "sha256"}
@@ -100,6 +100,14 @@ def create(con: Connection) -> None:
     con.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
 
 
+def bring_up(con: Connection) -> None:
+    """Add the columns that a catalogue of this schema may lack, as ingest.schema.ADDED has them."""
+    for table, names in ADDED.items():
+        for name in names:
+            dtype = _sql_type(TABLES[table][name].dtype)
+            con.execute(f'alter table held.{table} add column if not exists "{name}" {dtype}')
+
+
 def last_batch(con: Connection) -> int:
     """Number of the last batch that the catalogue knows; 0 of a new one."""
     ((batch,),) = con.sql("select batch from held.about").fetchall()
@@ -118,7 +126,7 @@ def apply(con: Connection, batch: int, frames: Mapping[str, pl.DataFrame]) -> No
     for table in IN_CATALOGUE:
         if table in frames:
             columns = [*TABLES[table], *(["batch"] if table != "facts" else [])]
-            frame = frames[table].select(columns)
+            frame = _as_today(frames[table], table).select(columns)
             touched = frame.with_columns(touched=pl.lit(batch, pl.Int64))
             _append(con, table, touched if table == "runs" else frame)
     if REMOVED in frames:
@@ -180,6 +188,7 @@ def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
     Where the parts were merged, a source that was replaced or removed later has no runs any more:
     its set does not come, for nothing would take it away again.
     """
+    facts = _as_today(facts, "facts")
     sources = facts.select("sha256").unique()
     of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
     _run(con, sources, f"delete from held.facts where {FROM_BESIDE} and {of_them}")  # noqa: S608
@@ -195,7 +204,7 @@ def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
 
 def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:
     """Each fact given by hand comes in place of an earlier one; without a value, nothing comes."""
-    facts = facts.select(list(TABLES["facts"]))
+    facts = _as_today(facts, "facts").select(list(TABLES["facts"]))
     _run(
         con,
         facts,
@@ -204,6 +213,14 @@ def _give(con: Connection, batch: int, facts: pl.DataFrame) -> None:
     )
     _touch(con, batch, facts, "run_id")
     _append(con, "facts", facts.filter(pl.col("value").is_not_null()))
+
+
+def _as_today(frame: pl.DataFrame, table: str) -> pl.DataFrame:
+    """Rows of a table; columns that there were not yet when they were written are null."""
+    missing = [name for name in ADDED.get(table, ()) if name not in frame.columns]
+    return frame.with_columns(
+        pl.lit(None, TABLES[table][name].dtype).alias(name) for name in missing
+    )
 
 
 def _touch(con: Connection, batch: int, frame: pl.DataFrame, by: str) -> None:
@@ -228,6 +245,14 @@ def _append(con: Connection, table: str, frame: pl.DataFrame) -> None:
 
 
 # -- what it tells -------------------------------------------------------------------------
+
+
+def following(con: Connection) -> Tables:
+    """The tables that follow from the parts, in the order of FOLLOWING."""
+    return {
+        table: _as_today(con.sql(f"from held.{table} order by {order}").pl(), table)
+        for table, order in FOLLOWING.items()
+    }
 
 
 def parts_of(con: Connection, tables: Collection[str] = ()) -> list[Part]:
@@ -274,7 +299,7 @@ def show(
     whose = {"run_id": of_runs, "sha256": here}
     batches = None if runs is None else batches_of(con, runs)
     for table in set(IN_CATALOGUE).intersection(tables):
-        columns = ", ".join(f'"{name}"' for name in TABLES[table])
+        columns = ", ".join(_columns(con, table))
         limit = {
             "sources": f"semi join {here} h using (sha256)",
             "runs": wanted,
@@ -286,6 +311,16 @@ def show(
         con.execute(
             _view(con, table, store, f"semi join {whose[by]} h using ({by}, batch)", batches)
         )
+
+
+def _columns(con: Connection, table: str) -> list[str]:
+    """The columns of a table of IN_CATALOGUE, null those that came later than the catalogue."""
+    there = con.sql(f"from held.{table} limit 0").columns
+    later = [name for name in ADDED.get(table, ()) if name not in there]
+    return [
+        f'null::{_sql_type(column.dtype)} as "{name}"' if name in later else f'"{name}"'
+        for name, column in TABLES[table].items()
+    ]
 
 
 def _view(

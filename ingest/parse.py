@@ -20,6 +20,7 @@ from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from ingest.alignment import align, stride
+from ingest.block_lines import stated_at
 from ingest.endings import ENDINGS
 from ingest.log_format import (
     JSON,
@@ -46,7 +47,9 @@ LAUNCHER_RANK: Final = re.compile(
 GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 """The tag of torchrun behind what was printed without a newline, such as a progress bar."""
 
-UNREAD_CHARACTERS: Final = 500
+QUOTED_CHARACTERS: Final = 500
+"""Of a line that is kept as text."""
+
 OTHER_KINDS: Final = 20
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
@@ -82,6 +85,7 @@ class Launch:
     last_line: int = 0
     first_text: str = ""
     first_step_text: str = ""
+    last_step_text: str = ""
     rows: list[dict[str, Any]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
@@ -203,7 +207,7 @@ class Parser:
         self._interesting = any_of(anchors, patterns)
         self._may_be_event = any_of(line.anchor for line in events)
         self._open_block: _OpenBlock | None = None
-        self._pending: list[tuple[str, dict[str, Any]]] = []
+        self._pending: list[_Pending] = []
         self._marker: tuple[int, str] | None = None
         self._start: datetime | None = None
         self._held: _Held | None = None
@@ -250,7 +254,7 @@ class Parser:
         if cut:
             self._unread(number, text, "longer than 262,144 bytes: only its beginning was kept")
             return
-        if self._open_block is not None and self._continue_block(text):
+        if self._open_block is not None and self._continue_block(number, text):
             self.out.known_lines += self._count
             return
         if self._held is not None and self._continue_held(text):
@@ -277,7 +281,7 @@ class Parser:
             return False
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
-                self._pending.append(("event", self._event_row(number, text, line, match)))
+                self._wait("event", self._event_row(number, text, line, match))
                 if line.with_facts:
                     return False
                 self._mark(number, text)
@@ -327,7 +331,7 @@ class Parser:
                     event = self._companion_event(number, text, form, line, match)
                     event["logged_at"] = self._stamp(text, match.start(), clock)
                     self.out.companion_lines += self._count
-                    self._pending.append(("event", event))
+                    self._wait("event", event)
                     return True
         return False
 
@@ -379,7 +383,7 @@ class Parser:
         known, primary = self._mark(number, text), False
         for line, regex in self._facts:
             if line.anchor in text and (match := regex.search(text)):
-                self._state(number, line, match)
+                self._state(number, text, line, match)
                 known, primary = True, primary or id(line) in self._primary_lines
         for block, start, end in self._blocks:
             foreign = primary and id(block) not in self._primary_lines
@@ -443,14 +447,14 @@ class Parser:
         if counted:
             row["step"] = launch.count_on(row["form"], row["rank"])
             row["counted"] = not (row["form"].every_step or launch.interval)
-        self._say(launch, row["line"], row.pop("says"))
+        self._say(launch, row["line"], row.pop("says"), text)
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._start = self._start, None
         launch.rows.append(row)
-        launch.last_line = row["line"]
+        launch.last_line, launch.last_step_text = row["line"], text
         if row["form"].counts:
-            row["text"] = text[:UNREAD_CHARACTERS]
+            row["text"] = text[:QUOTED_CHARACTERS]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
         progress = launch.progress_of(row)
@@ -470,22 +474,22 @@ class Parser:
         return _starts_again(launch, row, one_writer=untimed)
 
     @staticmethod
-    def _say(launch: Launch, number: int, says: Mapping[str, str]) -> None:
+    def _say(launch: Launch, number: int, says: Mapping[str, str], text: str) -> None:
         """Facts that step lines print, where they are new."""
         for name, value in says.items():
             if launch.said.get(name) != value:
                 launch.said[name] = value
-                launch.facts.append(_stated(number, name, value, f"log:{number}"))
+                launch.facts.append(_stated(number, name, value, f"log:{number}", text))
 
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
         """A launch that begins at the pending marker, or with what was stated since the last step.
 
         Events since then, such as the end of training, belong to the launch before.
         """
-        stated = [item["line"] for kind, item in self._pending if kind != "event"]
+        stated = [item.at for item in self._pending if item.kind != "event"]
         number, first = self._marker or (min(stated, default=row["line"]), text)
-        before = [item for item in self._pending if item[1]["line"] < number]
-        after = [item for item in self._pending if item[1]["line"] >= number]
+        before = [item for item in self._pending if item.at < number]
+        after = [item for item in self._pending if item.at >= number]
         self._pending = before
         self._flush(self.out.launches[-1])
         self._close(self.out.launches[-1])
@@ -494,11 +498,15 @@ class Parser:
         self.out.launches.append(launch)
         return launch
 
+    def _wait(self, kind: str, row: dict[str, Any], at: int | None = None) -> None:
+        """Keep a row until it is clear of which launch it is; at: of a block its first line."""
+        self._pending.append(_Pending(kind, row, row["line"] if at is None else at))
+
     def _flush(self, launch: Launch) -> None:
         places = {"event": launch.events, "fact": launch.facts, "companion": launch.companion_facts}
-        for kind, item in self._pending:
-            places[kind].append(item)
-            launch.last_line = max(launch.last_line, item["line"])
+        for item in self._pending:
+            places[item.kind].append(item.row)
+            launch.last_line = max(launch.last_line, item.at)
         self._pending = []
 
     def _finish(self) -> None:
@@ -506,7 +514,7 @@ class Parser:
         last = self.out.launches[-1]
         if self._marker is not None and last.rows:
             number, first = self._marker
-            before = [item for item in self._pending if item[1]["line"] < number]
+            before = [item for item in self._pending if item.at < number]
             self._pending, after = before, self._pending[len(before) :]
             self._flush(last)
             self._close(last)
@@ -542,7 +550,7 @@ class Parser:
 
     # -- facts ----------------------------------------------------------------------------
 
-    def _state(self, number: int, line: FactLine, match: re.Match[str]) -> None:
+    def _state(self, number: int, text: str, line: FactLine, match: re.Match[str]) -> None:
         groups = {k: v for k, v in match.groupdict().items() if v is not None}
         facts = _read(line.read, groups) if line.read else groups
         facts.update(line.constants)
@@ -553,45 +561,49 @@ class Parser:
         for name, value in facts.items():
             scaled = _scaled(value, line.factors.get(name))
             if name in FACT_NAMES and scaled is not None:
-                self._fact(number, name, scaled, origin, kind)
+                self._wait(kind, _stated(number, name, scaled, origin, text))
 
-    def _fact(self, number: int, name: str, value: str, origin: str, kind: str = "fact") -> None:
-        self._pending.append((kind, _stated(number, name, value, origin)))
-
-    def _continue_block(self, text: str) -> bool:
+    def _continue_block(self, number: int, text: str) -> bool:
         block = self._open_block
         assert block is not None  # noqa: S101 - the caller asked
         if block.spec.include_end and block.end.search(text):
-            block.lines.append(text)
+            block.add(number, text)
             self._close_block()
             return True
         over = block.end.search(text) or self._looks.search(text)
         if over or len(block.lines) >= block.spec.most_lines:
             self._close_block()
             return False
-        block.lines.append(text)
+        block.add(number, text)
         return True
 
     def _close_block(self) -> None:
         block, self._open_block = self._open_block, None
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
-        said = _read(block.spec.read, block.lines[first:])
-        for name, value in said.items():
-            if name in FACT_NAMES:
-                self._fact(block.number, name, value, f"log:{block.number}")
+        lines, numbers = block.lines[first:], block.numbers[first:]
+        said = _read(block.spec.read, lines)
+        facts = {name: value for name, value in said.items() if name in FACT_NAMES}
+        plain = {n: value for n, value in facts.items() if FACT_NAMES[n].kind != "json"}
+        at = stated_at(lines, partial(_read, block.spec.read), plain)
+        for name, value in facts.items():
+            number, text = block.number, block.first
+            if name in at:
+                number, text = numbers[at[name]], lines[at[name]]
+            fact = _stated(number, name, value, f"log:{number}", text)
+            self._wait("fact", fact, block.number)
         if block.spec.kind is not None:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
             step = _optional(_whole, fields.pop("step", None))
             event = _event_of(block.number, block.spec.kind, block.first, fields, step)
             event["logged_at"] = self._stamp(block.first, PREFIX_REACH, self._clock)
-            self._pending.append(("event", event))
+            self._wait("event", event)
 
     # -- what is not understood -----------------------------------------------------------
 
     def _unread(self, number: int, text: str, reason: str) -> None:
         self.out.unread_lines += self._count
-        self.out.unread.append({"line": number, "reason": reason, "text": text[:UNREAD_CHARACTERS]})
+        self.out.unread.append({"line": number, "reason": reason, "text": text[:QUOTED_CHARACTERS]})
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
@@ -632,6 +644,15 @@ class _Held:
     row: dict[str, Any] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A row of a fact or event whose launch is not known yet; at: the line that it stands by."""
+
+    kind: str
+    row: dict[str, Any]
+    at: int
+
+
 @dataclass(slots=True)
 class _OpenBlock:
     spec: Block
@@ -639,9 +660,15 @@ class _OpenBlock:
     number: int
     first: str
     lines: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lines.append(self.first)
+        self.add(self.number, self.first)
+
+    def add(self, number: int, text: str) -> None:
+        """One more line."""
+        self.lines.append(text)
+        self.numbers.append(number)
 
 
 def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
@@ -681,7 +708,7 @@ def _event_of(
         "logged_at": None,
         "seconds": None,
         "extra": json.dumps(dict(fields)) if fields else None,
-        "text": text[:UNREAD_CHARACTERS],
+        "text": text[:QUOTED_CHARACTERS],
     }
 
 
@@ -707,7 +734,8 @@ def _stretch(launch: Launch, steps: int) -> None:
         row["step"] *= steps
     line = launch.rows[-1]["line"]
     why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
-    launch.facts.append(_stated(line, "log_interval", str(steps), why))
+    text = launch.last_step_text
+    launch.facts.append(_stated(line, "log_interval", str(steps), why, text))
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:
@@ -765,10 +793,16 @@ def _loss(row: Mapping[str, Any]) -> str:
     return str(row.get("loss"))
 
 
-def _stated(number: int, name: str, value: str, origin: str) -> dict[str, Any]:
-    """A row of `facts` of a log."""
-    text = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
-    return {"name": name, "value": text.strip(), "origin": origin, "line": number}
+def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[str, Any]:
+    """A row of `facts` of a log; text: of the line of that number."""
+    plain = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
+    return {
+        "name": name,
+        "value": plain.strip(),
+        "origin": origin,
+        "line": number,
+        "text": text[:QUOTED_CHARACTERS],
+    }
 
 
 def _cutter(pair: str) -> Callable[[str], dict[str, str]]:

@@ -7,6 +7,7 @@ and never enters the formula.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -81,6 +82,9 @@ FACTS: Final[dict[str, Column]] = {
     "sequence": Column(
         INT, "", "order within the run: of two of one kind of origin the later holds"
     ),
+    "text": Column(
+        TEXT, "", "that line, its first 500 characters; of a block the one that says it"
+    ),
 }
 
 STEPS: Final[dict[str, Column]] = {
@@ -142,6 +146,10 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
     "events": EVENTS,
     "unread": UNREAD,
 }
+
+
+ADDED: Final[Mapping[str, tuple[str, ...]]] = {"facts": ("text",)}
+"""Columns that came to this schema later: what was written before lacks them, and says null."""
 
 
 def frame_schema(table: str) -> pl.Schema:

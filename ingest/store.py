@@ -297,14 +297,11 @@ class Store:
 
     def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Each table of the catalogue as it stands, and as it follows from the parts."""
-        pairs = {}
         with self._connected() as con, duckdb.connect() as again:
             catalogue.create(again)
             self._replay(again)
-            for table, order in catalogue.FOLLOWING.items():
-                sql = f"from held.{table} order by {order}"
-                pairs[table] = con.sql(sql).pl(), again.sql(sql).pl()
-        return pairs
+            stored, replayed = catalogue.following(con), catalogue.following(again)
+        return {table: (stored[table], replayed[table]) for table in stored}
 
     # -- the catalogue --------------------------------------------------------------------
 
@@ -504,6 +501,8 @@ class Store:
             if from_old:
                 shutil.copyfile(self._catalogue, aside)
             with duckdb.connect(aside) as con:
+                if from_old:
+                    catalogue.bring_up(con)
                 con.execute("begin")
                 if not from_old:
                     catalogue.create(con)

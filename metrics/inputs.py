@@ -37,14 +37,14 @@ _DTYPES: Final = {"int": pl.Int64, "float": pl.Float64, "bool": pl.Boolean}
 
 
 def holding(facts: pl.DataFrame) -> pl.DataFrame:
-    """One row per run and name: run_id, name, value, origin, line; sorted by run and name."""
+    """One row per run and name: run_id, name, value, origin, line, text; sorted by run and name."""
     kind = pl.col("origin").str.extract(r"^(\w+)")
     rank = kind.replace_strict({k: i for i, k in enumerate(PRECEDENCE)}, return_dtype=pl.Int64)
     return (
         facts.with_columns(rank=rank)
         .sort("run_id", "name", "rank", pl.col("sequence").neg())
         .unique(["run_id", "name"], keep="first", maintain_order=True)
-        .select("run_id", "name", "value", "origin", "line")
+        .select("run_id", "name", "value", "origin", "line", "text")
     )
 
 

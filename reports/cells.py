@@ -17,6 +17,8 @@ Row = Mapping[str, Any]
 
 MOST_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
+FEW_ROWS: Final = 20
+"""The same on a page of very many runs."""
 
 SMALL: Final = 0.01
 """Below this a share needs more than one decimal."""
@@ -192,6 +194,7 @@ RATIO: Final = Column("Logged /<br>recomputed", _ratio, "number")
 
 def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
     sheet: Sheet,
+    told: Content,
     caption: str,
     columns: Sequence[Column],
     rows: Sequence[Row],
@@ -200,16 +203,15 @@ def split(  # noqa: PLR0913, PLR0917 - what a table may say of itself
 ) -> str:
     """A table of which only the first rows stand open. at: JSON path of a list; else of runs."""
     key, path = ("", at) if at else ("run_id", "runs")
-    first = table(caption, columns, rows[:MOST_ROWS], note, at=path, key=key)
-    parts = [rows[n : n + MOST_FOLDED] for n in range(MOST_ROWS, len(rows), MOST_FOLDED)]
-    done = MOST_ROWS
-    for part in parts:
+    done = MOST_ROWS if told.data["in_full"] else FEW_ROWS
+    first = table(caption, columns, rows[:done], note, at=path, key=key)
+    for n in range(done, len(rows), MOST_FOLDED):
+        part = rows[n : n + MOST_FOLDED]
         whole = table(caption, columns, part, at=path, key=key)
         if at:  # rows of a list count from where the table before ended
-            whole = _counted_from(whole, at, done)
-        count = static(f"{done + 1:,} to {done + len(part):,} of {len(rows):,}")
+            whole = _counted_from(whole, at, n)
+        count = static(f"{n + 1:,} to {n + len(part):,} of {len(rows):,}")
         first += sheet.fold(f"{count}, the rest of the table", whole)
-        done += len(part)
     return first
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import polars as pl
+import polars.selectors as cs
 
-from ingest.schema import FACT_NAMES
+from ingest.schema import FACT_NAMES, FLOAT
 from metrics import ranks
 from metrics.cost import Price
 from metrics.era import Era
@@ -39,7 +40,9 @@ FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
 FEWEST_BINS: Final = 24
 MOST_IN_FULL: Final = 400
-"""Runs up to which each is drawn in all its charts; beyond, its tables stand for the rest."""
+"""Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
+digits, without the lines of its events and the slowest and fastest window of each bin."""
+FEW_DIGITS: Final = 4
 MOST_UNREAD: Final = 20
 """Lines per source that are quoted; the store has all of them."""
 MOST_MODELS: Final = 6
@@ -116,6 +119,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         ],
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
+        "in_full": parts.in_full,
     }
     told = plain(data)
     return Content(told, ranked, rows, _figures(told, ranked, rows))
@@ -269,10 +273,15 @@ class _Parts:
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
         lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
         events = _of_leads(tables["events"], lead)
-        self.of_events = _by_run(events)
-        self.of_marks = _by_run(charts.marks(events, self.windows))
+        marks = charts.marks(events, self.windows)
+        series = charts.binned(self.windows, metrics, self.bins)
+        if not self.in_full:
+            marks = marks.with_columns(text=pl.lit(None, pl.String))
+            series = series.with_columns(low=None, high=None).cast({"low": FLOAT, "high": FLOAT})
+            series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
+        self.of_events, self.of_marks = _by_run(events), _by_run(marks)
+        self.of_series = _by_run(series)
         self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
-        self.of_series = _by_run(charts.binned(self.windows, metrics, self.bins))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
@@ -474,9 +483,8 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
             for n, one in enumerate(told["formulas"])
         },
     }
-    few = len(rows) <= MOST_IN_FULL
     for row in rows:
-        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=few)
+        of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=told["in_full"])
         found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
 

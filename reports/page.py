@@ -42,6 +42,8 @@ Row = Mapping[str, Any]
 
 OPEN_GROUPS: Final = 4
 """Groups whose comparison stands open; the others are folded."""
+MOST_EXPLAINED: Final = 100
+"""On a page of very many runs, those whose logs are explained before each run's own part."""
 MOST_WATERFALLS: Final = 4
 """Runs whose way from the log's figure to ours is drawn before each run's own part."""
 
@@ -53,11 +55,11 @@ def render(told: Content) -> str:
     body = [
         _header(data),
         *_groups(sheet, told),
-        _apart(sheet, data),
+        _apart(sheet, told),
         _why(sheet, told),
         _across(sheet, told),
         each_run(sheet, told),
-        _sources(sheet, data),
+        _sources(sheet, told),
         METHOD,
     ]
     return sheet.html(data["title"], body, controls=_controls(data), style=STYLE)
@@ -122,7 +124,7 @@ def _groups(sheet: Sheet, told: Content) -> list[str]:
     if folded:
         heading = f"<h2>{static(counted(len(folded), 'more group'))}</h2>"
         folded = [heading, *_in_dozens(sheet, folded)]
-    return [*first, *folded, _alone(sheet, data)]
+    return [*first, *folded, _alone(sheet, told)]
 
 
 def _in_dozens(sheet: Sheet, folds: Sequence[str]) -> list[str]:
@@ -156,10 +158,17 @@ def _group(sheet: Sheet, told: Content, n: int, said: Said) -> str:
     parts = [
         spoken(said, SYNTHETIC if group["synthetic"] else "", at=f"verdicts.{n}"),
         figure(sheet, told, f"comparison:{n}"),
-        split(sheet, "The same in figures", GROUP_COLUMNS, runs, static(GROUP_NOTE)),
+        split(sheet, told, "The same in figures", GROUP_COLUMNS, runs, static(GROUP_NOTE)),
         sheet.fold(
             "Cost, loss and setup of these runs",
-            split(sheet, "Cost, loss and setup", _setup_columns(runs), runs, _setup_note(n, group)),
+            split(
+                sheet,
+                told,
+                "Cost, loss and setup",
+                _setup_columns(runs),
+                runs,
+                _setup_note(n, group),
+            ),
         ),
     ]
     return f'<section class="group">{"".join(parts)}</section>'
@@ -299,8 +308,9 @@ GROUP_NOTE: Final = (
 # --- what can't be compared ---------------------------------------------------------------
 
 
-def _alone(sheet: Sheet, data: Json) -> str:
+def _alone(sheet: Sheet, told: Content) -> str:
     """Runs that could be ranked, each in a group of its own."""
+    data = told.data
     alone = [group["runs"][0] for group in data["groups"] if len(group["runs"]) == 1]
     if not alone:
         return ""
@@ -310,7 +320,7 @@ def _alone(sheet: Sheet, data: Json) -> str:
         "Their speeds can't be set against each other; what each ran stands at the right. "
         f"{CONVENTION}"
     )
-    return heading + split(sheet, "Each by itself", ALONE_COLUMNS, runs, note)
+    return heading + split(sheet, told, "Each by itself", ALONE_COLUMNS, runs, note)
 
 
 ALONE_COLUMNS: Final = (
@@ -320,13 +330,14 @@ ALONE_COLUMNS: Final = (
 )
 
 
-def _apart(sheet: Sheet, data: Json) -> str:
+def _apart(sheet: Sheet, told: Content) -> str:
     """Runs without a rank: why, and what would give them one."""
+    data = told.data
     if not data["apart"]:
         return ""
     runs = shown(data, data["apart"])
     caption = f"{static(counted(len(runs), 'run'))} that can't stand in a comparison yet"
-    body = split(sheet, caption, APART_COLUMNS, runs)
+    body = split(sheet, told, caption, APART_COLUMNS, runs)
     if data["to_give"]:
         words = "".join(
             f'<li data-at="to_give.{n}"><code data-of="name">{esc(fact["name"])}</code> '
@@ -374,12 +385,14 @@ def _why(sheet: Sheet, told: Content) -> str:
     if not printed and not data["formulas"]:
         return ""
     parts = ["<h2>Why the logs disagree</h2>"]
+    if not data["in_full"]:
+        printed = printed[:MOST_EXPLAINED]
     if printed:
         parts += [
             "<p>What a log says of its own speed is by its own formula, peak and clock. Each is "
             "recomputed by that formula of that version first; then cause by cause it becomes "
             "ours.</p>",
-            split(sheet, "From the log's figure to ours", WHY_COLUMNS, shown(data, printed)),
+            split(sheet, told, "From the log's figure to ours", WHY_COLUMNS, shown(data, printed)),
             *_waterfalls(sheet, told),
         ]
     return "".join([*parts, _eras(data), _other_formulas(sheet, told)])
@@ -505,21 +518,27 @@ def _across(sheet: Sheet, told: Content) -> str:
 # --- sources ------------------------------------------------------------------------------
 
 
-def _sources(sheet: Sheet, data: Json) -> str:
+def _sources(sheet: Sheet, told: Content) -> str:
     """How much of each log was read, and examples of what was not."""
+    data = told.data
     if not data["sources"]:
         return ""
     rows = [source | {"place": n} for n, source in enumerate(data["sources"])]
     counts = split(
         sheet,
+        told,
         "Lines of each log",
         SOURCE_COLUMNS,
         rows,
         "Every line is counted once.",
         at="sources",
     )
-    left = [fold for source in rows if (fold := _left_over(sheet, source, data["unread"]))]
-    return "".join(["<h2>What was read, and what was not</h2>", counts, *_in_dozens(sheet, left)])
+    only = "" if data["in_full"] else "<p>Below stand only logs with lines that were not read.</p>"
+    quoted = [row for row in rows if data["in_full"] or row["unread_lines"]]
+    left = [fold for source in quoted if (fold := _left_over(sheet, source, data["unread"]))]
+    return "".join(
+        ["<h2>What was read, and what was not</h2>", counts, only, *_in_dozens(sheet, left)]
+    )
 
 
 def _counted(heading: str, name_: str) -> Column:

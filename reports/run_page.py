@@ -40,11 +40,17 @@ def each_run(sheet: Sheet, told: Content) -> str:
         return ""
     if len(folds) > TOGETHER:
         folds = [_together(sheet, told, folds, at) for at in range(0, len(folds), TOGETHER)]
-    bins = (
+    words = (
         f"Curves have at most {of('bins', number(told.data['bins']))} points a run; what falls "
         "into one is summed first, so no stall is lost, only its place is coarser."
     )
-    return f'<h2>Each run</h2><p class="note">{bins}</p>{"".join(folds)}'
+    if not told.data["in_full"]:
+        words += (
+            " As the runs are many, each has this one chart, and the steps from the log's figure "
+            "to ours and the lines of its events are left out: "
+            "<code>fairmfu report RUN…</code> tells of a few runs in full."
+        )
+    return f'<h2>Each run</h2><p class="note">{words}</p>{"".join(folds)}'
 
 
 def _together(sheet: Sheet, told: Content, folds: Sequence[str], at: int) -> str:
@@ -79,11 +85,11 @@ def _run(sheet: Sheet, told: Content, run_id: str) -> str:
         f'<div class="pair">{pair}</div>' if pair else "",
         here(_time(run), _claim(run)),
         drawn("waterfall"),
-        here(_steps(run["bridges"]), _proof(run)),
+        here(_steps(run["bridges"]) if told.data["in_full"] else "", _proof(run)),
         drawn("operators"),
         here(_operators(run)),
         drawn("ranks"),
-        here(_missing(run), _facts(run), _events(run)),
+        here(_missing(run), _facts(run), _events(run, lines=told.data["in_full"])),
         _unread(told, run),
         here(_read_from(run)),
     ]
@@ -404,7 +410,7 @@ def _missing(run: Json) -> str:
     return f"<h3>What is missing, and how to give it</h3><ul>{items}</ul>"
 
 
-def _events(run: Json) -> str:
+def _events(run: Json, *, lines: bool) -> str:
     """How often each kind of event happened, and the first of them with their lines."""
     if not run["event_counts"]:
         return ""
@@ -413,7 +419,7 @@ def _events(run: Json) -> str:
         f"{esc(one['kind'].replace('_', ' '))}"
         for n, one in enumerate(run["event_counts"])
     )
-    shown = run["events"][:MOST_EVENTS]
+    shown = run["events"][:MOST_EVENTS] if lines else []
     left = len(run["events"]) - len(shown)
     note = static(f"The first {len(shown):,}; {left:,} more are drawn above.") if left > 0 else ""
     whole = table("Events that are drawn", EVENT_COLUMNS, shown, note, at="events")

@@ -27,7 +27,7 @@ import polars as pl
 
 Tables = Mapping[str, pl.DataFrame]
 
-GENUINE: Final = Path(__file__).parent / "old_stores" / "schema-2"
+STORES: Final = Path(__file__).parent / "old_stores"
 STRIDE: Final = 1_000_000
 OF_SOURCE: Final = "run_id in (select run_id from runs where sha256 = $s)"
 STOOD_BESIDE: Final = f"regexp_matches(origin, '^(sidecar|companion)') and {OF_SOURCE}"
@@ -214,24 +214,32 @@ def _facts(rows: Sequence[Mapping[str, Any]], first: int) -> pl.DataFrame:
     return pl.DataFrame(columns | {"sequence": range(first, first + len(rows))}, schema=schema)
 
 
-def genuine(to: Path) -> Path:
-    """A copy at `to` of the store that the program wrote when schema 2 was its own."""
-    shutil.copytree(GENUINE, to)
+def genuine(to: Path, schema: int = 2) -> Path:
+    """A copy at `to` of the store that the program wrote when that schema was its own.
+
+    That of schema 3 is of its first days: its facts quote no line.
+    """
+    shutil.copytree(STORES / f"schema-{schema}", to)
     packed = to / "catalogue.duckdb.gz"
     (to / "catalogue.duckdb").write_bytes(gzip.decompress(packed.read_bytes()))
     packed.unlink()
     return to
 
 
-def said_by_genuine() -> dict[str, list[dict[str, Any]]]:
-    """By table, the rows that the program of schema 2 read in `genuine`; times are texts."""
-    text = GENUINE.with_name("schema-2.json").read_text(encoding="utf-8")
+def said_by_genuine(schema: int = 2) -> dict[str, list[dict[str, Any]]]:
+    """By table, the rows that the program of then read in `genuine`; times are texts."""
+    text = (STORES / f"schema-{schema}.json").read_text(encoding="utf-8")
     tables: dict[str, list[dict[str, Any]]] = json.loads(text)
     return tables
 
 
 def as_said(table: str, frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Rows of a table in the form of `said_by_genuine`, with the columns of schema 2 alone."""
-    rows = frame.select(COLUMNS[table]).rows(named=True)
+    return as_told(frame.select(COLUMNS[table]))
+
+
+def as_told(frame: pl.DataFrame) -> list[dict[str, Any]]:
+    """Rows in the form of `said_by_genuine`."""
+    rows = frame.rows(named=True)
     said: list[dict[str, Any]] = json.loads(json.dumps(rows, default=lambda at: at.isoformat()))
     return said

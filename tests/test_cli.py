@@ -132,7 +132,7 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
     result = run("explain", "llama3-8b-8xh100-xtuner", "--format", "json", "--store", store)
     whole = json.loads(result.stdout)
     assert sum(row["share"] for row in whole["operators"]) == pytest.approx(1.0)
-    assert {fact["name"]: fact["origin"] for fact in whole["facts"]}["gpus"] == "log:4"
+    assert {fact["name"]: fact["origin"] for fact in whole["facts"]}["gpus"] == "log:15"
 
 
 def test_report_writes_one_page_without_a_network(store: Path, tmp_path: Path) -> None:
