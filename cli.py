@@ -6,9 +6,10 @@ so that help comes at once.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from metrics.calculator import Question
     from metrics.cost import Price
     from metrics.utilization import Analysis
+    from reports.content import Content
+    from reports.markdown import Report
     from reports.night import Night
     from reports.nightly import Order
 
@@ -309,28 +312,118 @@ def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
 
 
 @main.command()
-@store_option
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--format",
+    "output",
+    type=click.Choice(["html", "md", "json"]),
+    default="html",
+    help="A page; Markdown with charts as SVG in a folder beside it; or the data of both.",
+)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),
-    default=Path("report.html"),
-    help="The page to write.",
+    help="The file to write.  [default: report.html, report.md or report.json]",
 )
-@click.option("--title", default="Training runs", help="Heading of the page.")
+@click.option("--title", default="Training runs", help="Heading of the report.")
 @price_option
-def report(store: Path, out: Path, title: str, price: Price | None) -> None:
-    """One offline HTML page with tables and charts of all runs."""
-    from metrics.utilization import analyse
-    from reports.nightly import full_page
+@store_option
+def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
+    names: tuple[str, ...],
+    output: str,
+    out: Path | None,
+    title: str,
+    price: Price | None,
+    store: Path,
+) -> None:
+    r"""One offline page of all runs with tables and charts; or the same as Markdown or JSON.
 
-    tables = _open(store).tables()
-    analysis = analyse(tables, _overlay())
-    html = full_page(analysis, analysis.metrics, tables, title, price)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f"{out.name}.writing")
-    aside.write_text(html, encoding="utf-8")
-    aside.replace(out)
-    click.echo(f"{out}: {len(html.encode()) / 1e6:.2f} MB, no network needed", err=True)
+    RUN is a run id, the beginning of one or a run's name; with some, the report is of these alone.
+    Each number of the page stands in the JSON, by docs/report.schema.json. How to read it:
+    docs/report.md.
+
+    \b
+    Examples:
+      fairmfu report --out nightly.html
+      fairmfu report titan-8b xtuner-8b --format md
+    """
+    from reports import markdown, page
+    from reports.content import as_json
+
+    told = _content(store, names, title, price)
+    out = out or Path(f"report.{output}")
+    if output == "md":
+        _write_markdown(out, markdown.report(told, f"{out.stem}_files"))
+        return
+    if output == "json":
+        text = json.dumps(as_json(told), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    else:
+        text = page.render(told)
+    _write(out, text.encode())
+    network = ", no network needed" if output == "html" else ""
+    click.echo(f"{out}: {len(text.encode()) / 1e6:.2f} MB{network}", err=True)
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write: .svg, .png, .pdf or .json (Vega-Lite).  [default: NAME.svg]",
+)
+@click.option(
+    "--attention",
+    type=click.Choice(["exact", "full"]),
+    default="exact",
+    help="FLOPs of the pairs that the mask leaves, or of all.",
+)
+@click.option(
+    "--peak",
+    type=click.Choice(["own", "bf16"]),
+    default="own",
+    help="The peak of the run's own number formats, or that of BF16 for all.",
+)
+@store_option
+def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
+    name: str | None,
+    names: tuple[str, ...],
+    out: Path | None,
+    attention: str,
+    peak: str,
+    store: Path,
+    *,
+    listed: bool,
+) -> None:
+    r"""One chart of the report as a file: SVG, PNG, PDF, or Vega-Lite JSON.
+
+    NAME is one of --list. RUN is a run id, the beginning of one or a run's name; a chart of one run
+    takes one where the store holds several. A chart of a group is of the group that compares the
+    most.
+
+    \b
+    Examples:
+      fairmfu chart comparison --out comparison.svg
+      fairmfu chart course titan-8b --attention full --out titan.png
+    """
+    from reports import export
+
+    if listed:
+        click.echo(export.listing())
+        return
+    if name is None:
+        raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
+    try:
+        wanted = export.named(name)
+        out = out or Path(f"{wanted.name}.svg")
+        kind = export.kind_of(out.suffix)
+        told = _content(store, names, wanted.name, None, lambda runs: export.check(wanted, runs))
+        drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
+    except export.NotDrawnError as error:
+        raise click.ClickException(str(error)) from error
+    _write(out, drawn)
+    click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
 
 
 @main.command()
@@ -859,6 +952,69 @@ def _analysis(store: Store) -> Analysis:
     from metrics.utilization import analyse
 
     return analyse(store.tables(), _overlay())
+
+
+def _content(
+    store: Path,
+    names: tuple[str, ...],
+    title: str,
+    price: Price | None,
+    check: Callable[[pl.DataFrame], None] = lambda _: None,
+) -> Content:
+    """What the report says of the runs of these names, and of no others.
+
+    check: raises where these runs will not do, before all is computed of them.
+    """
+    from dataclasses import replace
+    from importlib.metadata import version
+
+    from metrics.utilization import analyse
+    from reports.content import content
+
+    tables = _open(store).tables()
+    analysis = analyse(tables, _overlay())
+    chosen = _chosen(analysis.metrics, names)
+    check(chosen)
+    if names:
+        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
+    return content(analysis, chosen, tables, title, price, version("fairmfu"))
+
+
+def _sources_of(
+    chosen: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+) -> dict[str, pl.DataFrame]:
+    """The tables with the sources of these runs, and their unread lines, alone."""
+    import polars as pl
+
+    paths = chosen["sources"].explode().implode()
+    sources = tables["sources"].filter(pl.col("path").is_in(paths))
+    unread = tables["unread"].filter(pl.col("sha256").is_in(sources["sha256"].implode()))
+    return {**tables, "sources": sources, "unread": unread}
+
+
+def _write(out: Path, data: bytes) -> None:
+    """Aside, then in the place of what was there: a reader never sees half a file."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.with_name(f"{out.name}.writing")
+    aside.write_bytes(data)
+    aside.replace(out)
+
+
+def _write_markdown(out: Path, report: Report) -> None:
+    """Pictures first, then what shows them, then those away that the report before had alone."""
+    from reports.markdown import links
+    from reports.verdict import counted
+
+    folder = out.with_name(f"{out.stem}_files")
+    before = out.read_text(encoding="utf-8", errors="replace") if out.is_file() else ""
+    for name, drawn in report.pictures.items():
+        _write(folder / name, drawn.encode())
+    _write(out, report.text.encode())
+    for name in set(links(before, folder.name)) - set(report.pictures):
+        (folder / name).unlink(missing_ok=True)
+    size = len(report.text.encode()) + sum(len(d.encode()) for d in report.pictures.values())
+    beside = f", with {counted(len(report.pictures), 'chart')} in {folder}"
+    click.echo(f"{out}: {size / 1e6:.2f} MB{beside if report.pictures else ''}", err=True)
 
 
 def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
