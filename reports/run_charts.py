@@ -479,7 +479,8 @@ def _step_times() -> Spec:
     inner = "datum.value > edge ? '' : datum.label"
     axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner)
     scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6)
-    count = alt.Axis(tickCount=4, tickMinStep=1, format=",d")
+    whole = "datum.value % 1 ? '' : datum.label"  # Vega takes halves where counts are few
+    count = alt.Axis(tickCount=4, format=",d", labelExpr=whole)
     bars = bins.mark_rect(
         fill=alt.ExprRef("datum.steady ? colour : 'transparent'"),
         stroke=alt.ExprRef(f"datum.steady ? colour : '{theme.MUTED}'"),
