@@ -8,11 +8,7 @@ TF32 was on.
 Names match whole, after `normalised`; never a part of a name: "A100" is in no way "A1000", nor
 "L4" "L40S", nor "H20" "H200". An unknown name is an error, never a fallback.
 
-Sources, as short names in the table:
-
-    stas      stas00/ml-engineering@744d01e1 compute/accelerator/README.md, table of TFLOPS
-    lightning Lightning-AI/pytorch-lightning fabric/utilities/throughput.py, data sheets cited there
-    titan     pytorch/torchtitan torchtitan/tools/utils.py, get_peak_flops
+Sources have short names in the table, which REFERENCES spells out.
 
 A user adds devices, or replaces rows of the table, by a TOML file (`load_overlay`):
 
@@ -34,9 +30,9 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from metrics.flops import Dtype
 
@@ -47,11 +43,21 @@ __all__ = [
     "find",
     "load_overlay",
     "normalised",
+    "peak_source",
     "table",
 ]
 
 Confidence = Literal["high", "medium", "low"]
 """high: data sheet or clock times units; medium: one source; low: sources differ or no source."""
+
+
+REFERENCES: Final[Mapping[str, str]] = {
+    "stas": "github.com/stas00/ml-engineering@744d01e1 compute/accelerator/README.md, TFLOPS",
+    "lightning": "github.com/Lightning-AI/pytorch-lightning fabric/utilities/throughput.py, data "
+    "sheets cited there",
+    "titan": "github.com/pytorch/torchtitan torchtitan/tools/utils.py, get_peak_flops",
+}
+"""Short names of sources in the table, and what they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +115,30 @@ def find(name: str, overlay: Sequence[Accelerator] = ()) -> Accelerator:
         near = difflib.get_close_matches(wanted, rows, n=3)
         raise UnknownAcceleratorError(name, list(dict.fromkeys(rows[n].name for n in near)))
     return rows[wanted]
+
+
+def peak_source(accelerator: Accelerator, formats: Iterable[Dtype]) -> str | None:
+    """In words: the row, its peaks of these number formats, how sure they are and where from.
+
+    `NVIDIA H20: dense bf16 148 TFLOP/s per GPU; confidence medium; source: …`. None where a format
+    has no peak.
+    """
+    peaks = [(name, accelerator.peaks.get(name)) for name in dict.fromkeys(formats)]
+    said = [f"{name} {peak / 1e12:,g}" for name, peak in peaks if peak is not None]
+    if not said or len(said) < len(peaks):
+        return None
+    return (
+        f"{accelerator.name}: dense {' and '.join(said)} TFLOP/s per {accelerator.unit}; "
+        f"confidence {accelerator.confidence}; source: {_spelt_out(accelerator)}"
+    )
+
+
+def _spelt_out(accelerator: Accelerator) -> str:
+    """The source of a row; a user's own words stay as they are."""
+    if accelerator not in _TABLE:
+        return accelerator.source
+    short = re.compile(rf"\b({'|'.join(REFERENCES)})\b")
+    return short.sub(lambda name: f"{name[0]} ({REFERENCES[name[0]]})", accelerator.source)
 
 
 def table() -> tuple[Accelerator, ...]:

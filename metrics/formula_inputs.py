@@ -27,7 +27,7 @@ from metrics.model_shapes import (
     known_models,
     with_params_total,
 )
-from metrics.precision import DtypeOf, number_formats
+from metrics.precision import BELOW_16_BITS, DtypeOf, number_formats
 
 SHAPE_FACTS: Final = ("model_config", "megatron_arguments", "torchtitan_arguments", "model")
 
@@ -336,13 +336,17 @@ def _peaks(
 ) -> Mapping[Dtype, float] | None:
     """Dense peaks of the device by number format: given by hand, or from the table.
 
-    `device` becomes the one name of all the spellings that frameworks print.
+    `device` becomes the one name of all the spellings that frameworks print, `peak_source` says
+    where the peaks are from that the run's number formats have.
     """
     name = text_of(facts, "accelerator")
     out.values["device"] = name
     if (given := facts.get("peak_flops")) is not None and dtypes is not None:
         peak = float(given["value"])
         out.values["device"] = f"{name or 'device'} at {peak / 1e12:,g} TFLOP/s"
+        out.values["peak_source"] = (
+            f"given: peak_flops, dense {dtypes[1]} {peak / 1e12:,g} TFLOP/s ({given['origin']})"
+        )
         return {dtypes[1]: peak}
     if name is None:
         out.missing.append("accelerator")
@@ -354,6 +358,11 @@ def _peaks(
         out.warnings.append(str(error))
         return None
     out.values["device"] = device.name
+    if dtypes is not None:
+        formats: list[Dtype] = [dtypes[1]]
+        if dtypes[1] in BELOW_16_BITS.values():
+            formats.append("bf16")  # what metrics.precision leaves in it
+        out.values["peak_source"] = accelerators.peak_source(device, formats)
     return device.peaks
 
 

@@ -44,6 +44,7 @@ KEPT: Final = pl.Schema(
         "ends": pl.List(pl.Struct({name: launches.ENDS[name] for name in OF_END})),
         "peaks": TEXT,
         "program": TEXT,
+        "columns": TEXT,
     }
 )
 """METRICS without the warnings that take other rows, and
@@ -56,10 +57,11 @@ course: metrics.resumes.COURSE; null without steps
 ends: metrics.launches.ENDS, of each rank; null where another layout kept the row
 peaks: `peaks_id` of what it was computed with
 program: the version of fairmfu
+columns: `columns_id` of then; a row of other columns has nulls where today's would say something
 """
 
 OUTDATED: Final = pl.Schema(
-    {"run_id": TEXT, "formula": TEXT, "peaks": TEXT, "program": TEXT, "why": TEXT}
+    {"run_id": TEXT, "formula": TEXT, "peaks": TEXT, "program": TEXT, "columns": TEXT, "why": TEXT}
 )
 
 CANDIDATES: Final = 4
@@ -126,11 +128,16 @@ def finished(kept: pl.DataFrame) -> pl.DataFrame:
 
 
 def outdated(kept: pl.DataFrame, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Rows by another formula, other peaks or another version than today's; columns of OUTDATED.
+    """Rows by another formula, other peaks or another program than today's; columns of OUTDATED.
 
     They stay as they are until they are given to `rescore` as changed.
     """
-    today = {"formula": FORMULA, "peaks": peaks_id(overlay), "program": program()}
+    today = {
+        "formula": FORMULA,
+        "peaks": peaks_id(overlay),
+        "program": program(),
+        "columns": columns_id(),
+    }
     why = [
         pl.when(pl.col(name).ne_missing(now)).then(
             pl.format(f"{name} {{}}, now {{}}", pl.col(name).fill_null("unknown"), pl.lit(now))
@@ -153,6 +160,16 @@ def peaks_id(overlay: Sequence[Accelerator] = ()) -> str:
         for row in (*overlay, *accelerators.table())
     ]
     return hashlib.sha256(repr(rows).encode()).hexdigest()[:8]
+
+
+@cache
+def columns_id() -> str:
+    """Eight hexadecimal digits that tell which columns the metrics have.
+
+    Programs of one version may differ in them: the version is that of the release to come.
+    """
+    columns = [(name, str(dtype)) for name, dtype in METRICS.items()]
+    return hashlib.sha256(repr(columns).encode()).hexdigest()[:8]
 
 
 @cache
@@ -406,6 +423,7 @@ def _rows(analysis: Analysis, overlay: Sequence[Accelerator]) -> pl.DataFrame:
             pl.col("ends").fill_null([]),
             peaks=pl.when(is_lead).then(pl.lit(peaks_id(overlay))),
             program=pl.when(is_lead).then(pl.lit(program())),
+            columns=pl.when(is_lead).then(pl.lit(columns_id())),
         )
         .match_to_schema(KEPT)
         .sort("run_id")

@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from ingest.schema import FLOAT, INT, TEXT
+from ingest.schema import BOOL, FLOAT, INT, TEXT
 from metrics.windows import clean
 
 DATA_BOUND: Final = 0.1
@@ -24,6 +24,17 @@ At 0.1 a loader that never lets a rank wait would make the run 1 / (1 - 0.1) = 1
 
 DIGITS: Final = 9
 """More than any log prints: sums of printed times that are equal compare as equal."""
+
+OF_RANKS: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "rank": TEXT,
+        "time": FLOAT,
+        "in_seconds": BOOL,
+        "share": FLOAT,
+        "rank_steps": INT,
+    }
+)
 
 RANKS: Final = pl.Schema(
     {
@@ -37,24 +48,33 @@ RANKS: Final = pl.Schema(
 )
 
 
-def compare_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+def of_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """One row per rank of each run whose ranks compare, sorted by both; columns of OF_RANKS.
+
+    steps: as in ingest.schema; spans: metrics.windows.windows. All is of the `rank_steps` steady
+    steps that every rank prints which times any; a run without such, or of one rank, has no rows.
+
+    `time`: median of a step with data loading [s], or by the logged rate where no rank prints a
+    time; that without its tokens is relative, which `in_seconds` tells. `share`: of the steps in
+    which this rank took longest; ranks that print the same time share a step.
+    """
+    printed = steps.filter(pl.col("rank").is_not_null())
+    found = _of_ranks(_shared(_timed(printed, spans)))
+    return found.sort("run_id", "rank").match_to_schema(OF_RANKS)
+
+
+def compare_ranks(steps: pl.DataFrame, each: pl.DataFrame) -> pl.DataFrame:
     """One row per run whose lines name ranks; columns of RANKS.
 
-    steps: as in ingest.schema; spans: metrics.windows.windows. `ranks` print steps; all else is of
-    the `rank_steps` steady steps that every rank prints which times any, null without such or with
-    one rank.
-
-    A rank's time is that of its step with data loading, or by its logged rate where none prints a
-    time. `rank_spread` is (slowest - fastest) / median over the ranks of each one's median.
-    `slowest_rank`, as printed, has the greatest median, null where none stands out;
-    `slowest_share` is the share of the steps in which it took longest. Ranks that print the same
-    time share a step.
+    steps: as in ingest.schema; each: `of_ranks` of them. `ranks` print steps; all else is null
+    where they do not compare. `rank_spread` is (slowest - fastest) / median over the ranks' times.
+    `slowest_rank`, as printed, has the greatest time, null where none stands out;
+    `slowest_share` is its share.
     """
     printed = steps.filter(pl.col("rank").is_not_null())
     counted = printed.group_by("run_id").agg(ranks=pl.col("rank").n_unique().cast(INT))
-    figures = _figures(_of_ranks(_shared(_timed(printed, spans))))
     return (
-        counted.join(figures, on="run_id", how="left", validate="1:1")
+        counted.join(_figures(each), on="run_id", how="left", validate="1:1")
         .sort("run_id")
         .match_to_schema(RANKS)
     )
@@ -74,7 +94,11 @@ def bound(data_share: float | None) -> str | None:
 def _timed(printed: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """`time` of each run, steady step and rank; of one kind a run, as the units differ."""
     waited = pl.when("elapsed_excludes_data").then(pl.col("data_s").fill_null(0.0)).otherwise(0.0)
-    elapsed = _steady(printed, spans, "elapsed", pl.col("elapsed_s") + waited)
+    elapsed = _steady(
+        printed.with_columns(in_seconds=True), spans, "elapsed", pl.col("elapsed_s") + waited
+    )
+    known = pl.col("rank_tokens").is_not_null() | pl.col("logged_tgs").is_null()
+    printed = printed.with_columns(in_seconds=known.all().over("run_id"))
     rated = pl.coalesce("rank_tokens", 1.0) / pl.col("logged_tgs")
     rest = _steady(printed, spans, "rate", rated).join(elapsed, on="run_id", how="anti")
     return pl.concat([elapsed, rest])
@@ -91,7 +115,7 @@ def _steady(
         .with_columns(time=time)
         .filter(pl.col("time").is_finite(), pl.col("time") > 0)
         .group_by("run_id", "step", "rank")
-        .agg(pl.col("time").median())
+        .agg(pl.col("time").median(), pl.col("in_seconds").first())
     )
 
 
@@ -102,7 +126,7 @@ def _shared(timed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
-    """Median `time`, `share` of the steps in which it is the slowest, and their number, by rank."""
+    """By rank, over the steps."""
     time = pl.col("time").round_sig_figs(DIGITS)
     slowest = (time == time.max().over("run_id", "step")).cast(FLOAT)
     share = slowest / slowest.sum().over("run_id", "step")
@@ -111,21 +135,22 @@ def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
         .group_by("run_id", "rank")
         .agg(
             pl.col("time").median().round_sig_figs(DIGITS),
+            pl.col("in_seconds").first(),
             pl.col("share").mean().round(DIGITS),
-            rank_steps=pl.len(),
+            rank_steps=pl.len().cast(INT),
         )
     )
 
 
-def _figures(of_ranks: pl.DataFrame) -> pl.DataFrame:
+def _figures(each: pl.DataFrame) -> pl.DataFrame:
     """Of two ranks with one median the one that is slowest more often; of two alike, none."""
     time, share = pl.col("time"), pl.col("share")
     alone = (time.get(0) != time.get(1)) | (share.get(0) != share.get(1))
     return (
-        of_ranks.sort("time", "share", descending=True)
+        each.sort("time", "share", descending=True)
         .group_by("run_id", maintain_order=True)
         .agg(
-            pl.col("rank_steps").first().cast(INT),
+            pl.col("rank_steps").first(),
             rank_spread=(time.max() - time.min()) / time.median(),
             slowest_rank=pl.when(alone).then(pl.col("rank").get(0)),
             slowest_share=pl.when(alone).then(share.get(0)),

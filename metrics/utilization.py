@@ -61,8 +61,8 @@ class Analysis:
     metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
     metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
     known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
-    alone: `metrics` before `beside_others`; united: metrics.launches.unite, without the tables;
-    resumed: metrics.resumes.resumes.
+    ranks: metrics.ranks.of_ranks. alone: `metrics` before `beside_others`; united:
+    metrics.launches.unite, without the tables; resumed: metrics.resumes.resumes.
     """
 
     metrics: pl.DataFrame
@@ -71,6 +71,7 @@ class Analysis:
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
     printed: Mapping[str, Lines]
+    ranks: pl.DataFrame
     alone: pl.DataFrame
     united: launches.United
     resumed: pl.DataFrame
@@ -154,7 +155,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     links = resumes(runs, spans, facts, clocks)
     good = goodput(runs, spans, links, clocks, rates)
     linked = links.join(good, on="run_id").rows_by_key("run_id", named=True, unique=True)
-    apart = ranks.compare_ranks(tables["steps"], spans)
+    each_rank = ranks.of_ranks(tables["steps"], spans)
+    apart = ranks.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
@@ -189,7 +191,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = beside_others(alone)
     united = replace(united, tables={})
-    return Analysis(metrics, spans, held, audits, known, printed, alone, united, links)
+    return Analysis(metrics, spans, held, audits, known, printed, each_rank, alone, united, links)
 
 
 def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
@@ -254,6 +256,7 @@ METRICS: Final = pl.Schema(
         "mfu_full_attention": FLOAT,
         "mfu_conservative": FLOAT,
         "mfu_bf16": FLOAT,
+        "mfu_bf16_full_attention": FLOAT,
         "hfu_low": FLOAT,
         "hfu_high": FLOAT,
         "implied": FLOAT,
@@ -265,6 +268,7 @@ METRICS: Final = pl.Schema(
         "flops_per_token": FLOAT,
         "flops_per_token_full_attention": FLOAT,
         "peak_flops": FLOAT,
+        "peak_source": TEXT,
         "token_basis": TEXT,
         "time_basis": TEXT,
         "end_to_end_basis": TEXT,
@@ -506,18 +510,20 @@ def _utilisations(
     out: Score,
 ) -> None:
     """MFU under each convention and HFU; raises ValueError where a format has no peak."""
-    exact = run.operators()
+    exact, full = run.operators(), run.operators("full")
 
     def mfu(ops: tuple[Operator, ...], of: DtypeOf = hardware.dtype_of) -> float:
         return tgs * flops.ideal_seconds_per_token(ops, of, hardware.peaks)
 
     values: dict[str, float | None] = {
         "mfu": mfu(exact),
-        "mfu_full_attention": mfu(run.operators("full")),
+        "mfu_full_attention": mfu(full),
     }
     if hardware.fastest in ("fp8", "fp4"):
         values["mfu_conservative"] = mfu(exact, lambda *_: hardware.fastest)
+    if "bf16" in hardware.peaks:
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
+        values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
     recompute = _hfu_policy(text_of(facts, "recompute"))
     if recompute is not None and flops.hardware_unknown(recompute, run.shape) is None:
         low, high = flops.hardware_operators(
@@ -530,7 +536,8 @@ def _utilisations(
             f"attention stops at document borders and their lengths are not logged: MFU is at most "
             f"{values['mfu']:.1%} (one document per pack)"
         )
-        values = {"mfu": None, "mfu_full_attention": values["mfu_full_attention"]}
+        whole = ("mfu_full_attention", "mfu_bf16_full_attention")
+        values = {"mfu": None, **{name: values.get(name) for name in whole}}
     shown = _possible(values, facts, out)
     out.values |= {name: value for name, value in shown.items() if value is not None}
 
@@ -539,15 +546,10 @@ def _possible(
     values: dict[str, float | None], facts: Mapping[str, Mapping[str, Any]], out: Score
 ) -> dict[str, float | None]:
     """Above 100 % nothing is published: the figure becomes `implied`, with its likely cause."""
-    mfu, full = values["mfu"], values["mfu_full_attention"] or 0.0
+    mfu = values["mfu"]
     if mfu is None or mfu <= IMPOSSIBLE:
-        if full <= IMPOSSIBLE:
-            return values
-        out.warnings.append(
-            f"MFU (full attention) would be {full:.0%}: it counts work that windows or document "
-            "masks leave out, so it is not shown"
-        )
-        return values | {"mfu_full_attention": None}
+        above = _above(values, out)
+        return {name: value for name, value in values.items() if name not in above}
     likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
     causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
     out.warnings.append(
@@ -555,6 +557,25 @@ def _possible(
         "model or seq_len"
     )
     return {"implied": mfu}
+
+
+def _above(values: Mapping[str, float | None], out: Score) -> list[str]:
+    """Figures above 100 % of a run whose MFU is possible; their causes go to the warnings."""
+    bf16 = ("mfu_bf16", "mfu_bf16_full_attention")
+    shares = {name: values.get(name) or 0.0 for name in ("mfu_full_attention", *bf16)}
+    above = {name: share for name, share in shares.items() if share > IMPOSSIBLE}
+    if "mfu_full_attention" in above:
+        out.warnings.append(
+            f"MFU (full attention) would be {above['mfu_full_attention']:.0%}: it counts work that "
+            "windows or document masks leave out, so it is not shown"
+        )
+    if "mfu_bf16" in above or list(above) == ["mfu_bf16_full_attention"]:
+        convention = "BF16 peak" if "mfu_bf16" in above else "full attention, BF16 peak"
+        out.warnings.append(
+            f"MFU ({convention}) would be {next(above[n] for n in bf16 if n in above):.0%}: the "
+            "run's own number format has a higher peak, so it is not shown"
+        )
+    return list(above)
 
 
 PLAUSIBLE: Final = (0.02, 0.8)

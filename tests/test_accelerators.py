@@ -13,6 +13,7 @@ from metrics.accelerators import (
     find,
     load_overlay,
     normalised,
+    peak_source,
     table,
 )
 
@@ -221,3 +222,24 @@ def test_an_overlay_without_devices() -> None:
             load_overlay(text)
     with pytest.raises(OverlayError, match="needs peaks"):
         load_overlay('[[accelerator]]\nname = "X"\nunit = "GPU"\nsource = "s"')
+
+
+def test_each_peak_of_the_table_has_a_source_that_is_spelt_out() -> None:
+    for row in table():
+        for dtype, peak in row.peaks.items():
+            said = peak_source(row, [dtype])
+            assert said is not None
+            assert said.startswith(f"{row.name}: dense {dtype} {peak / 1e12:,g} TFLOP/s per ")
+            assert ("github.com/stas00" in said) == ("stas" in row.source)
+
+
+def test_a_format_without_a_peak_has_no_source() -> None:
+    assert peak_source(find("NVIDIA A100"), ["fp8", "bf16"]) is None
+
+
+def test_a_users_own_source_stays_as_it_is_written() -> None:
+    row = Accelerator(
+        name="X1", unit="GPU", peaks={"bf16": 8e14}, source="titan sheet", confidence="medium"
+    )
+    said = peak_source(row, ["bf16"])
+    assert said == "X1: dense bf16 800 TFLOP/s per GPU; confidence medium; source: titan sheet"

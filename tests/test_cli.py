@@ -23,10 +23,10 @@ RUN_KEYS = frozenset([
     "run_id", "name", "framework", "log_format", "framework_version", "model", "accelerator",
     "gpus", "seq_len", "precision", "recompute", "trainable", "steps", "tokens_per_second",
     "tgs", "tgs_low", "tgs_high", "tgs_slots", "tgs_end_to_end", "mfu", "mfu_full_attention",
-    "mfu_conservative", "mfu_bf16", "hfu_low", "hfu_high", "implied", "flops_per_token",
-    "peak_flops", "token_basis", "time_basis", "excluded_share", "formula", "logged_tgs",
-    "logged_tflops", "logged_mfu", "logged_reproduced", "proven", "missing", "warnings",
-    "sources",
+    "mfu_conservative", "mfu_bf16", "mfu_bf16_full_attention", "hfu_low", "hfu_high", "implied",
+    "flops_per_token", "peak_flops", "peak_source", "token_basis", "time_basis",
+    "excluded_share", "formula", "logged_tgs", "logged_tflops", "logged_mfu",
+    "logged_reproduced", "proven", "missing", "warnings", "sources",
 ])
 # fmt: on
 

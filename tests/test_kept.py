@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+import old_store
 import polars as pl
 import pytest
 from corpus import CORPUS, GENERATED
@@ -19,10 +20,12 @@ from polars.testing import assert_frame_equal
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
 from ingest.schema import TABLES, frame_schema
+from ingest.store import Store
 from metrics import kept as keeping
 from metrics.accelerators import Accelerator
-from metrics.kept import KEPT, finished, outdated, peaks_id, program, rescore
+from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program, rescore
 from metrics.utilization import METRICS, Analysis, analyse
+from reports import nightly
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
@@ -527,6 +530,35 @@ def test_an_old_row_is_named_and_stays_until_it_is_asked_for(
     assert outdated(world.kept)["run_id"].to_list() == ["a", "b"]
     world.night(outdated(world.kept)["run_id"])
     assert outdated(world.kept).height == 0
+
+
+def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: Path) -> None:
+    """A genuine store: a program of the same version kept it, which knew fewer columns."""
+    store = Store(old_store.genuine(tmp_path / "old", schema=3))
+    kept = nightly.brought_up(store).kept
+    titan = kept.filter(pl.col("mfu") > 0).row(0, named=True)
+    assert titan["mfu_bf16"] is titan["peak_source"] is None
+    assert titan["program"] == program()
+    why = f"columns unknown, now {columns_id()}"
+    assert dict(outdated(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
+    shown = nightly.current(store).filter(run_id=titan["run_id"]).row(0, named=True)
+    assert shown["mfu_bf16"] == shown["mfu"] == pytest.approx(titan["mfu"])
+    assert shown["peak_source"].startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s")
+    assert nightly.rescore_all(store, ()) == 2  # facts of the other one are newer
+    kept = nightly.brought_up(store).kept
+    assert outdated(kept).is_empty()
+    assert kept.filter(run_id=titan["run_id"])["mfu_bf16"].item() == pytest.approx(titan["mfu"])
+
+
+def test_a_program_with_other_columns_has_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.night(world.put(launch("a", 1, 20, START)))
+    before = columns_id()
+    assert re.fullmatch("[0-9a-f]{8}", before)
+    columns_id.cache_clear()
+    monkeypatch.setattr(keeping, "METRICS", pl.Schema({**METRICS, "new": pl.Float64()}))
+    assert outdated(world.kept)["why"].to_list() == [f"columns {before}, now {columns_id()}"]
+    columns_id.cache_clear()
 
 
 def test_a_united_run_is_kept_as_a_stub() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -17,8 +18,8 @@ from ingest.facts import from_flags
 from ingest.intake import read_source
 from ingest.schema import frame_schema
 from metrics.inputs import holding, typed
-from metrics.ranks import DATA_BOUND, RANKS, bound, compare_ranks
-from metrics.utilization import run_metrics
+from metrics.ranks import DATA_BOUND, OF_RANKS, RANKS, bound, compare_ranks, of_ranks
+from metrics.utilization import analyse, run_metrics
 from metrics.windows import SPOILERS, windows
 
 Row = dict[str, Any]
@@ -44,11 +45,16 @@ def compared(rows: Sequence[Row], *events: Row, **about: object) -> pl.DataFrame
     steps = frame("steps", *numbered)
     facts = typed(holding(frame("facts")))
     spans = windows(steps, runs, facts, frame("events", *({"run_id": "r"} | e for e in events)))
-    return compare_ranks(steps, spans)
+    return compare_ranks(steps, of_ranks(steps, spans))
 
 
 def steady(rows: Sequence[Row]) -> Row:
     """The same where every step after the first is steady, without working that out."""
+    steps, spans = all_steady(rows)
+    return compare_ranks(steps, of_ranks(steps, spans)).row(0, named=True)
+
+
+def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
     steps = frame("steps", *({"run_id": "r"} | row for row in rows))
     spans = (
         steps.select("run_id", "step")
@@ -64,7 +70,7 @@ def steady(rows: Sequence[Row]) -> Row:
             **{f"{evidence}_time": 1.0 for evidence in SPOILERS},
         )
     )
-    return compare_ranks(steps, spans).row(0, named=True)
+    return steps, spans
 
 
 def lines(times: Mapping[str, Sequence[float]]) -> list[tuple[str, int, float]]:
@@ -108,6 +114,44 @@ def test_the_figures_are_those_of_a_plain_loop(matrix: list[list[int]]) -> None:
     assert row["rank_spread"] == pytest.approx((max(medians) - min(medians)) / median(medians))
     assert row["slowest_rank"] == (f"rank{alike[0]}" if len(alike) == 1 else None)
     assert row["slowest_share"] == (pytest.approx(worst[1]) if len(alike) == 1 else None)
+
+
+@given(MATRIX)
+def test_each_rank_has_its_median_and_its_share_of_the_slow_steps(matrix: list[list[int]]) -> None:
+    rows = [
+        {"rank": rank, "step": step, "elapsed_s": s} for rank, step, s in lines(ranks_of(matrix))
+    ]
+    found = of_ranks(*all_steady(rows))
+    assert found.schema == OF_RANKS
+    ties = [[(x == max(row)) / row.count(max(row)) for x in row] for row in matrix]
+    assert found.rows() == [
+        (
+            "r",
+            f"rank{r}",
+            pytest.approx(0.1 * median(row[r] for row in matrix)),
+            True,
+            pytest.approx(sum(tie[r] for tie in ties) / len(matrix), abs=1e-8),
+            len(matrix),
+        )
+        for r in range(len(matrix[0]))
+    ]
+
+
+@pytest.mark.parametrize(("tokens", "time"), [(8.0, 0.2), (None, 0.025)])
+def test_a_rate_without_its_tokens_gives_relative_times(tokens: float | None, time: float) -> None:
+    rows = [
+        {"rank": rank, "step": step, "rank_tokens": tokens, "logged_tgs": 8.0 / seconds}
+        for rank, step, seconds in lines({"0": [0.2, 0.2], "1": [0.1, 0.1]})
+    ]
+    found = of_ranks(*all_steady(rows)).row(0, named=True)
+    assert found["time"] == pytest.approx(time)
+    assert found["in_seconds"] is (tokens is not None)
+
+
+@pytest.mark.parametrize("ranks", [["0"], [None, None]])
+def test_a_run_whose_ranks_do_not_compare_has_no_rows(ranks: list[str | None]) -> None:
+    rows = [{"rank": r, "step": step, "elapsed_s": 1.0} for r in ranks for step in range(5)]
+    assert of_ranks(*all_steady(rows)).rows() == []
 
 
 @given(MATRIX, st.randoms(use_true_random=False))
@@ -174,6 +218,21 @@ def test_only_steady_steps_that_all_ranks_print_are_compared() -> None:
     ]
     saved = {"line": 25, "kind": "checkpoint"}  # rank 0 writes it: in the step that took it 30 s
     assert compared(rows, saved).row(0) == ("r", 2, 2, pytest.approx(1 / 1.5), "1", 1.0)
+
+
+def test_an_analysis_has_the_ranks_that_its_metrics_are_of(
+    logs: Path, titan: Callable[..., str]
+) -> None:
+    both = zip(titan(9, tps=1000).splitlines(), titan(9, tps=800).splitlines(), strict=True)
+    log = logs / "run.log"
+    log.write_text("".join(f"[rank0]:{fast}\n[rank1]:{slow}\n" for fast, slow in both))
+    found = analyse(read_source(log))
+    row = found.metrics.row(0, named=True)
+    assert found.ranks.rows() == [
+        (row["run_id"], "0", pytest.approx(1 / 1000), False, 0.0, 8),
+        (row["run_id"], "1", pytest.approx(1 / 800), False, 1.0, 8),
+    ]
+    assert [row[n] for n in ("rank_steps", "slowest_rank", "slowest_share")] == [8, "1", 1.0]
 
 
 def test_data_loading_counts_once() -> None:

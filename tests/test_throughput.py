@@ -103,6 +103,18 @@ def test_ranks_share_a_step_and_the_slowest_counts() -> None:
     assert row["token_basis"] == "non_padding"  # noqa: S105
 
 
+def test_a_window_has_the_most_memory_that_a_rank_prints() -> None:
+    logged = steps(
+        {"step": 1, "rank": "0", "elapsed_s": 1.0, "peak_memory_bytes": 8e9},
+        {"step": 1, "rank": "1", "elapsed_s": 1.0, "peak_memory_bytes": 9e9},
+        {"step": 2, "rank": "0", "elapsed_s": 1.0, "peak_memory_bytes": 7e9},
+        {"step": 3, "rank": "0", "elapsed_s": 1.0},
+    )
+    about = run(elapsed_covers="step")
+    marked = mark(windows(logged, about, facts(), frame("events")), about)
+    assert marked["peak_memory_bytes"].to_list() == [9e9, 7e9, None]
+
+
 def test_windows_that_a_checkpoint_fell_into_are_left_out_and_named() -> None:
     logged = steps(
         {"step": 1, "elapsed_s": 9.0},

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metrics.utilization import score
 
@@ -35,7 +37,7 @@ def test_mfu_is_tgs_times_flops_over_peak() -> None:
     assert out.values["mfu"] == pytest.approx(6400 * F / 989.4e12)
     assert out.values["peak_flops"] == pytest.approx(989.4e12)
     assert out.values["mfu"] < out.values["mfu_full_attention"]
-    assert "mfu_bf16" not in out.values
+    assert "mfu_conservative" not in out.values
 
 
 @pytest.mark.parametrize("name", ["model", "seq_len", "trainable", "precision", "accelerator"])
@@ -95,6 +97,110 @@ def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
     attention, head = 3 * 32 * 4 * 4096 * 4096.5, 3 * 2 * 4096 * 128256
     ideal = (F - attention - head) / 1978.9e12 + (attention + head) / 989.4e12
     assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
+
+
+PRECISIONS = ["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("model", ["llama3-8b", "gpt-oss-20b"])
+def test_the_bf16_peak_is_one_yardstick_for_all_precisions(precision: str, model: str) -> None:
+    """Both attentions are held against it, whatever the run's own number format."""
+    values = score(held(precision=precision, model=model), rate(400.0)).values
+    exact, full = values["flops_per_token"], values["flops_per_token_full_attention"]
+    assert values["mfu_bf16"] == pytest.approx(400 * exact / 989.4e12)
+    ratio = values["mfu_bf16_full_attention"] / values["mfu_bf16"]
+    assert ratio == pytest.approx(full / exact, rel=1e-12)
+    if precision == "bf16":
+        assert values["mfu_bf16"] == values["mfu"]
+        assert values["mfu_bf16_full_attention"] == values["mfu_full_attention"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"accelerator": "NVIDIA V100", "precision": "fp16"},
+        {"peak_flops": "1e15", "precision": "fp16"},
+    ],
+)
+def test_a_device_without_a_bf16_peak_has_none(facts: dict[str, str]) -> None:
+    values = score(held(**facts), rate(400.0)).values
+    assert values["mfu"] > 0
+    assert not {"mfu_bf16", "mfu_bf16_full_attention"} & values.keys()
+
+
+SHARES = ("mfu", "mfu_full_attention", "mfu_bf16", "mfu_bf16_full_attention", "mfu_conservative")
+
+
+FACTS = st.fixed_dictionaries(
+    {
+        "precision": st.sampled_from(PRECISIONS),
+        "accelerator": st.sampled_from(["H100", "A100", "H20", "MI300X"]),
+        "model": st.sampled_from(["llama3-8b", "gpt-oss-20b"]),
+        "document_mask": st.sampled_from(["true", "false"]),
+        "attended_pairs": st.none() | st.floats(1, 4096).map(str),
+    }
+)
+
+
+@given(tgs=st.floats(1, 1e5), facts=FACTS)
+def test_nothing_above_100_percent_is_published(tgs: float, facts: dict[str, str | None]) -> None:
+    out = score(held(**facts), rate(tgs))
+    published = {name: out.values[name] for name in SHARES if name in out.values}
+    assert all(0 < value <= 1 for value in published.values())
+    if "mfu" in published and "peak_flops" not in out.missing and "mfu_bf16" not in published:
+        assert any("MFU (BF16 peak) would be" in warning for warning in out.warnings)
+    if "implied" in out.values:
+        assert published == {}
+
+
+def test_fp8_beyond_the_bf16_peak_is_said_and_not_shown() -> None:
+    """Of FP8 the MFU is possible where that by the BF16 peak is not."""
+    out = score(held(precision="fp8"), rate(21_000.0))
+    assert 0.5 < out.values["mfu"] < 1
+    assert not {"mfu_bf16", "mfu_bf16_full_attention"} & out.values.keys()
+    (warning,) = (w for w in out.warnings if "BF16 peak" in w)
+    assert warning == (
+        "MFU (BF16 peak) would be 109%: the run's own number format has a higher peak, so it is "
+        "not shown"
+    )
+
+
+def test_full_attention_alone_may_be_beyond_the_bf16_peak() -> None:
+    out = score(held(precision="fp8"), rate(18_000.0))
+    assert out.values["mfu_bf16"] < 1
+    assert "mfu_bf16_full_attention" not in out.values
+    assert [w for w in out.warnings if w.startswith("MFU (full attention, BF16 peak)")]
+
+
+def test_masked_documents_of_unknown_length_leave_full_attention_on_both_peaks() -> None:
+    values = score(held(document_mask="true", precision="fp8"), rate()).values
+    assert not {"mfu", "mfu_bf16", "mfu_conservative"} & values.keys()
+    assert 0 < values["mfu_full_attention"] < values["mfu_bf16_full_attention"] < 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "peaks"), [("bf16", "bf16 989.4"), ("fp8", "fp8 1,978.9 and bf16 989.4")]
+)
+def test_the_peak_says_where_it_is_from(precision: str, peaks: str) -> None:
+    source = score(held(precision=precision), rate()).values["peak_source"]
+    assert source == (
+        f"NVIDIA H100 SXM: dense {peaks} TFLOP/s per GPU; confidence high; source: stas "
+        "(github.com/stas00/ml-engineering@744d01e1 compute/accelerator/README.md, TFLOPS): "
+        "132 SM x 4 tensor cores x 512 FMA x 2 x 1.83 GHz = 989.43"
+    )
+
+
+def test_a_peak_given_by_hand_says_so() -> None:
+    values = score(held(peak_flops="500e12"), rate()).values
+    assert values["peak_source"] == "given: peak_flops, dense bf16 500 TFLOP/s (flag)"
+
+
+@pytest.mark.parametrize(
+    "facts", [{"precision": None}, {"accelerator": None}, {"accelerator": "NVIDIA V100"}]
+)
+def test_an_unknown_peak_has_no_source(facts: dict[str, str | None]) -> None:
+    assert score(held(**facts), rate()).values.get("peak_source") is None
 
 
 def test_a_quantised_log_with_an_inferred_precision_is_asked_about() -> None:
