@@ -6,7 +6,7 @@ SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify year kills \
-	bench-nightly clean
+	bench-nightly bench-report browser clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -67,6 +67,14 @@ kills: $(VENV)/tested
 # What a night costs as the history grows: benchmarks/README.md. Long.
 bench-nightly: $(VENV)/tested
 	$(BIN)/python -m benchmarks.nightly
+
+# What the report costs where it is largest, and how it opens: benchmarks/README.md. Long.
+bench-report: $(VENV)/tested
+	$(BIN)/python -m benchmarks.report
+
+# The pages in Chromium alone; `make test` does it too.
+browser: $(VENV)/tested
+	$(BIN)/python -m pytest tests/test_browser.py
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

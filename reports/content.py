@@ -475,7 +475,11 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
         "mfu_by_run": charts.mfu_by_run(rows),
     }
     several = [group for group in ranked if len(group) > 1]
+    alone = [group[0] for group in ranked if len(group) == 1]
     found: dict[str, Figure | None] = {
+        "logged": _logged(alone)
+        if any(told["runs"][r["run_id"]]["claim"] for r in alone)
+        else None,
         **{f"comparison:{n}": charts.comparison(group) for n, group in enumerate(several)},
         **across,
         **{
@@ -487,6 +491,14 @@ def _figures(told: Json, ranked: Sequence[Sequence[Row]], rows: Sequence[Row]) -
         of_run = _figures_of(row, told["runs"][row["run_id"]], in_full=told["in_full"])
         found |= {f"{name}:{row['run_id']}": figure for name, figure in of_run.items()}
     return {name: figure for name, figure in found.items() if figure is not None}
+
+
+def _logged(alone: Sequence[Row]) -> Figure:
+    """What the logs of runs print beside what it is, of runs that do not compare."""
+    figure = charts.comparison(alone)
+    more = "Compare the two marks of a row, not one row with another."
+    title = "What each log printed, and what it is"
+    return replace(figure, title=title, notes=(more, *figure.notes))
 
 
 def _figures_of(row: Row, run: Json, *, in_full: bool) -> dict[str, Figure | None]:

@@ -382,7 +382,7 @@ LIVE: Final = ("<figure", "<details", 'class="controls"', 'class="pick"')
 """What the page's script serves; a page without any of them has none."""
 FOLD: Final = re.compile(r"<!--fold (\d+)-->")
 """Where a fold stands. No text can hold it: all have their '<' escaped."""
-LEAST_PACKED: Final = 1_000
+LEAST_PACKED: Final = 300
 """Characters below which a fold's body stands in its place on any page."""
 MOST_FOLDS: Final = 48
 MOST_CHARACTERS: Final = 1_500_000

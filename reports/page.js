@@ -101,6 +101,7 @@ function remember(at = "") {
   if (at && !chosen) return; // the address names the place already
   if (at) kept.set("at", at);
   const address = location.href.split("#")[0] + (chosen ? `#${kept}` : "");
+  if (address === location.href) return;
   try {
     history.replaceState(null, "", address);
   } catch {
@@ -240,9 +241,9 @@ function next() {
   if (busy || !waiting.size) return;
   busy = true;
   requestAnimationFrame(async () => {
-    const [figure] = waiting;
+    const [figure] = waiting; // none where it has left the view since
     waiting.delete(figure);
-    await draw(figure);
+    if (figure) await draw(figure);
     busy = false;
     next();
   });
@@ -422,6 +423,7 @@ addEventListener("resize", () => {
     clear();
   }, 200);
 });
+show();
 recall();
 addEventListener("load", () => {
   clear();

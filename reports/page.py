@@ -320,7 +320,8 @@ def _alone(sheet: Sheet, told: Content) -> str:
         "Their speeds can't be set against each other; what each ran stands at the right. "
         f"{CONVENTION}"
     )
-    return heading + split(sheet, told, "Each by itself", ALONE_COLUMNS, runs, note)
+    drawn = figure(sheet, told, "logged")
+    return heading + drawn + split(sheet, told, "Each by itself", ALONE_COLUMNS, runs, note)
 
 
 ALONE_COLUMNS: Final = (

@@ -1,8 +1,8 @@
 """Pages in Chromium, from the disk and without a network; all that goes wrong there is collected.
 
-    with launched() as browser, opened(browser, path) as tab:
-        tab.page.click("summary")
-        assert not tab.trouble
+with launched() as browser, opened(browser, path) as tab:
+    tab.page.click("summary")
+    assert not tab.trouble
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Tab:
     page: Page
     trouble: list[str] = field(default_factory=list)
 
-    def ask(self, script: str, argument: object = None) -> Any:  # noqa: ANN401 - what JSON has
+    def ask(self, script: str, argument: object = None) -> Any:
         """What a JavaScript expression or function gives."""
         return self.page.evaluate(script, argument)
 
@@ -91,10 +91,12 @@ def opened(  # noqa: PLR0913 - how a reader may have it
     height: int = 800,
     scheme: Literal["light", "dark"] = "light",
     script: bool = True,
+    script_before: str = "",
 ) -> Iterator[Tab]:
     """A page of the disk, loaded, in a window of this size [px] and its own profile.
 
-    fragment: behind the '#' of its address; script: whether the reader lets scripts run.
+    fragment: behind the '#' of its address; script: whether the reader lets scripts run;
+    script_before: one that runs before any of the page's own.
     """
     context = browser.new_context(
         viewport={"width": width, "height": height},
@@ -110,6 +112,8 @@ def opened(  # noqa: PLR0913 - how a reader may have it
         page.on("console", tab._said)
         page.on("pageerror", lambda error: tab.trouble.append(f"exception: {error}"))
         page.on("crash", lambda _: tab.trouble.append("the page crashed"))
+        if script_before:
+            page.add_init_script(script_before)
         page.goto(path.absolute().as_uri() + (fragment and f"#{fragment}"), wait_until="load")
         yield tab
     finally:

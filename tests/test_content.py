@@ -6,15 +6,19 @@ import json
 import re
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 
+import jsonschema
 import pytest
 
-from metrics.utilization import analyse
+from metrics.fairness import COMPARISON
+from metrics.utilization import METRICS, analyse
 from reports import page
 from reports.content import as_json, bins_of, content
 from tests.packs import unpacked
 from tests.test_reports import EVIL, FACTS, a_run, a_store, claiming
 
+SCHEMA = Path(__file__).parent.parent / "docs" / "report.schema.json"
 VOID = {"meta", "link", "br", "input", "img", "hr", "wbr"}
 
 SCALES = {
@@ -205,9 +209,16 @@ def test_the_walk_finds_what_is_wrong():
         '<p data-of="b">5</p>',
         "<p>5 runs</p>",
         '<div data-at="b"><p data-of="a">5</p></div>',
-        '<div data-at="charts.x"><figure><script type="application/json">{}</script></figure></div>',
+        '<b data-at="charts.x"><figure><script type="application/json">{}</script></figure></b>',
     ):
         assert len(walk(html, told)[0]) == 1, html
+
+
+def test_json_is_as_its_schema_says():
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    assert schema["$defs"]["run"]["properties"].keys() >= {*METRICS, *COMPARISON}
+    for told in (three(), told_of(), told_of(a_run("xtuner", 5e3))):
+        jsonschema.validate(as_json(told), schema)
 
 
 def test_json_is_json_and_the_same_each_time():

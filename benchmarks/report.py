@@ -1,0 +1,347 @@
+"""What the report costs where it is largest: one run of a million steps, a store of 2,000 runs.
+
+    python -m benchmarks.report [--steps 1000000] [--runs 2000] [--turns 7] [--folder DIR]
+
+Logs are simulated (tests/nights.py), and read, computed and set as the commands do it. Each page is
+held against what is true of its logs, against 3 MB, and has to say what it aggregated. Then it is
+opened in Chromium from the disk, by turns with two empty pages, one that has the same library and
+one that also draws a single point: whatever else the machine does, it does to all of them. A page
+that is wrong, too large, or takes more than twice as long as they do ends with exit 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import altair as alt
+import numpy as np
+from playwright.sync_api import Browser
+
+from ingest import intake
+from ingest.store import Store
+from metrics.utilization import analyse
+from reports import page
+from reports.content import content
+from reports.document import Sheet, bundle
+from tests.browser import launched, opened
+from tests.nights import (
+    MARK,
+    SLOW_STEPS,
+    STEP_NOISE,
+    Plan,
+    SimulatedRun,
+    torchtitan,
+    write_night,
+)
+
+LARGEST_BYTES: Final = 3_000_000
+RATIO: Final = 2.0
+"""Of the time that a page takes over that of an empty one."""
+OFF: Final = 0.002
+"""Share by which a median rate may miss the truth: some logs have time stamps of whole seconds."""
+CHECKPOINT_EVERY: Final = 5_000
+"""Steps of the long run."""
+SAVING_S: Final = 8.0
+SAVED: Final = "[titan] Finished saving the checkpoint at step {step} in {seconds} seconds"
+SEED: Final = 11
+
+
+# --- the logs, and what is true of them -----------------------------------------------------
+
+
+class EachStep(SimulatedRun):
+    """A run whose logger prints every step."""
+
+    @property
+    def logged_steps(self) -> range:
+        """All but the first, which is printed anyway."""
+        return range(2, self.steps + 1)
+
+
+def write_long(folder: Path, steps: int) -> dict[str, float]:
+    """The log of one run of so many steps, with a checkpoint now and then; its rate by name."""
+    random = np.random.default_rng(SEED)
+    short = Plan(seed=SEED).run(0, 1)
+    step_s = short.of.seq_len / short.of.tgs
+    pace = step_s * np.exp(STEP_NOISE * random.standard_normal(steps))
+    pace[:SLOW_STEPS] *= 1.5
+    saved = range(CHECKPOINT_EVERY, steps, CHECKPOINT_EVERY)
+    pace[saved] += SAVING_S  # a checkpoint's time is in the step behind it
+    losses = 1.8 + 9 * np.exp(-np.arange(steps) / 20_000) + 0.03 * random.random(steps)
+    run = EachStep(of=short.of, began=short.began, pace=pace, losses=losses)
+    path = folder / "long.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as log:
+        log.write(f"{MARK}\n")
+        for line in torchtitan(run):
+            log.write(f"{line}\n")
+            step = line.partition(" step: ")[2].split(maxsplit=1)
+            if step and int(step[0]) in saved:
+                log.write(f"{SAVED.format(step=step[0], seconds=SAVING_S)}\n")
+    return {path.stem: short.of.seq_len / float(np.median(pace))}
+
+
+def write_many(folder: Path, runs: int) -> dict[str, float]:
+    """Logs of so many runs, 20 a night; the rate of each by name."""
+    plan = Plan(seed=SEED)
+    rates: dict[str, float] = {}
+    for night in range(1, -(-runs // len(plan.series)) + 1):
+        left = runs - len(rates)
+        places = range(len(plan.series))[:left]
+        for place, path in zip(places, write_night(folder, night, plan, only=places), strict=True):
+            rates[path.stem] = plan.rate(place, night)
+    return rates
+
+
+# --- the pages ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """A page, what it took to make it in s, and the true rate of each run by name [tokens/s/GPU].
+
+    says: a pattern of the captions' words on what was aggregated; names: of the runs by id
+    """
+
+    title: str
+    path: Path
+    says: str
+    rates: Mapping[str, float]
+    names: Mapping[str, str]
+    seconds: Mapping[str, float]
+
+
+def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *, says: str) -> Made:
+    """Write the logs and make the page of them."""
+    watch = _Watch(title)
+    rates = write(folder / "logs")
+    watch.lap("write")
+    store = Store(folder / "store")
+    outcomes = intake.ingest([folder / "logs"], store)
+    assert {one.status for one in outcomes} <= {"read", "known", "unchanged"}  # noqa: S101
+    watch.lap("read")
+    tables = store.tables()
+    analysis = analyse(tables)
+    watch.lap("compute")
+    told = content(analysis, analysis.metrics, tables, title, None, "benchmark")
+    watch.lap("content")
+    path = folder / "report.html"
+    path.write_text(page.render(told), encoding="utf-8")
+    watch.lap("render")
+    names = {row["run_id"]: row["name"] for row in told.rows}
+    return Made(title=title, path=path, says=says, rates=rates, names=names, seconds=watch.seconds)
+
+
+class _Watch:
+    def __init__(self, title: str) -> None:
+        self.title, self.seconds = title, dict[str, float]()
+        self._since = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name], self._since = now - self._since, now
+        print(f"{self.title}: {name} {self.seconds[name]:.1f} s", file=sys.stderr, flush=True)
+
+
+EMPTY, POINT = "empty, with the library", "empty, draws one point"
+
+
+def empty_pages(folder: Path) -> dict[str, Path]:
+    """One that only has the library's script, and one that draws a point by our script."""
+    sheet = Sheet()
+    spec = alt.Chart(alt.InlineData([{"x": 1}])).mark_point().encode(x="x:Q").to_dict()
+    spec.pop("config")
+    pages = {
+        EMPTY: f"<!doctype html><title>empty</title><script>{bundle()}</script>",
+        POINT: sheet.html(POINT, [sheet.figure({"description": "a point", **spec})]),
+    }
+    paths = {title: folder / f"empty-{n}.html" for n, title in enumerate(pages)}
+    for title, path in paths.items():
+        path.write_text(pages[title], encoding="utf-8")
+    return paths
+
+
+# --- whether they are right -----------------------------------------------------------------
+
+UNFOLD: Final = """async () => {
+  for (const fold of document.querySelectorAll("details[data-holds]")) fold.open = true;
+  while (document.querySelector("details[open][data-packed], [aria-busy=true]"))
+    await new Promise((then) => setTimeout(then, 20));
+}"""
+"""Opens the folds that hold some runs together."""
+
+RATES: Final = """() => [...document.querySelectorAll("details[data-run]")].map((run) => [
+  run.dataset.run, run.querySelector("summary [data-of=tgs]").textContent
+])"""
+"""The TGS that stands in the line of each run."""
+
+CAPTIONS: Final = """async () => {
+  document.querySelector("details[data-run]").open = true;
+  while (document.querySelector("details[open][data-packed], [aria-busy=true]"))
+    await new Promise((then) => setTimeout(then, 20));
+  return [...document.querySelectorAll("figcaption")].map((caption) => caption.textContent);
+}"""
+"""Of all figures but those of the runs behind the first."""
+
+
+def wrong(one: Made, browser: Browser) -> Iterator[str]:
+    """What the page has wrong of its runs, as it is read in the browser; and if it is too large."""
+    if (size := one.path.stat().st_size) >= LARGEST_BYTES:
+        yield f"{size / 1e6:.2f} MB, not below {LARGEST_BYTES / 1e6:g}"
+    with opened(browser, one.path) as tab:
+        tab.ask(UNFOLD)
+        shown = {run_id: float(tgs.replace(",", "")) for run_id, tgs in tab.ask(RATES)}
+        captions = " ".join(tab.ask(CAPTIONS))
+        yield from tab.trouble
+    if not re.search(one.says, captions):
+        yield f"no caption says what was aggregated: {one.says}"
+    if missing := len(set(one.names) - set(shown)):
+        yield f"{missing:,} of {len(one.names):,} runs have no line of their own"
+    by_series = defaultdict(list)
+    for run_id, tgs in shown.items():
+        name = one.names[run_id]
+        by_series[re.sub(DAY, "", name)].append(tgs / one.rates[name])
+    for series, ratios in by_series.items():
+        if abs((off := statistics.median(ratios)) - 1) > OFF:
+            yield f"{series}: the median TGS is {off:.4f} of the true one"
+
+
+DAY: Final = r"-\d{4}-\d\d-\d\d$"
+
+
+# --- how long they take to open -------------------------------------------------------------
+
+WATCH: Final = """
+window.seen = {};
+const drawn = (figure) => figure.querySelector(".chart svg .role-mark");
+const inView = (figure) => {
+  const box = figure.getBoundingClientRect();
+  return box.height && box.top < innerHeight && box.bottom > 0;
+};
+const look = () => {
+  const figures = [...document.querySelectorAll("figure")];
+  if (figures.some(drawn)) seen.first ??= performance.now();
+  if (document.readyState === "complete" && figures.filter(inView).every(drawn)) {
+    seen.screen ??= performance.now();
+    if (seen.first || !figures.length) return;
+  }
+  requestAnimationFrame(look);
+};
+requestAnimationFrame(look);
+"""
+"""Notes in ms since the navigation began: the first chart, and the first screen without a gap."""
+
+DONE: Final = "() => seen.screen && (seen.first || !document.querySelector('figure'))"
+TIMES: Final = """() => ({
+  load: performance.getEntriesByType("navigation")[0].loadEventEnd, ...seen
+})"""
+MOMENTS: Final = {"load": "load event", "first": "first chart", "screen": "first screen"}
+
+Times = dict[str, list[float]]
+"""By moment, in ms, one for each turn."""
+
+
+def timed(browser: Browser, pages: Mapping[str, Path], turns: int) -> dict[str, Times]:
+    """Open each page once a turn, in a profile of its own; a turn before the first is not told."""
+    found: dict[str, Times] = {title: defaultdict(list) for title in pages}
+    for turn in range(turns + 1):
+        for title, path in pages.items():
+            with opened(browser, path, script_before=WATCH) as tab:
+                tab.until(DONE)
+                for moment, ms in tab.ask(TIMES).items() if turn else ():
+                    found[title][moment].append(ms)
+    return found
+
+
+AGAINST: Final = {"load": EMPTY, "first": POINT, "screen": POINT}
+"""What a moment of a page is set against: to have loaded, to have drawn something."""
+
+
+def ratio(times: Mapping[str, Times], title: str, moment: str) -> float:
+    """Median of a page over that of the empty one."""
+    one, empty = times[title][moment], times[AGAINST[moment]][moment]
+    return statistics.median(one) / statistics.median(empty)
+
+
+# --- the tables -----------------------------------------------------------------------------
+
+
+def _table(pages: Sequence[Made], times: Mapping[str, Times]) -> Iterator[str]:
+    yield f"| page | {' | '.join(f'{words} ms' for words in MOMENTS.values())} | ratios |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    made_of = {one.title for one in pages}
+    for title, some in times.items():
+        cells = [_spread(some[moment]) if moment in some else "" for moment in MOMENTS]
+        ratios = [f"{ratio(times, title, m):.2f}" for m in MOMENTS] if title in made_of else []
+        yield f"| {title} | {' | '.join(cells)} | {', '.join(ratios)} |"
+    yield ""
+    yield "| page | MB | gzipped MB | read s | compute s | content s | render s | render ms a run |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for one in pages:
+        data, took = one.path.read_bytes(), one.seconds
+        sizes = f"{len(data) / 1e6:.2f} | {len(gzip.compress(data)) / 1e6:.2f}"
+        laps = " | ".join(f"{took[lap]:.1f}" for lap in ("read", "compute", "content", "render"))
+        each = 1000 * (took["content"] + took["render"]) / len(one.names)
+        yield f"| {one.title} | {sizes} | {laps} | {each:,.1f} |"
+
+
+def _spread(ms: Iterable[float]) -> str:
+    """Median, with the least and the most."""
+    found = sorted(ms)
+    return f"{statistics.median(found):.0f} ({found[0]:.0f} to {found[-1]:.0f})"
+
+
+def main() -> None:
+    """Print the tables; exit 1 where a page is wrong, too large or too slow."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000, help="of the long run")
+    parser.add_argument("--runs", type=int, default=2_000, help="of the large store")
+    parser.add_argument("--turns", type=int, default=7, help="how often each page is opened")
+    parser.add_argument("--folder", type=Path, help="where to work; it stays")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as aside:
+        folder: Path = given.folder or Path(aside)
+        folder.mkdir(parents=True, exist_ok=True)
+        pages = [
+            made(
+                f"one run of {given.steps:,} steps",
+                folder / "long",
+                lambda logs: write_long(logs, given.steps),
+                says=r"stands for up to [\d,]+ windows",
+            ),
+            made(
+                f"{given.runs:,} runs",
+                folder / "many",
+                lambda logs: write_many(logs, given.runs),
+                says=r"of [\d,]+ runs; [\d,]+ more are not drawn",
+            ),
+        ]
+        with launched() as browser:
+            faults = [f"{one.title}: {what}" for one in pages for what in wrong(one, browser)]
+            shown = empty_pages(folder) | {one.title: one.path for one in pages}
+            times = timed(browser, shown, given.turns)
+        print("\n".join(_table(pages, times)))
+    for one in pages:
+        slow = {moment: ratio(times, one.title, moment) for moment in MOMENTS}
+        faults += [
+            f"{one.title}: the {MOMENTS[moment]} takes {times_as_long:.2f} times as long"
+            for moment, times_as_long in slow.items()
+            if times_as_long > RATIO
+        ]
+    if faults:
+        raise SystemExit("\n".join(faults))
+
+
+if __name__ == "__main__":
+    main()
