@@ -151,7 +151,7 @@ def _reach(values: Sequence[float]) -> list[float]:
 
 @cache
 def _comparison(panels: tuple[str, ...]) -> Spec:
-    width = {2: 280, 3: 150}[len(panels)]
+    width = {2: 280, 3: 140}[len(panels)]  # beside names of 300 px on a page of 1,144 px
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=24)

@@ -293,7 +293,7 @@ async function fit(figure) {
 function shrink(plan, over, spec) {
   const panels = spec.hconcat?.length ?? 1;
   const widths = sized(spec).map((part) => part.width);
-  const cut = over / panels;
+  const cut = (2 * over) / panels; // its axes need not shrink with it, and each try costs a drawing
   if (Math.min(...widths) - cut >= LEAST) plan.cut += cut;
   else if (spec.hconcat) Object.assign(plan, {stacked: true, cut: 0});
   else Object.assign(plan, {cut: plan.cut + Math.max(0, Math.max(...widths) - LEAST), stuck: true});
