@@ -18,6 +18,8 @@ from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
 MOST_RUNS: Final = 30
 """Runs of one chart that names each in a row of its own."""
+SHORT: Final = 17
+"""Characters of a run's name where there is little room."""
 MOST_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
 
@@ -155,7 +157,7 @@ def _comparison(panels: tuple[str, ...]) -> Spec:
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
     chart = alt.hconcat(*parts, spacing=24)
-    own["stacked"] = False  # a page sets it where it puts the panels one below the other
+    own["narrow"] = False  # a page sets it where it puts the panels one below the other
     return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
 
@@ -220,9 +222,17 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
 
 
 def _run_axis(*, named: bool) -> alt.Y:
-    more: dict[str, Any] = {} if named else {"labelExpr": "stacked ? datum.label : ''"}
-    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, **more)
+    wide = "datum.label" if named else "''"
+    label = f"narrow ? {_ENDING} : {wide}"
+    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, labelExpr=label)
     return alt.Y("run:N", title=None, sort=None, axis=axis)
+
+
+_ENDING: Final = (
+    f"length(datum.label) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + "
+    f"slice(datum.label, -{SHORT}) : datum.label"
+)
+"""Names of runs mostly begin alike: where there is little room, the end is what tells."""
 
 
 def _value(

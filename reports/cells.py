@@ -247,21 +247,3 @@ UNREAD_COLUMNS: Final = (
     Column("Why", lambda row: esc(row["reason"]), "text", of="reason"),
     Column("Text", lambda row: f'<span class="log">{esc(row["text"])}</span>', "text", of="text"),
 )
-
-STYLE: Final = """
-.bar { display: flex; flex-wrap: wrap; gap: .3rem 1.5rem; align-items: center; }
-.marks { margin: 0; color: var(--muted); font-size: .85rem; }
-.marks span { margin-right: 1em; white-space: nowrap; }
-.notes { margin-top: .4rem; }
-.notes .note { margin: .1rem 0; font-size: .85rem; line-height: 1.4; }
-.run { display: flex; gap: .4em; align-items: baseline; }
-.to { color: var(--muted); text-decoration: none; }
-details[id^="run-"] table { width: auto; min-width: 50%; }
-ul.plain { margin: 0; padding: 0; list-style: none; }
-.when { white-space: nowrap; }
-td.text code { white-space: normal; }
-.notes .note, .group .notes { max-width: none; }
-.commands code { display: block; margin: .15rem 0; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(20rem, 1fr)); gap: 0 2rem; }
-"""
-"""What the report has beside the style sheet of all pages."""

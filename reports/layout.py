@@ -34,7 +34,8 @@ def faded(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
 def says(text: str, *, right: bool = False) -> alt.Chart:
     """A Vega expression as words above a plot, from data of one row called `one`.
 
-    A title could not be an expression and stand in a page, which has its own.
+    A title could not be an expression and stand in a page, which has its own. At the right, above
+    those at the left where there is little room: the spec's param `narrow`.
     """
     mark: alt.Chart = alt.Chart(alt.NamedData("one")).mark_text(
         align="right" if right else "left",
@@ -44,7 +45,7 @@ def says(text: str, *, right: bool = False) -> alt.Chart:
     )
     return mark.encode(
         x=alt.value("width" if right else 0),
-        y=alt.value(-8),
+        y=alt.value(alt.ExprRef("narrow ? -24 : -8") if right else -8),
         color=alt.value(theme.INK),
         opacity=alt.value(1),
         tooltip=alt.value(None),

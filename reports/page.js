@@ -327,7 +327,8 @@ function specOf(figure, {wide, stacked, cut}) {
     spec.description = figure.getAttribute("aria-label");
   }
   for (const param of spec.params ?? []) {
-    if (param.name in state) param.value = state[param.name];
+    if (param.name === "narrow") param.value = stacked;
+    else if (param.name in state) param.value = state[param.name];
     else if (param.name in (own.params ?? {})) param.value = own.params[param.name];
   }
   if (spec.hconcat && stacked) stack(spec);

@@ -18,7 +18,6 @@ from reports.cells import (
     OURS,
     PRINTED,
     RATIO,
-    STYLE,
     checked,
     chosen,
     figure,
@@ -33,7 +32,7 @@ from reports.cells import (
     unread_table,
 )
 from reports.content import MOST_MODELS, Content, Json
-from reports.document import DASH, Column, Sheet, controls, esc, legend, number, table
+from reports.document import DASH, Column, Sheet, controls, esc, legend, number, packaged, table
 from reports.run_page import each_run
 from reports.tables import decimal
 from reports.verdict import Said, Style, counted
@@ -62,7 +61,8 @@ def render(told: Content) -> str:
         _sources(sheet, told),
         METHOD,
     ]
-    return sheet.html(data["title"], body, controls=_controls(data), style=STYLE)
+    style = packaged("report.css")
+    return sheet.html(data["title"], body, controls=_controls(data), style=style)
 
 
 def shown(data: Json, run_ids: Sequence[str]) -> list[Json]:
