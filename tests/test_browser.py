@@ -261,7 +261,7 @@ def test_the_comparison_has_a_mark_for_each_known_figure(
 FIRST: Final = {"attention": "exact", "peak": "own"}
 OTHER: Final = {"attention": "full", "peak": "bf16"}
 CHANGED: Final = {
-    "attention": {"comparison", "course", "mfu_by_run"},
+    "attention": {"comparison", "course", "operators"},
     "peak": {"course", "mfu_by_run"},  # the FP8 run is like no other
 }
 """Kinds of charts that at least look otherwise."""
