@@ -18,7 +18,7 @@ from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
 MOST_RUNS: Final = 30
 """Runs of one chart that names each in a row of its own."""
-SHORT: Final = 17
+SHORT: Final = 14
 """Characters of a run's name where there is little room."""
 MOST_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
@@ -228,11 +228,13 @@ def _run_axis(*, named: bool) -> alt.Y:
     return alt.Y("run:N", title=None, sort=None, axis=axis)
 
 
+_SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
 _ENDING: Final = (
-    f"length(datum.label) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + "
-    f"slice(datum.label, -{SHORT}) : datum.label"
+    f"length({_SHORTER}) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{SHORT}) : "
+    f"{_SHORTER}"
 )
-"""Names of runs mostly begin alike: where there is little room, the end is what tells."""
+"""Names of runs mostly begin alike: where there is little room, the end is what tells. The
+page says above which runs are synthetic."""
 
 
 def _value(
@@ -326,7 +328,9 @@ def _mfu_by_run() -> Spec:
     ends: list[Spec] = [
         {"calculate": f"datum['mfu_{name}_' + peak]", "as": name} for name in ("exact", "full")
     ]
-    return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *ends], reach=None)
+    return made(
+        chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *ends], reach=None, narrow=False
+    )
 
 
 # --- one dot per run ------------------------------------------------------------------------

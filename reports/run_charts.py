@@ -247,9 +247,9 @@ def _course(drawn: tuple[str, ...]) -> Spec:
             panel = alt.layer(panel, _right_axis()).resolve_scale(y="independent")
         shown.append(panel.properties(width=WIDE, height=heights[name]))
     chart = alt.vconcat(*shown, spacing=16).resolve_scale(shape="independent")
-    own: dict[str, Any] = {"ends": [0, 1], "narrow": False}
+    own: dict[str, Any] = {"ends": [0, 1]}
     own |= {"colour": theme.ACCENT, "reach": [0, 1]} if "tgs" in drawn else {}
-    own |= {"per": {}} if "mfu" in drawn else {}
+    own |= {"per": {}, "narrow": False} if "mfu" in drawn else {}
     names = ("attention", "peak") if "mfu" in drawn else ()
     by = f"isValid(datum.tgs) && isValid({_PER}) ? datum.tgs * {_PER} : null"
     mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
