@@ -123,8 +123,9 @@ def _tag(row: Row) -> str:
 def linked(row: Row) -> str:
     """The same with a way to the run's own part of the page."""
     to = f"All of {esc(row['label'])}"
-    arrow = f'<a class="to" href="#run-{esc(row["run_id"])}" aria-label="{to}" title="{to}">'
-    return f'{name(row)}{arrow}<span aria-hidden="true">\N{DOWNWARDS ARROW}</span></a>'
+    arrow = '<span aria-hidden="true">\N{DOWNWARDS ARROW}</span>'
+    link = f'<a class="to" href="#run-{esc(row["run_id"])}" aria-label="{to}" title="{to}">'
+    return f'<span class="run">{name(row)} {link}{arrow}</a></span>'
 
 
 def tgs(run: Row) -> str:
@@ -166,7 +167,7 @@ def _printed(run: Row) -> str:
 def _ours(run: Row) -> str:
     if run["claim"] is None or run["claim"]["ours_full_own"] is None:
         return DASH
-    return _claimed(run, lambda claim, text, unit: f"{chosen(claim, 'ours', text)} {unit}")
+    return _claimed(run, lambda claim, text, _: chosen(claim, "ours", text))
 
 
 def _ratio(run: Row) -> str:
@@ -255,6 +256,7 @@ STYLE: Final = """
 .notes .note { margin: .1rem 0; font-size: .85rem; line-height: 1.4; }
 .run { display: flex; gap: .4em; align-items: baseline; }
 .to { color: var(--muted); text-decoration: none; }
+details[id^="run-"] table { width: auto; min-width: 50%; }
 ul.plain { margin: 0; padding: 0; list-style: none; }
 .when { white-space: nowrap; }
 td.text code { white-space: normal; }

@@ -15,7 +15,6 @@ import polars as pl
 import polars.selectors as cs
 
 from ingest.schema import FACT_NAMES, FLOAT
-from metrics import ranks
 from metrics.cost import Price
 from metrics.era import Era
 from metrics.fairness import COMPARISON, LABELS, SAME_WORK, compare, varying, written
@@ -281,7 +280,7 @@ class _Parts:
             series = series.with_columns(cs.float().round_sig_figs(FEW_DIGITS))
         self.of_events, self.of_marks = _by_run(events), _by_run(marks)
         self.of_series = _by_run(series)
-        self.of_ranks = _by_run(ranks.of_ranks(_of_leads(tables["steps"], lead), self.windows))
+        self.of_ranks = _by_run(analysis.ranks.filter(pl.col("run_id").is_in(ids)))
         self.sources = tables["sources"].sort("path", "sha256")
         self.place = {path: at for at, path in enumerate(self.sources["path"])}
         self.unread = tables["unread"].sort("sha256", "line")
