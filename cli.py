@@ -408,6 +408,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart course titan-8b --attention full --out titan.png
     """
     from reports import export
+    from reports.tables import printable
 
     if listed:
         click.echo(export.listing())
@@ -421,7 +422,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         told = _content(store, names, wanted.name, None, lambda runs: export.check(wanted, runs))
         drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
     except export.NotDrawnError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(printable(str(error))) from error
     _write(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
 

@@ -53,7 +53,7 @@ def test_every_command_has_help_and_says_what_it_takes(name: str) -> None:
             assert parameter.help
 
 
-@pytest.mark.parametrize("name", ["ingest", "compare", "explain", "report", "query"])
+@pytest.mark.parametrize("name", ["ingest", "compare", "explain", "report", "chart", "query"])
 def test_the_readme_shows_the_command(name: str) -> None:
     assert f"fairmfu {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -127,6 +127,7 @@ def test_a_png_has_two_pixels_per_pixel_of_the_svg(store: Path, tmp_path: Path) 
     assert struct.unpack(">I", held[16:20])[0] == pytest.approx(2 * width, abs=1)
 
 
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize("kind", ["svg", "png", "json"])
 def test_a_chart_is_the_same_bytes_each_time(kind: str, store: Path, tmp_path: Path) -> None:
     held = []
@@ -218,6 +219,7 @@ def as_markdown(store: Path, out: Path, *more: object) -> str:
     return out.read_text(encoding="utf-8")
 
 
+@pytest.mark.usefixtures("read_once")
 def test_markdown_links_the_pictures_that_lie_beside_it(store: Path, tmp_path: Path) -> None:
     text = as_markdown(store, tmp_path / "my report.md")
     folder = tmp_path / "my report_files"
@@ -230,6 +232,7 @@ def test_markdown_links_the_pictures_that_lie_beside_it(store: Path, tmp_path: P
     assert kinds >= {"comparison", "waterfall", "course"}
 
 
+@pytest.mark.usefixtures("read_once")
 def test_markdown_is_the_same_bytes_each_time(store: Path, tmp_path: Path) -> None:
     held = []
     for _ in range(2):
@@ -239,6 +242,7 @@ def test_markdown_is_the_same_bytes_each_time(store: Path, tmp_path: Path) -> No
     assert held[0] == held[1]
 
 
+@pytest.mark.usefixtures("read_once")
 def test_a_new_report_takes_away_only_the_pictures_of_the_old(store: Path, tmp_path: Path) -> None:
     out, folder = tmp_path / "r.md", tmp_path / "r_files"
     as_markdown(store, out)
@@ -326,6 +330,7 @@ def test_a_report_of_some_runs_knows_no_others(store: Path, tmp_path: Path) -> N
     assert list(as_data(store, tmp_path / "s.json", one[:6])["runs"]) == [one]
 
 
+@pytest.mark.usefixtures("read_once")
 @pytest.mark.parametrize(("output", "name"), [("html", "report.html"), ("md", "report.md")])
 def test_the_format_names_the_file(
     output: str, name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
