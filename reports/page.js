@@ -170,7 +170,9 @@ async function unzipped(base64) {
   if (!("DecompressionStream" in window)) {
     throw new Error("this browser is too old to unpack it (it lacks DecompressionStream)");
   }
-  const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length); // Uint8Array.from takes ten times as long
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
 }
