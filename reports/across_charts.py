@@ -18,7 +18,7 @@ from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
 MOST_RUNS: Final = 30
 """Runs of one chart that names each in a row of its own."""
-SHORT: Final = 14
+SHORT: Final = 13
 """Characters of a run's name where there is little room."""
 MOST_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
