@@ -6,7 +6,7 @@ SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify year kills \
-	bench-nightly bench-report browser clean
+	bench-nightly bench-report browser screenshots clean
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -75,6 +75,10 @@ bench-report: $(VENV)/tested
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested
 	$(BIN)/python -m pytest tests/test_browser.py
+
+# The pictures of the README, of the demo's page.
+screenshots: demo
+	$(BIN)/python -m tests.screenshots demo/store demo/report.html
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
