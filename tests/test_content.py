@@ -13,7 +13,8 @@ import pytest
 
 from metrics.fairness import COMPARISON
 from metrics.utilization import METRICS, analyse
-from reports import page
+from reports import cells, page, run_page
+from reports import content as told_content
 from reports.content import as_json, bins_of, content
 from tests.packs import unpacked
 from tests.test_reports import EVIL, FACTS, a_run, a_store, claiming
@@ -244,6 +245,25 @@ def test_many_runs_are_drawn_with_fewer_points():
     counts = [bins_of(n) for n in (1, 20, 21, 100, 2_000)]
     assert counts == sorted(counts, reverse=True)
     assert counts[-1] == 24
+
+
+def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
+    monkeypatch.setattr(told_content, "MOST_IN_FULL", 5)
+    monkeypatch.setattr(cells, "FEW_ROWS", 3)
+    monkeypatch.setattr(run_page, "TOGETHER", 4)
+    runs = [
+        a_run("xtuner", 5_800.0 + n, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(9)
+    ]
+    told = told_of(*runs)
+    html = page.render(told)
+    wrong, seen = walk(html, as_json(told))
+    assert wrong == []
+    assert {place.split(":")[0] for place, *_ in seen.figures} >= {"charts.course"}
+    assert not any("step_times" in place for place, *_ in seen.figures)
+    assert "As the runs are many, each has this one chart" in html
+    assert "4 to 9 of 9</span>, the rest of the table" in html
+    assert re.findall(r'data-holds="[^"]*"', html)[0].count("id-") == 4
+    assert html.count('id="run-id-') == 9
 
 
 def test_text_of_logs_stays_text():

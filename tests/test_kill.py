@@ -33,7 +33,7 @@ from ingest.errors import StoreError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.store import Store
-from reports import night_files, night_page, page
+from reports import night_files, night_page, nightly
 from tests import old_store
 from tests.nights import Plan, write_night
 
@@ -160,7 +160,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def plain_pages() -> Iterator[None]:
     """Reports are written as ever, and hardly drawn, for that takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(page, "render", lambda **_: PAGE)
+        patch.setattr(nightly, "full_page", lambda *_: PAGE)
         patch.setattr(night_page, "page", lambda *_, **__: PAGE)
         patch.setattr(night_files, "svgs", lambda _: {"overview.svg": "<svg/>"})
         yield

@@ -51,7 +51,7 @@ def nightly(tmp_path: Path, logs: Path, monkeypatch: pytest.MonkeyPatch) -> Nigh
 @pytest.fixture
 def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and charts take seconds; tests of what surrounds them do without."""
-    monkeypatch.setattr(module.page, "render", lambda **_: "runs")
+    monkeypatch.setattr(module, "full_page", lambda *_: "runs")
     monkeypatch.setattr(module.night_files, "svgs", lambda _: {"overview.svg": "<svg/>"})
     monkeypatch.setattr(module.night_page, "pages", lambda night: (f"night {night.number}", "kept"))
 

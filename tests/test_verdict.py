@@ -262,7 +262,7 @@ def test_the_page_says_the_same(shelf: Shelf) -> None:
     fairmfu("report", "--store", shelf.folder / "store", "--out", page)
     text = page.read_text(encoding="utf-8")
     assert "titan<b>" not in text
-    shown = re.search(r'<p class="says">(.*?)</p>', text)
+    shown = re.search(r'<p class="says"[^>]*>(.*?)</p>', text)
     assert shown
     words = unescape(re.sub(r"<[^>]*>", "", shown[1])).replace("\N{BLACK CIRCLE}\xa0", "")
     assert words in shelf.first_line()
