@@ -79,8 +79,11 @@ def write_long(folder: Path, steps: int) -> dict[str, float]:
     saved = range(CHECKPOINT_EVERY, steps, CHECKPOINT_EVERY)
     pace[saved] += SAVING_S  # a checkpoint's time is in the step behind it
     losses = 1.8 + 9 * np.exp(-np.arange(steps) / 20_000) + 0.03 * random.random(steps)
-    run = EachStep(of=short.of, began=short.began, pace=pace, losses=losses)
+    rates = {"long": short.of.seq_len / float(np.median(pace))}
     path = folder / "long.log"
+    if path.exists():
+        return rates
+    run = EachStep(of=short.of, began=short.began, pace=pace, losses=losses)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8") as log:
         log.write(f"{MARK}\n")
@@ -89,7 +92,7 @@ def write_long(folder: Path, steps: int) -> dict[str, float]:
             step = line.partition(" step: ")[2].split(maxsplit=1)
             if step and int(step[0]) in saved:
                 log.write(f"{SAVED.format(step=step[0], seconds=SAVING_S)}\n")
-    return {path.stem: short.of.seq_len / float(np.median(pace))}
+    return rates
 
 
 def write_many(folder: Path, runs: int) -> dict[str, float]:
@@ -286,12 +289,12 @@ def _table(pages: Sequence[Made], times: Mapping[str, Times]) -> Iterator[str]:
         ratios = [f"{ratio(times, title, m):.2f}" for m in MOMENTS] if title in made_of else []
         yield f"| {title} | {' | '.join(cells)} | {', '.join(ratios)} |"
     yield ""
-    yield "| page | MB | gzipped MB | read s | compute s | content s | render s | render ms a run |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| page | MB | gzipped MB | compute s | content s | render s | of these two ms a run |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for one in pages:
         data, took = one.path.read_bytes(), one.seconds
         sizes = f"{len(data) / 1e6:.2f} | {len(gzip.compress(data)) / 1e6:.2f}"
-        laps = " | ".join(f"{took[lap]:.1f}" for lap in ("read", "compute", "content", "render"))
+        laps = " | ".join(f"{took[lap]:.1f}" for lap in ("compute", "content", "render"))
         each = 1000 * (took["content"] + took["render"]) / len(one.names)
         yield f"| {one.title} | {sizes} | {laps} | {each:,.1f} |"
 
@@ -308,7 +311,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1_000_000, help="of the long run")
     parser.add_argument("--runs", type=int, default=2_000, help="of the large store")
     parser.add_argument("--turns", type=int, default=7, help="how often each page is opened")
-    parser.add_argument("--folder", type=Path, help="where to work; it stays")
+    parser.add_argument("--folder", type=Path, help="where to work; it stays, for a next time")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as aside:
         folder: Path = given.folder or Path(aside)
