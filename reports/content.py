@@ -37,7 +37,7 @@ SCHEMA: Final = 1
 
 FEW_RUNS: Final = 20
 """Up to here each run is drawn with all bins that a chart may have."""
-FEWEST_BINS: Final = 24
+FEWEST_BINS: Final = 20
 MOST_IN_FULL: Final = 400
 """Runs up to which each is told in full. Of more, a run has its course alone as a chart, in four
 digits, without the lines of its events and the slowest and fastest window of each bin."""

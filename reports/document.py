@@ -283,7 +283,8 @@ class Sheet:
         spec = self._specs.setdefault(figure.kind, figure.spec)
         if spec is not figure.spec and spec != figure.spec:
             raise ValueError(f"two figures of kind {figure.kind!r} have different specs")
-        own = {"datasets": figure.datasets, "params": figure.params}
+        sets = {name: _by_column(rows) for name, rows in figure.datasets.items()}
+        own = {"datasets": sets, "params": figure.params}
         notes = "".join(f'<span class="note">{esc(note)}</span>' for note in figure.notes)
         words = f"<figcaption>{esc(figure.title)}{notes}</figcaption>" if caption else ""
         return _figure(figure.description, _data(own), words, figure.kind)
@@ -407,6 +408,14 @@ class _Packs:
         """All blocks, each a script element that holds base64 and does not run."""
         blocks = "\n".join(_gzipped("pack", _json(block)) for block in self._blocks)
         return f"{blocks}\n{PACKED_NOTE}"
+
+
+def _by_column(rows: Sequence[Row]) -> object:
+    """Rows of one and the same names by column: half of the bytes, and fewer when compressed."""
+    names = [*rows[0]] if rows else []
+    if not names or any([*row] != names for row in rows):
+        return rows
+    return {name: [row[name] for row in rows] for name in names}
 
 
 def _gzipped(kind: str, text: str) -> str:

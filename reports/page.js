@@ -325,7 +325,8 @@ function specOf(figure, {wide, stacked, cut}) {
   const own = JSON.parse(figure.querySelector("script").textContent);
   const spec = kind ? JSON.parse(specs.get(kind)) : own;
   if (kind) {
-    spec.datasets = own.datasets;
+    spec.datasets = {};
+    for (const [name, held] of Object.entries(own.datasets)) spec.datasets[name] = rows(held);
     spec.description = figure.getAttribute("aria-label");
   }
   for (const param of spec.params ?? []) {
@@ -341,6 +342,13 @@ function specOf(figure, {wide, stacked, cut}) {
     if (node.title?.frame === "group") node.title.frame = "bounds"; // begins above the labels
   });
   return spec;
+}
+
+/** The rows of a set of data, which mostly is held by column. */
+function rows(held) {
+  if (Array.isArray(held)) return held;
+  const columns = Object.entries(held);
+  return columns[0][1].map((_, n) => Object.fromEntries(columns.map(([name, of]) => [name, of[n]])));
 }
 
 /** Panels below one another, each with the names of its rows. */

@@ -47,7 +47,7 @@ def each_run(sheet: Sheet, told: Content) -> str:
     if not told.data["in_full"]:
         words += (
             " As the runs are many, each has this one chart, and the steps from the log's figure "
-            "to ours and the lines of its events are left out: "
+            "to ours and the quoted lines of its facts and events are left out: "
             "<code>fairmfu report RUN…</code> tells of a few runs in full."
         )
     return f'<h2>Each run</h2><p class="note">{words}</p>{"".join(folds)}'
@@ -89,7 +89,11 @@ def _run(sheet: Sheet, told: Content, run_id: str) -> str:
         drawn("operators"),
         here(_operators(run)),
         drawn("ranks"),
-        here(_missing(run), _facts(run), _events(run, lines=told.data["in_full"])),
+        here(
+            _missing(run),
+            _facts(run, lines=told.data["in_full"]),
+            _events(run, lines=told.data["in_full"]),
+        ),
         _unread(told, run),
         here(_read_from(run)),
     ]
@@ -387,8 +391,9 @@ def _origin(fact: Row) -> str:
     return f"{of('origin', esc(fact['origin']))}<br>{quoted}"
 
 
-def _facts(run: Json) -> str:
-    return table("Facts, each with its origin", FACT_COLUMNS, run["facts"], at="facts")
+def _facts(run: Json, *, lines: bool) -> str:
+    facts = run["facts"] if lines else [fact | {"text": None} for fact in run["facts"]]
+    return table("Facts, each with its origin", FACT_COLUMNS, facts, at="facts")
 
 
 FACT_COLUMNS: Final = (

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 from reports.document import PACKED_NOTE
 
@@ -38,6 +39,13 @@ def unpacked(page: str) -> str:
 
     shown = PACK.sub("", page).replace(f"\n{PACKED_NOTE}", "")
     return whole(LIBRARY.sub(lambda at: f"<script>{text_of(at[1])}</script>", shown))
+
+
+def rows(held: Any) -> list[dict[str, Any]]:
+    """The rows of a chart's set of data, which mostly is held by column."""
+    if isinstance(held, list):
+        return held
+    return [dict(zip(held, row, strict=True)) for row in zip(*held.values(), strict=True)]
 
 
 class Read(HTMLParser):

@@ -143,7 +143,7 @@ def test_a_spec_stands_once_however_many_figures_are_of_its_kind() -> None:
     read = Read(sheet.html("t", [sheet.figure(FIGURE), sheet.figure(again)]))
     held = [json.loads(text) for text in read.data]
     assert held == [
-        {"datasets": {"runs": [{"run_id": "a1", "tgs": 5.5}]}, "params": {}},
+        {"datasets": {"runs": {"run_id": ["a1"], "tgs": [5.5]}}, "params": {}},
         {"datasets": {"runs": []}, "params": {"attention": "full"}},
         fairmfu()["config"],
         FIGURE.spec,
