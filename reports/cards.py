@@ -20,6 +20,7 @@ BF16_LIKE: Final = ("bf16", "fp16")
 """Precisions whose own peak is the BF16 one."""
 
 CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
+"""Attention and peak that an MFU is by; the page shows the first until another is chosen."""
 
 
 def cards(rows: Iterable[Row]) -> list[dict[str, Any]]:
@@ -37,13 +38,19 @@ def drawn(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [{name: plain(value) for name, value in card.items()} for card in cards(rows)]
 
 
+def device(row: Row) -> str | None:
+    """The accelerator by its full name where one is known: what runs are filtered by."""
+    named: str | None = row["device"] or row["accelerator"]
+    return named
+
+
 def _card(row: Row) -> dict[str, Any]:
     mfu = _mfu(row)
     return {
         "run_id": row["run_id"],
         "run": f"{row['label']} (synthetic)" if row["synthetic"] else row["label"],
         **{name: row[name] for name in ("framework", "model", "gpus", "seq_len")},
-        "accelerator": row["device"] or row["accelerator"],
+        "accelerator": device(row),
         **{name: row[name] for name in ("precision", "recompute", "tgs", "tgs_low", "tgs_high")},
         "interval": _interval(row),
         **{f"mfu_{name}": value for name, value in mfu.items()},

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from reports.cards import CONVENTIONS
 from reports.content import Content, Json
-from reports.document import DASH, DOT, Column, Sheet, esc, number, pick, table
+from reports.document import DASH, DOT, Column, Sheet, by_convention, esc, number, pick, table
 from reports.theme import ACCENT, FRAMEWORK_COLOURS
 
 Row = Mapping[str, Any]
@@ -54,6 +55,11 @@ def significant(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= WHOLE else f"{value:.3g}"
 
 
+def scientific(value: float | None) -> str:
+    """Four figures; a large or small one with its power of ten."""
+    return DASH if value is None else f"{value:.4g}"
+
+
 def times(value: float | None) -> str:
     """1.1259 as 1.13x."""
     return DASH if value is None else f"{value:.2f}x"
@@ -70,24 +76,12 @@ def range_of(row: Row, low: str, high: str, text: Callable[[float | None], str])
 
 
 def chosen(row: Row, field: str, text: Callable[[float | None], str] = percent) -> str:
-    """A figure by each convention, of which the page shows the chosen one; once where all agree.
+    """A figure by each convention, of which the page shows the chosen one.
 
-    row: with `field` by reports.cards.CONVENTIONS behind an underscore.
+    row: with `field` by `CONVENTIONS` behind an underscore.
     """
-    texts = {f"{a} {p}": text(row[f"{field}_{a}_{p}"]) for a in ATTENTION for p in PEAK}
-    if len(set(texts.values())) == 1:
-        return of(f"{field}_exact_own", texts["exact own"])
-    if all(texts[f"{a} own"] == texts[f"{a} bf16"] for a in ATTENTION):
-        texts = {a: texts[f"{a} own"] for a in ATTENTION}
-    names = {kind: (f"{kind} own" if kind in ATTENTION else kind) for kind in texts}
-    return "".join(
-        f'<span class="c {kind}" data-of="{field}_{names[kind].replace(" ", "_")}">{shown}</span>'
-        for kind, shown in texts.items()
-    )
+    return by_convention({name: text(row[f"{field}_{name}"]) for name in CONVENTIONS}, of=field)
 
-
-ATTENTION: Final = ("exact", "full")
-PEAK: Final = ("own", "bf16")
 
 CONVENTION: Final = (
     'MFU and TFLOP/s are by <span class="c exact">exact</span><span class="c full">full</span> '

@@ -191,7 +191,7 @@ def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Styl
 def _said(one: Said) -> Json:
     return {
         "label": one.label,
-        "says": one.says.replace("all ", "All ", 1) if one.says.startswith("all ") else one.says,
+        "says": one.sentence,
         "notes": list(one.notes),
         "differs": one.differs,
     }

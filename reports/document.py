@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 
 import vl_convert
 
+from reports.cards import CONVENTIONS
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, fairmfu
 
 Row = Mapping[str, Any]
@@ -30,9 +31,6 @@ Spec = dict[str, Any]
 
 DASH: Final = "\N{EN DASH}"
 DOT: Final = "\N{BLACK CIRCLE}"
-
-CONVENTIONS: Final = ("exact_own", "full_own", "exact_bf16", "full_bf16")
-"""Attention and peak that an MFU is by; the page shows the first until another is chosen."""
 
 
 class Figure(Protocol):
@@ -83,13 +81,20 @@ def number(value: float | None, digits: int = 0, unit: str = "") -> str:
 def by_convention(texts: Mapping[str, str], of: str = "") -> str:
     """A figure under each convention, of which the page shows the chosen one.
 
-    texts: HTML by convention, `exact_own` as `exact` alone where no peak matters; of: name of the
-    JSON field before the convention.
+    What reads the same by all of them, or by both peaks, stands there once.
+
+    texts: HTML by `CONVENTIONS`; of: name of the JSON field before the convention.
     """
+    if len(set(texts.values())) == 1:
+        shown = {CONVENTIONS[0]: ""}
+    elif all(texts[f"{a}_own"] == texts[f"{a}_bf16"] for a in ATTENTION):
+        shown = {f"{a}_own": f"c {a}" for a in ATTENTION}
+    else:
+        shown = {name: f"c {name.replace('_', ' ')}" for name in CONVENTIONS}
     return "".join(
-        f'<span class="c {name.replace("_", " ")}"{_attribute("data-of", of and f"{of}_{name}")}>'
-        f"{text}</span>"
-        for name, text in texts.items()
+        f"<span{_attribute('class', kind)}{_attribute('data-of', of and f'{of}_{name}')}>"
+        f"{texts[name]}</span>"
+        for name, kind in shown.items()
     )
 
 

@@ -107,10 +107,9 @@ def _verdicts(told: Content) -> str:
     said = told.verdicts(MARKDOWN)
     parts = []
     for one in said[:MOST_GROUPS]:
-        says = one.says[:1].upper() + one.says[1:] if one.says.startswith("all ") else one.says
         head = f"### {_safe(one.label)}\n\n" if one.label else ""
         notes = "".join(f"\n- {note}" for note in (*one.notes, one.differs) if note)
-        parts.append(f"{head}{says}{chr(10) if notes else ''}{notes}")
+        parts.append(f"{head}{one.sentence}{chr(10) if notes else ''}{notes}")
     parts += _rest(len(said), MOST_GROUPS, "group")
     return "\n\n".join(parts)
 

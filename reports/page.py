@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from metrics.flops import FORMULA
+from reports.cards import device
 from reports.cells import (
     CONVENTION,
     NAME,
@@ -26,6 +27,7 @@ from reports.cells import (
     named,
     of,
     range_of,
+    scientific,
     split,
     static,
     tgs,
@@ -68,7 +70,7 @@ def render(told: Content) -> str:
 def shown(data: Json, run_ids: Sequence[str]) -> list[Json]:
     """Runs as tables take them: with the device under the name that the filter knows it by."""
     runs = (data["runs"][run_id] for run_id in run_ids)
-    return [run | {"accelerator": run["device"] or run["accelerator"]} for run in runs]
+    return [run | {"accelerator": device(run)} for run in runs]
 
 
 # --- the first screen ---------------------------------------------------------------------
@@ -188,12 +190,11 @@ def spoken(said: Said, tag: str = "", kind: str = "", at: str = "") -> str:
         f'<p class="note"{here(f"notes.{n}")}>{note}</p>' for n, note in enumerate(said.notes)
     )
     notes += f'<p class="note"{here("differs")}>{said.differs}</p>' if said.differs else ""
-    says = said.says.removeprefix("all ")
-    says = said.says if says == said.says else f"All {says}"
     place = f' data-at="{at}"' if at else ""
     return (
         f'<section class="{f"verdict {kind}".strip()}"{place}>{on if said.label else ""}'
-        f'<p class="says"{here("says")}>{says}</p><div class="notes">{notes}</div></section>'
+        f'<p class="says"{here("says")}>{said.sentence}</p>'
+        f'<div class="notes">{notes}</div></section>'
     )
 
 
@@ -497,7 +498,7 @@ FORMULA_COLUMNS: Final = (
     Column("Formula", lambda row: esc(row["name"]), of="name"),
     Column(
         "FLOPs per token",
-        lambda row: DASH if row["flops_per_token"] is None else f"{row['flops_per_token']:.4g}",
+        lambda row: scientific(row["flops_per_token"]),
         "number",
         of="flops_per_token",
     ),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from reports import bridge
+from reports.cards import device
 from reports.cells import (
     checked,
     chosen,
@@ -14,6 +15,7 @@ from reports.cells import (
     of,
     percent,
     range_of,
+    scientific,
     significant,
     static,
     unread_table,
@@ -97,7 +99,7 @@ def _run(sheet: Sheet, told: Content, run_id: str) -> str:
         _unread(told, run),
         here(_read_from(run)),
     ]
-    place = run_attributes(run_id, run["model"], run["device"] or run["accelerator"])
+    place = run_attributes(run_id, run["model"], device(run))
     return sheet.fold(_in_short(run), "".join(parts), name=f"run-{run_id}", attributes=place)
 
 
@@ -152,7 +154,7 @@ def _percent(run: Json, field: str) -> str:
 
 
 def _scientific(run: Json, field: str) -> str:
-    return "" if run[field] is None else of(field, f"{run[field]:.4g}")
+    return "" if run[field] is None else of(field, scientific(run[field]))
 
 
 def _word(run: Json, field: str) -> str:
@@ -287,29 +289,25 @@ def _operators(run: Json) -> str:
     return f"<details><summary>{caption}</summary>{whole}</details>"
 
 
-def _flops(value: float | None) -> str:
-    return DASH if value is None else f"{value:.4g}"
-
-
 OPERATOR_COLUMNS: Final = (
     Column("Operator", lambda row: esc(row["operator"]), of="operator"),
     Column("Layers", lambda row: number(row["layers"]), "number", of="layers"),
     Column("Computed in", lambda row: esc(row["dtype"] or DASH), of="dtype"),
     Column(
         "Forward (exact attention)",
-        lambda row: _flops(row["forward_flops_per_token"]),
+        lambda row: scientific(row["forward_flops_per_token"]),
         "number",
         of="forward_flops_per_token",
     ),
     Column(
         "All (exact attention)",
-        lambda row: _flops(row["flops_per_token"]),
+        lambda row: scientific(row["flops_per_token"]),
         "number",
         of="flops_per_token",
     ),
     Column(
         "All (full attention)",
-        lambda row: _flops(row["flops_per_token_full_attention"]),
+        lambda row: scientific(row["flops_per_token_full_attention"]),
         "number",
         of="flops_per_token_full_attention",
     ),

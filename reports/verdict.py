@@ -63,6 +63,11 @@ class Said:
     notes: tuple[str, ...]
     differs: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What is said, where nothing stands before it; a run's name keeps its letters."""
+        return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
+
 
 def names(metrics: pl.DataFrame) -> dict[str, str]:
     """A name of its own for each run_id: where several runs share one, the id stands behind it."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -118,3 +118,15 @@ def opened(  # noqa: PLR0913 - how a reader may have it
         yield tab
     finally:
         context.close()
+
+
+@contextmanager
+def untroubled(browser: Browser, path: Path, **how: Any) -> Iterator[Tab]:
+    """The same as `opened`; any trouble fails the test at the end."""
+    with opened(browser, path, **how) as tab:
+        yield tab
+        assert tab.trouble == []
+
+
+Reading = Callable[..., AbstractContextManager[Tab]]
+"""`untroubled` in a browser."""

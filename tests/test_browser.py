@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 import pytest
@@ -26,7 +26,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 
 from playwright.sync_api import Browser
 
-from tests.browser import NAMES, Tab, chromium, launched, opened
+from tests.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
 
 SAMPLES: Final = Path(__file__).parent.parent / "sample_logs"
 
@@ -108,20 +108,10 @@ def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-Reading = Callable[..., AbstractContextManager[Tab]]
-
-
 @pytest.fixture
 def reading(browser: Browser) -> Reading:
     """Open a page; whatever went wrong in it fails the test at the end."""
-
-    @contextmanager
-    def read(path: Path, **how: Any) -> Iterator[Tab]:
-        with opened(browser, path, **how) as tab:
-            yield tab
-            assert tab.trouble == []
-
-    return read
+    return partial(untroubled, browser)
 
 
 @pytest.fixture(scope="session")

@@ -89,10 +89,20 @@ def test_a_cell_names_its_field_and_a_row_its_place() -> None:
 
 
 def test_a_figure_under_each_convention_names_each_field() -> None:
-    shown = by_convention({name: name[:4] for name in CONVENTIONS}, of="mfu")
+    shown = by_convention({name: name for name in CONVENTIONS}, of="mfu")
     assert re.findall('data-of="([^"]*)"', shown) == [f"mfu_{name}" for name in CONVENTIONS]
-    assert '<span class="c full bf16" data-of="mfu_full_bf16">full</span>' in shown
-    assert by_convention({"exact": "1"}) == '<span class="c exact">1</span>'
+    assert '<span class="c full bf16" data-of="mfu_full_bf16">full_bf16</span>' in shown
+    assert "data-of" not in by_convention({name: name for name in CONVENTIONS})
+
+
+def test_what_conventions_agree_on_stands_there_once() -> None:
+    by_attention = by_convention({name: name[:4] for name in CONVENTIONS}, of="mfu")
+    assert by_attention == (
+        '<span class="c exact" data-of="mfu_exact_own">exac</span>'
+        '<span class="c full" data-of="mfu_full_own">full</span>'
+    )
+    agreed = by_convention(dict.fromkeys(CONVENTIONS, "1"), of="mfu")
+    assert agreed == '<span data-of="mfu_exact_own">1</span>'
 
 
 def test_the_style_sheet_shows_one_convention_at_a_time() -> None:

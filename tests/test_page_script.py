@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from reports.document import (
     table,
 )
 from reports.figure import Figure
-from tests.browser import NAMES, Tab, chromium, launched, opened
+from tests.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason=f"NO PAGE'S SCRIPT IS TESTED: no {' nor '.join(NAMES)}"
@@ -136,21 +136,10 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-Reading = Callable[..., AbstractContextManager[Tab]]
-
-
 @pytest.fixture
 def reading(browser: Browser) -> Reading:
-    """Open a page; a warning, an error, a breach of its policy or a call for the network fails."""
-
-    @contextmanager
-    def read(path: Path, **how: Any) -> Iterator[Tab]:
-        with opened(browser, path, **how) as tab:
-            yield tab
-            assert tab.trouble == []
-            assert tab.page.title() == "A small page"
-
-    return read
+    """Open a page; whatever went wrong in it fails the test at the end."""
+    return partial(untroubled, browser)
 
 
 DRAWN: Final = "() => document.querySelectorAll('.chart svg').length"
@@ -174,6 +163,7 @@ def status(tab: Tab) -> str:
 
 def test_a_toggle_shows_another_figure_in_tables_and_charts(reading: Reading, page: Path) -> None:
     with reading(page) as tab:
+        assert tab.page.title() == "A small page"
         tab.until(DRAWN)
         cell = tab.page.locator("tbody tr").first.locator("td").first
         before = tab.ask(PLACES)
