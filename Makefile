@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus coverage changes audit evidence verify year kills \
+.PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify year kills \
 	bench-nightly bench-report browser screenshots clean
 
 demo: $(VENV)/installed
@@ -59,6 +59,11 @@ verify: $(VENV)/tested
 # A year of simulated nights by the real command: all that was planted found, and no more. Long.
 year: $(VENV)/tested
 	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/test_nights.py -k a_year_of
+
+# The tests that draw at random, with more draws. Long.
+thorough: $(VENV)/tested
+	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest tests/test_store_parts.py tests/test_kept.py \
+	    tests/test_coverage.py
 
 # Runs killed at each step that writes, and at 200 random moments. Long.
 kills: $(VENV)/tested

@@ -27,6 +27,7 @@ from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program
 from metrics.utilization import METRICS, Analysis, analyse
 from reports import nightly
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
+from tests.effort import THOROUGH
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 START = datetime(2026, 11, 20, 10)
@@ -268,7 +269,7 @@ def nights(seed: int, world: World, count: int, chains: float = 0.4) -> Iterable
         yield changed
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(32 if THOROUGH else 3))
 def test_what_is_kept_is_what_all_runs_at_once_give(seed: int) -> None:
     world = World()
     for changed in nights(seed, world, 12, chains=(0.4, 0.8)[seed % 2]):

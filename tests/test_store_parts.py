@@ -23,6 +23,7 @@ from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.schema import TABLES
 from ingest.store import Store
+from tests.effort import THOROUGH
 
 
 def state(store: Store) -> dict[str, pl.DataFrame]:
@@ -85,7 +86,7 @@ class Life:
                 store.remove([run])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(8 if THOROUGH else 1))
 def test_merges_and_rebuilds_change_no_row(
     seed: int,
     tmp_path: Path,
