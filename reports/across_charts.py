@@ -101,8 +101,8 @@ def comparison(rows: Sequence[Row]) -> Figure:
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
     notes = [
-        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the log "
-        "printed, by the framework's own formula. The axes need not begin at 0.",
+        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the "
+        "log printed, by the framework's own formula. The axes need not begin at 0.",
     ]
     if rest > 0:
         notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
