@@ -144,6 +144,7 @@ async function reveal(id) {
     fold.open = true;
   }
   await unpack(found.closest("details"));
+  clear();
   found.scrollIntoView();
   found.querySelector("summary")?.focus({preventScroll: true});
   remember(id);

@@ -382,6 +382,12 @@ def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: Content)
     with reading(report, fragment=f"run-{run_id}") as tab:
         tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
         assert tab.page.locator(f"#run-{run_id} > :not(summary)").first.is_visible()
+        tab.page.locator(f"#run-{run_id} .chart svg").first.wait_for()
+        summary = tab.page.locator(f"#run-{run_id} > summary").bounding_box()
+        bar = tab.page.locator(".bar").bounding_box()
+        assert summary
+        assert bar
+        assert bar["y"] + bar["height"] <= summary["y"] < 200
 
 
 def test_text_of_logs_stays_text(explored: Tab) -> None:
