@@ -101,8 +101,8 @@ def comparison(rows: Sequence[Row]) -> Figure:
     kind = "-".join(("comparison", *panels))
     rest = len(rows) - len(cards)
     notes = [
-        "Dot: recomputed by one formula, with its 95 % interval. Open diamond: what the log "
-        "printed, by the framework's own formula. The axes need not begin at 0.",
+        "Dot: recomputed by one formula, in the box of its 95 % interval. Open diamond: what the "
+        "log printed, by the framework's own formula. The axes need not begin at 0.",
     ]
     if rest > 0:
         notes.append(f"The {len(cards)} best of {len(rows):,} runs; {rest:,} more are not drawn.")
@@ -114,7 +114,7 @@ def comparison(rows: Sequence[Row]) -> Figure:
         description=f"Tokens per second per GPU and MFU of {len(cards)} runs, recomputed and as "
         "their logs print them.",
         spec=_comparison(tuple(panels)),
-        datasets={"runs": cards, "one": [{}]},
+        datasets={"runs": cards, "columns": COLUMNS},
         params=_reaches(cards, panels),
     )
 
@@ -175,26 +175,20 @@ def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.Fa
         "color": framework(),
         "opacity": faded(),
         "tooltip": tips(
-            alt.Tooltip(f"{panel.ours}:Q", title="recomputed", format=panel.text),
-            alt.Tooltip(f"{panel.logged}:Q", title="the log printed", format=panel.text),
+            ("recomputed", panel.ours, panel.text),
+            ("the log printed", panel.logged, panel.text),
         ),
     }
-    joined = base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2]).encode(x, alt.X2(panel.logged))
-    spread = base.mark_bar(height=3).encode(alt.X(f"{panel.low}:Q"), alt.X2(panel.high))
-    ends = [
-        base.mark_tick(thickness=1.6, size=12).encode(alt.X(f"{end}:Q"))
-        for end in (panel.low, panel.high)
-    ]
+    joined = base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2], aria=False)
+    spread = base.mark_bar(height=12, filled=False, strokeWidth=1.5, aria=False)
     layers = [
-        joined,
-        spread,
-        *ends,
+        joined.encode(x, alt.X2(panel.logged)),
+        spread.encode(alt.X(f"{panel.low}:Q"), alt.X2(panel.high)),
         base.mark_point(**OURS).encode(x),
         base.mark_point(**LOGGED).encode(alt.X(f"{panel.logged}:Q")),
         _value(base, panel.ours, panel.text, OURS_AT, weight=600),
         _value(base, panel.logged, panel.text, LOGGED_AT),
-        *_heading("ours", OURS, OURS_AT),
-        *_heading("log", LOGGED, LOGGED_AT),
+        *_headings(),
     ]
     title = alt.TitleParams(
         alt.ExprRef(panel.heading), fontSize=12, offset=12, anchor="start", frame="group"
@@ -248,19 +242,35 @@ def _value(
     return chart.encode(x=alt.value("width"), color=alt.value(theme.INK))
 
 
-def _heading(text: str, mark: Mapping[str, Any], right: int) -> list[alt.Chart]:
-    """What a column of figures is, behind its mark."""
-    base = alt.Chart(alt.NamedData("one")).encode(
+def _headings() -> list[alt.Chart]:
+    """What each column of figures is, behind its mark."""
+    base = alt.Chart(alt.NamedData("columns")).encode(
         x=alt.value("width"),
         y=alt.value(-11),
         color=alt.value(theme.MUTED),
         opacity=alt.value(1),
         tooltip=alt.value(None),
     )
+    filled = f"datum.shape == '{OURS['shape']}' ? '{theme.MUTED}' : 'transparent'"
     return [
-        base.mark_text(align="right", dx=right, text=text),
-        base.mark_point(**mark, xOffset=right - 7 * len(text) - 6),
+        base.mark_text(
+            align="right", dx=alt.ExprRef("datum.right"), text=alt.ExprRef("datum.text")
+        ),
+        base.mark_point(
+            shape=alt.ExprRef("datum.shape"),
+            size=alt.ExprRef("datum.size"),
+            strokeWidth=LOGGED["strokeWidth"],
+            fill=alt.ExprRef(filled),
+            xOffset=alt.ExprRef("datum.right - 7 * length(datum.text) - 6"),
+        ),
     ]
+
+
+COLUMNS: Final[Sequence[Row]] = tuple(
+    {"text": text, "right": right, "shape": mark["shape"], "size": mark["size"]}
+    for text, right, mark in (("ours", OURS_AT, OURS), ("log", LOGGED_AT, LOGGED))
+)
+"""Columns of figures beside a panel: heading, right end [px], mark."""
 
 
 # --- both conventions -----------------------------------------------------------------------
@@ -312,8 +322,8 @@ def _mfu_by_run() -> Spec:
         "color": framework(),
         "opacity": faded(),
         "tooltip": tips(
-            alt.Tooltip("exact:Q", title=EXACT, format=".1%"),
-            alt.Tooltip("full:Q", title=FULL, format=".1%"),
+            (EXACT, "exact", ".1%"),
+            (FULL, "full", ".1%"),
         ),
     }
     layers = [
@@ -386,7 +396,7 @@ def _scaling() -> Spec:
         ),
         "color": framework(),
         "opacity": faded(0.85),
-        "tooltip": tips(_OF_SEVERAL, alt.Tooltip("series:N", title="line")),
+        "tooltip": tips(_OF_SEVERAL, ("line", "series", "")),
     }
     middle = base.mark_line(strokeWidth=1.5).encode(
         alt.Y("median(tgs):Q"),
@@ -431,7 +441,7 @@ def _mfu_by_length() -> Spec:
         alt.Y("mfu:Q", title=None, axis=_axis(".0%", tickCount=5), scale=alt.Scale(zero=True)),
         color=framework(),
         opacity=faded(0.85),
-        tooltip=tips(_OF_SEVERAL, alt.Tooltip("seq_len:Q", title="length", format=",d")),
+        tooltip=tips(_OF_SEVERAL, ("length", "seq_len", ",d")),
     )
     chart = alt.layer(dots, says(_PANELS["mfu"].heading)).properties(width=WIDTH, height=240)
     return made(chart, *_CONVENED, data="runs", transform=TRANSFORM)
@@ -494,7 +504,7 @@ def _logarithmic(name: str, title: str) -> alt.X:
     return alt.X(f"{name}:Q", title=title, scale=scale, axis=axis)
 
 
-_OF_SEVERAL: Final = alt.Tooltip("runs:Q", title="runs", format=",d")
+_OF_SEVERAL: Final = ("runs", "runs", ",d")
 
 
 def _known(rows: Sequence[Row], name: str) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ A spec picks the convention by its params `attention` and `peak`, from the four 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import altair as alt
@@ -116,6 +116,28 @@ SHOWN: Final = (
 """Whether the filters let a run through."""
 STATISTIC: Final = "'tokens over time, each summed over the steady windows'"
 
+
+def _row(title: str, field: str, form: str = "") -> str:
+    """A row of a tooltip as a Vega expression; what is unknown has none."""
+    shown = f"format(datum.{field}, '{form}')" if form else f"datum.{field}"
+    return f"isValid(datum.{field}) && {{'{title}': {shown}}}"
+
+
+_CARD: Final = (
+    _row("framework", "framework"),
+    _row(TGS, "tgs", ",.1f"),
+    _row("95 % interval", "interval"),
+    _row("sureness", "windows"),
+    _row("MFU", "mfu", ".1%"),
+    _row("TFLOP/s per GPU", "tflops", ",.1f"),
+    _row("convention", "convention"),
+    _row("formula", "formula"),
+    _row("dense peak [TFLOP/s]", "peak_tflops", ",.1f"),
+    _row("peak from", "peak_source"),
+    _row("basis", "basis"),
+    _row("statistic", "statistic"),
+)
+
 TRANSFORM: Final[tuple[Spec, ...]] = (
     {"filter": SHOWN},
     {"calculate": BY_PARAMS, "as": "mfu"},
@@ -123,26 +145,16 @@ TRANSFORM: Final[tuple[Spec, ...]] = (
     {"calculate": "datum['peak_' + peak]", "as": "peak_tflops"},
     {"calculate": SPOKEN, "as": "convention"},
     {"calculate": STATISTIC, "as": "statistic"},
+    {"calculate": f"merge({', '.join(_CARD)})", "as": "card"},
 )
-"""The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention."""
+"""The runs that the filters show, with `mfu`, `tflops` and `peak_tflops` of the convention.
+
+`card` is the tooltip, written once for all marks: a list of its fields in the encoding would be
+compiled into each mark twice, which is what a chart of many layers mostly consists of.
+"""
 
 
-def tips(*first: alt.Tooltip) -> Sequence[alt.Tooltip]:
-    """The card as a tooltip, after what is the mark's own."""
-    return [alt.Tooltip("run:N", title="run"), *first, *_CARD]
-
-
-_CARD: Final = (
-    alt.Tooltip("framework:N", title="framework"),
-    alt.Tooltip("tgs:Q", title=TGS, format=",.1f"),
-    alt.Tooltip("interval:N", title="95 % interval"),
-    alt.Tooltip("windows:N", title="sureness"),
-    alt.Tooltip("mfu:Q", title="MFU", format=".1%"),
-    alt.Tooltip("tflops:Q", title="TFLOP/s per GPU", format=",.1f"),
-    alt.Tooltip("convention:N", title="convention"),
-    alt.Tooltip("formula:N", title="formula"),
-    alt.Tooltip("peak_tflops:Q", title="dense peak [TFLOP/s]", format=",.1f"),
-    alt.Tooltip("peak_source:N", title="peak from"),
-    alt.Tooltip("basis:N", title="basis"),
-    alt.Tooltip("statistic:N", title="statistic"),
-)
+def tips(*first: tuple[str, str, str]) -> Any:  # noqa: ANN401 - Altair's value has no public type
+    """The card as a tooltip, after what is the mark's own: title, field, format."""
+    rows = (_row("run", "run"), *(_row(*one) for one in first), "datum.card")
+    return alt.value(alt.ExprRef(f"merge({', '.join(rows)})"))

@@ -144,6 +144,7 @@ async function reveal(id) {
     fold.open = true;
   }
   await unpack(found.closest("details"));
+  clear();
   found.scrollIntoView();
   found.querySelector("summary")?.focus({preventScroll: true});
   remember(id);
@@ -166,14 +167,19 @@ async function unearth(id) {
 
 const packs = new Map();
 
+function bytesOf(base64) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(base64); // not in browsers before 2025
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length); // Uint8Array.from takes ten times as long
+  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+}
+
 async function unzipped(base64) {
   if (!("DecompressionStream" in window)) {
     throw new Error("this browser is too old to unpack it (it lacks DecompressionStream)");
   }
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length); // Uint8Array.from takes ten times as long
-  for (let i = 0; i < text.length; i++) bytes[i] = text.charCodeAt(i);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const stream = new Blob([bytesOf(base64)]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
 }
 
@@ -434,11 +440,11 @@ addEventListener("resize", () => {
     clear();
   }, 200);
 });
+library()?.catch(console.error);
 show();
 recall();
 addEventListener("load", () => {
   clear();
   look(document);
-  (window.requestIdleCallback ?? setTimeout)(library);
 });
 })();

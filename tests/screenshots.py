@@ -35,7 +35,7 @@ def draw(store: Path, page: Path) -> None:
             tab.until(DRAWN)
             tab.page.screenshot(path=IMAGES / "report.png")
         with opened(browser, page, width=1280, height=880, fragment=place[1:]) as tab:
-            tab.until(f"document.querySelector('{place} .chart svg')")
+            tab.until("(place) => document.querySelector(`${place} .chart svg`)", place)
             tab.page.locator(place).evaluate("fold => fold.scrollIntoView()")
             tab.page.screenshot(path=IMAGES / "run.png")
 

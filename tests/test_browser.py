@@ -16,7 +16,7 @@ import pytest
 from ingest import intake
 from ingest.store import Store
 from metrics.utilization import analyse
-from reports import night_page, page
+from reports import charts, night_page, page
 from reports.content import Content, content
 from reports.document import Sheet
 from tests.nights import plan_of, write_night
@@ -248,6 +248,40 @@ def test_the_comparison_has_a_mark_for_each_known_figure(
     assert marks >= sum(row[name] is not None for row in told.groups[0] for name in drawn) > 6
 
 
+TIP: Final = """() => Object.fromEntries(
+  [...document.querySelectorAll("#vg-tooltip-element.visible tr")].map(
+    ({cells: [name, value]}) => [name.textContent, value.textContent]))"""
+"""Rows of the tooltip that is shown."""
+
+
+def test_a_mark_says_of_its_run_what_is_known_and_no_more(
+    reading: Reading, told: Content, tmp_path: Path
+) -> None:
+    first = told.groups[0][0]
+    row = first | {"label": "known", "synthetic": False}
+    unknown = dict.fromkeys((n for n in row if n.startswith(("mfu", "flops_per_token"))), None)
+    bare = row | {"label": "bare", "run_id": "bare"} | unknown
+    sheet, path = Sheet(), tmp_path / "two.html"
+    path.write_text(sheet.html("two", [sheet.figure(charts.comparison([row, bare]))]), "utf-8")
+    tips = []
+    with reading(path) as tab:
+        for n in range(2):
+            dot = tab.page.locator("g.concat_0_layer_2_marks > path").nth(n)
+            dot.hover(force=True)
+            tab.until(
+                "(said) => document.querySelector('#vg-tooltip-element.visible')"
+                "?.textContent.includes(said)",
+                ("known", "bare")[n],
+            )
+            tips.append({name.rstrip(":"): text for name, text in tab.ask(TIP).items()})
+    of_known, of_bare = tips
+    assert of_known["TGS [tokens/s/GPU]"] == f"{row['tgs']:,.1f}"
+    assert of_known["MFU"] == f"{row['mfu']:.1%}"
+    assert of_known["formula"] == row["formula"]
+    assert set(of_known) - set(of_bare) == {"MFU", "TFLOP/s per GPU"}
+    assert {"null", "undefined", "0.0%"}.isdisjoint(of_bare.values())
+
+
 FIRST: Final = {"attention": "exact", "peak": "own"}
 OTHER: Final = {"attention": "full", "peak": "bf16"}
 CHANGED: Final = {
@@ -348,6 +382,12 @@ def test_a_link_to_a_run_opens_it(reading: Reading, report: Path, told: Content)
     with reading(report, fragment=f"run-{run_id}") as tab:
         tab.until("(id) => document.getElementById(id)?.open", f"run-{run_id}")
         assert tab.page.locator(f"#run-{run_id} > :not(summary)").first.is_visible()
+        tab.page.locator(f"#run-{run_id} .chart svg").first.wait_for()
+        summary = tab.page.locator(f"#run-{run_id} > summary").bounding_box()
+        bar = tab.page.locator(".bar").bounding_box()
+        assert summary
+        assert bar
+        assert bar["y"] + bar["height"] <= summary["y"] < 200
 
 
 def test_text_of_logs_stays_text(explored: Tab) -> None:
