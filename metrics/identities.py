@@ -407,7 +407,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
         lines = replace(lines, columns={**lines.columns, **unsaid})
         known = replace(known, length=None)
     found = []
-    for column in FIGURES:
+    for column in (c for c in FIGURES if c in lines.digits):
         of = lines.of(column, *era.needs).with_tokens()
         said = PREDICTED[column](of, era, known, column) if of.height else None
         if said is not None:
