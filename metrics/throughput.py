@@ -8,6 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -19,9 +20,9 @@ from metrics import tokens as counts
 from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
-from metrics.statistics import rate
+from metrics.statistics import rate, robust
 from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
-from metrics.windows import SPOILERS, Clean, clean_of, evidence_of, resolution
+from metrics.windows import DISAGREEMENT, SPOILERS, Clean, clean_of, evidence_of, resolution
 
 SUMMARY: Final = pl.Schema(
     {
@@ -33,6 +34,11 @@ SUMMARY: Final = pl.Schema(
         "tgs_low": FLOAT,
         "tgs_high": FLOAT,
         "tgs_slots": FLOAT,
+        "tgs_median": FLOAT,
+        "tgs_p5": FLOAT,
+        "tgs_p95": FLOAT,
+        "tgs_mad": FLOAT,
+        "tgs_trimmed": FLOAT,
         "tgs_end_to_end": FLOAT,
         "tokens_per_second": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -71,7 +77,8 @@ def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame
     all_windows: as metrics.steady.mark; runs: as in ingest.schema, with the columns of
     metrics.end_to_end.clock where they are known. Rates are tokens per second per GPU;
     `tokens_per_second` is over all GPUs. `steady_from` is the last step before the first steady
-    window; `no_interval` says why a rate has none; `wall_s` and `time_lost` are as
+    window; `no_interval` says why a rate has none; `tgs_median` to `tgs_trimmed` are as
+    metrics.statistics.Robust, of the steady windows; `wall_s` and `time_lost` are as
     metrics.time_lost.time_lost.
     """
     by_run = Columns(all_windows).by_run()
@@ -109,7 +116,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
         return row
     steady = clean_of(windows, evidence)
     row |= _rates(windows, steady, evidence, facts)
-    row |= _sureness(windows, steady, evidence)
+    row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
     row |= _claims(windows, steady)
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
@@ -152,6 +159,15 @@ def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
         "no_interval": found.why_not,
         "steady_from": int(windows["step"][first] - int(windows[f"{evidence}_span"][first])),
     }
+
+
+def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
+    """How the steady windows are spread; nothing where stamps are too coarse to tell."""
+    usual = median(steady.seconds) or 0.0
+    if resolution(windows, evidence, steady.at) > DISAGREEMENT * usual:
+        return {}
+    found = robust(steady.tokens, steady.seconds)
+    return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
 
 
 PRINTED_TIMES: Final = {
