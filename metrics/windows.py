@@ -57,32 +57,47 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
     print it.
     """
+    several, single = split(steps.sort("run_id", "step", "line"))
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
-    return (
-        steps.sort("run_id", "step", "line")
-        .group_by("run_id", "step", maintain_order=True)
-        .agg(
-            pl.col("line", "logged_at", "since_start_s").min(),
-            pl.col("elapsed_s", "data_s").max(),
-            wall.max().alias("wall_s"),
-            pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
-            pl.col("samples", "sequence_length", "step_tokens").max(),
-            pl.col("consumed_samples", "consumed_tokens").max(),
-            pl.coalesce(
-                pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
-                pl.col("loss").drop_nulls().first(),
-            ),
-            pl.col("grad_norm", "learning_rate").drop_nulls().first(),
-            pl.col("peak_memory_bytes", "skipped_steps").max(),
-            pl.col("logged_tgs", "logged_samples_per_second").median(),
-            pl.col("logged_tflops", "logged_mfu").median(),
-            (pl.col("logged_tgs") * pl.col("elapsed_s")).mean().alias("rated_tokens"),
-            (pl.col("logged_samples_per_second") * pl.col("elapsed_s"))
-            .median()
-            .alias("rated_samples"),
-            pl.col("rank").n_unique().cast(pl.Int64).alias("printing"),
-        )
+    tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
+    samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
+    ranks = pl.col("rank").n_unique().cast(pl.Int64)
+    folded = several.group_by("run_id", "step", maintain_order=True).agg(
+        pl.col("line", "logged_at", "since_start_s").min(),
+        pl.col("elapsed_s", "data_s").max(),
+        wall.max().alias("wall_s"),
+        pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
+        pl.col("samples", "sequence_length", "step_tokens").max(),
+        pl.col("consumed_samples", "consumed_tokens").max(),
+        pl.coalesce(
+            pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
+            pl.col("loss").drop_nulls().first(),
+        ),
+        pl.col("grad_norm", "learning_rate").drop_nulls().first(),
+        pl.col("peak_memory_bytes", "skipped_steps").max(),
+        pl.col("logged_tgs", "logged_samples_per_second").median(),
+        pl.col("logged_tflops", "logged_mfu").median(),
+        tokens.mean().alias("rated_tokens"),
+        samples.median().alias("rated_samples"),
+        ranks.alias("printing"),
     )
+    of_one = pl.lit(1, pl.Int64)
+    alone = single.with_columns(
+        wall_s=wall, rated_tokens=tokens, rated_samples=samples, printing=of_one
+    )
+    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Steps of the runs of which a step has several lines, and of those of which none has.
+
+    Of the latter a step is its line, and a group for each would cost much. steps: sorted by run and
+    step.
+    """
+    by = pl.struct("run_id", "step")
+    again = steps.filter(by == by.shift())["run_id"].unique()
+    of_several = pl.col("run_id").is_in(again.implode())
+    return steps.filter(of_several), steps.filter(~of_several)
 
 
 def windows(
