@@ -364,7 +364,8 @@ def _flops_at(
     NaN where the era counts none. like: what else is known of a run.
     """
     at = (LENGTHS[0], LENGTHS[-1], *lengths)
-    rows = [[flops_of(BY_NAME[era], replace(like, shape=s).seen(n)) for n in at] for s in shapes]
+    models = (replace(like, shape=shape) for shape in shapes)
+    rows = [[flops_of(BY_NAME[era], model.seen(n)) for n in at] for model in models]
     return np.array(rows, np.float64)
 
 
