@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify year kills \
-	bench-nightly bench-report browser screenshots clean
+.PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify \
+	year kills bench-nightly bench-report browser screenshots clean bench-summary
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -76,6 +76,11 @@ bench-nightly: $(VENV)/tested
 # What the report costs where it is largest, and how it opens: benchmarks/README.md. Long.
 bench-report: $(VENV)/tested
 	$(BIN)/python -m benchmarks.report
+
+# What a robust summary of 100 million steps costs: benchmarks/README.md. Long, 2 GB on the disk.
+bench-summary: $(VENV)/tested
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m benchmarks.summary
 
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested

@@ -22,11 +22,13 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
+from metrics.columns import MICROSECONDS, Array, Columns, median, total
 from metrics.evidence import gap_between
 from metrics.tokens import UNLIKE
-from metrics.windows import DISAGREEMENT, STAMP_ERROR, total
+from metrics.windows import DISAGREEMENT, STAMP_ERROR
 
 CLOCK: Final = pl.Schema(
     {
@@ -71,7 +73,7 @@ def clock(
     whole training as the log prints it, or between its stamped start and end where the steps have
     no stamps. A time is null where the log has no stamp for it.
     """
-    frames = {str(run_id): frame for (run_id,), frame in spans.group_by("run_id")}
+    by_run = Columns(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
     told: dict[str, list[dict[str, Any]]] = {}
     for event in events.sort("run_id", "line").iter_rows(named=True):
@@ -79,8 +81,8 @@ def clock(
     rows = []
     for run in runs.sort("run_id").iter_rows(named=True):
         own = (members or {}).get(run["run_id"], [run])
-        frame = frames.get(run["run_id"])
-        rows.append(_Launch(run, own, told, frame, planned.get(run["run_id"])).row())
+        windows = by_run.get(run["run_id"])
+        rows.append(_Launch(run, own, told, windows, planned.get(run["run_id"])).row())
     return pl.DataFrame(rows, schema=CLOCK)
 
 
@@ -92,10 +94,10 @@ class _Launch:
         run: Mapping[str, Any],
         members: Sequence[Mapping[str, Any]],
         told: Mapping[str, Sequence[dict[str, Any]]],
-        frame: pl.DataFrame | None,
+        windows: Columns | None,
         planned: int | None,
     ) -> None:
-        self.run, self.frame, self.planned = run, frame, planned
+        self.run, self.windows, self.planned = run, windows, planned
         self.events = [e for m in members for e in told.get(m["run_id"], ())]
         self.own: list[dict[str, Any]] = []
         self.others: list[datetime] = []
@@ -110,14 +112,14 @@ class _Launch:
 
     def row(self) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(CLOCK) | {"run_id": self.run["run_id"]}
-        if self.frame is None:
+        if self.windows is None:
             return row
-        self.interval = interval(self.frame)
+        self.interval = interval(self.windows)
         row["trained_from"] = self._trained_from()
-        row["step_s"] = _step_seconds(self.frame, self.run["evidence"])
-        stamped = self.frame.filter(pl.col("logged_at").is_not_null())
-        row["trained_to"] = self._trained_to(stamped=stamped.height > 0)
-        if stamped.height:
+        row["step_s"] = _step_seconds(self.windows, self.run["evidence"])
+        stamped = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
+        row["trained_to"] = self._trained_to(stamped=len(stamped) > 0)
+        if len(stamped):
             row |= self._with_stamps(stamped)
         else:
             row |= self._without_stamps()
@@ -133,17 +135,19 @@ class _Launch:
 
         Those between are left out: a source may hold lines of several programs.
         """
-        assert self.frame is not None  # noqa: S101 - the caller asked
-        first, last = self.frame["line"].min(), self.frame["line"].max()
+        assert self.windows is not None  # noqa: S101 - the caller asked
+        lines = self.windows["line"]
+        first, last = np.nanmin(lines), np.nanmax(lines)
         before = [e for e in self.own if e["line"] < first]
         return before, [e for e in self.own if e["line"] > last]
 
-    def _with_stamps(self, stamped: pl.DataFrame) -> dict[str, Any]:
-        """Of steps with stamps; a clock that went back is none."""
-        first: datetime = stamped["logged_at"][0]
-        last: datetime = stamped["logged_at"][-1]
+    def _with_stamps(self, stamped: NDArray[np.int64]) -> dict[str, Any]:
+        """Of steps with stamps, at these places; a clock that went back is none."""
+        assert self.windows is not None  # noqa: S101 - the caller asked
+        first: datetime = self.windows.value("logged_at", int(stamped[0]))
+        last: datetime = self.windows.value("logged_at", int(stamped[-1]))
         before, behind = self._around()
-        back = (stamped["logged_at"].diff().drop_nulls() < -BACK).any()
+        back = (np.diff(self.windows["logged_at"][stamped]) < -BACK / MICROSECOND).any()
         if back or any(e["logged_at"] > first + BACK for e in before):
             return {}
         early = [s for s in (*(e["logged_at"] for e in before), *self.others) if s <= first]
@@ -164,13 +168,13 @@ class _Launch:
             return {"launched_at": min(early, default=None)}
         trained_at = self._trained_at(before, [], max(early))
         ended = [e["logged_at"] for e in behind if e["kind"] == "end"]
-        runtime = pl.Series([trained_at, ended[0] if ended else None], dtype=pl.Datetime("us"))
-        seconds = _seconds(*runtime)
+        ended_at = ended[0] if ended else None
+        seconds = _seconds(trained_at, ended_at)
         return {
             "launched_at": min(early),
             "trained_at": trained_at,
             "ended_at": max(late),
-            "runtime_s": None if (seconds or 0.0) < shortest(runtime) else seconds,
+            "runtime_s": None if (seconds or 0.0) < between(trained_at, ended_at) else seconds,
         }
 
     @staticmethod
@@ -191,8 +195,8 @@ class _Launch:
         0 where the first line is no further than one log interval. A checkpoint of another
         training, which is only loaded, does not lie within one log interval of the first line.
         """
-        assert self.frame is not None  # noqa: S101 - the caller asked
-        first = int(self.frame["step"][0])
+        assert self.windows is not None  # noqa: S101 - the caller asked
+        first = int(self.windows.value("step"))
         said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         began: list[int] = [
             step - 1 for kind, step in said if kind == "train_start" and 0 < step <= first
@@ -210,8 +214,8 @@ class _Launch:
         The last planned one where the launch completed, if no line more would have stood between.
         Where more would, lines without stamps may be counted wrongly: the Trainer's print no step.
         """
-        assert self.frame is not None  # noqa: S101 - the caller asked
-        last = int(self.frame["step"][-1])
+        assert self.windows is not None  # noqa: S101 - the caller asked
+        last = int(self.windows.value("step", -1))
         said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         ended = [step for kind, step in said if kind == "end" and step > last]
         near = [step for kind, step in said if kind == "checkpoint"]
@@ -222,14 +226,15 @@ class _Launch:
         return max((*ended, *(s for s in near if last < s < last + self.interval)), default=last)
 
     def _startup(self, row: Mapping[str, Any]) -> float | None:
-        assert self.frame is not None  # noqa: S101 - the caller asked
+        assert self.windows is not None  # noqa: S101 - the caller asked
         whole = _seconds(row["launched_at"], row["first_step_at"])
         if not whole or row["trained_from"] is None or row["step_s"] is None:
             return None
-        steps = int(self.frame["step"][0]) - int(row["trained_from"])
+        steps = int(self.windows.value("step")) - int(row["trained_from"])
         return max(0.0, whole - steps * float(row["step_s"]))
 
 
+MICROSECOND: Final = timedelta(microseconds=1)
 BACK: Final = timedelta(seconds=2)
 """Stamps of two ranks may cross; a clock that is set back goes further."""
 
@@ -238,31 +243,32 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
     return None if start is None or end is None else (end - start).total_seconds()
 
 
-def interval(frame: pl.DataFrame) -> int:
+def interval(windows: Columns) -> int:
     """Steps between two lines: as the log states, else as they stand."""
-    said = frame["log_interval"][0]
-    return int(said or frame["new_step"].median() or 1)  # type: ignore[arg-type]
+    said, steps = windows.value("log_interval"), windows["new_step"]
+    return int(said or median(steps[~np.isnan(steps)]) or 1)
 
 
-def _step_seconds(frame: pl.DataFrame, evidence: Sequence[str]) -> float | None:
+def _step_seconds(windows: Columns, evidence: Sequence[str]) -> float | None:
     """The median time of a step behind the first line, by the first evidence that has one.
 
     A rate is a time where its tokens are known.
     """
-    later = frame.filter(~pl.col("first"))
+    later = ~windows.flags("first")
     for kind in evidence:
-        timed = later.filter(pl.col(f"{kind}_time") > 0, pl.col(f"{kind}_span") > 0)
+        seconds, spans = windows[f"{kind}_time"], windows[f"{kind}_span"]
+        timed = later & (seconds > 0) & (spans > 0)
         if kind == "rate":
-            timed = timed.filter(pl.col("tokens_per_gpu").is_not_null())
-        if timed.height:
-            return float((timed[f"{kind}_time"] / timed[f"{kind}_span"]).median())  # type: ignore[arg-type]
+            timed &= ~np.isnan(windows["tokens_per_gpu"])
+        if timed.any():
+            return median(seconds[timed] / spans[timed])
     return None
 
 
-def end_to_end(frame: pl.DataFrame, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
+def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> dict[str, Any]:
     """`tgs_end_to_end` [tokens/s/GPU] and `end_to_end_basis` of one run.
 
-    frame: its windows; evidence: its time evidence, null without a steady rate; run: its row of
+    windows: its own; evidence: its time evidence, null without a steady rate; run: its row of
     `runs` with the columns of CLOCK. The first basis that the log allows:
 
         stamp from start   all steps to the last stamped line, from the start of training to it
@@ -273,12 +279,12 @@ def end_to_end(frame: pl.DataFrame, evidence: str | None, run: Mapping[str, Any]
     Stamps do not count where they are of whole seconds and too short for that, nor tokens where the
     logged rate and the stamps show that they are counted wrongly; then the last one does.
     """
-    by_lines = None if evidence is None else _by_lines(frame, evidence)
-    if by_lines and evidence and counted_wrongly(gap_between(frame, evidence, "stamp"), evidence):
+    by_lines = None if evidence is None else _by_lines(windows, evidence)
+    if by_lines and evidence and counted_wrongly(gap_between(windows, evidence, "stamp"), evidence):
         return _named(by_lines)
-    enough = shortest(frame["logged_at"]) if by_lines else 0.0
+    enough = shortest(windows["logged_at"]) if by_lines else 0.0
     for rate in (_from_start, _over_runtime, _behind_first_line):
-        found = rate(frame, run)
+        found = rate(windows, run)
         if found is not None and (found.seconds >= enough or found.basis == "runtime"):
             return _named(found)
     return _named(by_lines)
@@ -292,11 +298,20 @@ def counted_wrongly(gap: float | None, evidence: str | None) -> bool:
     return evidence == "rate" and gap is not None and not 1 / UNLIKE < 1 + gap < UNLIKE
 
 
-def shortest(stamps: pl.Series) -> float:
-    """Seconds below which a difference of stamps is too coarse; 0 where they have fractions."""
-    stamps = stamps.drop_nulls()
-    whole = len(stamps) > 0 and bool((stamps.dt.microsecond() == 0).all())
+def shortest(stamps: Array) -> float:
+    """Seconds below which a difference of stamps is too coarse; 0 where they have fractions.
+
+    stamps: in microseconds, NaN where there is none
+    """
+    stamps = stamps[~np.isnan(stamps)]
+    whole = len(stamps) > 0 and bool((stamps % MICROSECONDS == 0).all())
     return STAMP_ERROR / (2 * DISAGREEMENT) if whole else 0.0
+
+
+def between(start: datetime | None, end: datetime | None) -> float:
+    """`shortest` of two stamps."""
+    there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
+    return shortest(np.array(there, np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,61 +327,62 @@ def _named(rate: _Rate | None) -> dict[str, Any]:
     return {"tgs_end_to_end": rate.tokens / rate.seconds, "end_to_end_basis": rate.basis}
 
 
-def trained(frame: pl.DataFrame, start: float, end: float) -> float | None:
+def trained(windows: Columns, start: float, end: float) -> float | None:
     """Tokens on one GPU of the steps behind `start` up to `end`; null where a count is unknown.
 
     Each step counts what its line says; those behind the last line count as that.
     """
-    upto = frame["step"].to_numpy().astype(np.float64)
+    upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
     borders = np.concatenate(([start], upto)).clip(start, max(start, end))
-    each = pl.DataFrame({"steps": np.diff(borders), "tokens": _tokens(frame, start)})
-    mine = each.filter(pl.col("steps") > 0)
-    return None if mine["tokens"].null_count() else total(mine["steps"] * mine["tokens"])
+    steps, tokens = np.diff(borders), _tokens(windows, start)
+    mine = steps > 0
+    return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
 
 
-def _tokens(frame: pl.DataFrame, start: float) -> pl.Series:
+def _tokens(windows: Columns, start: float) -> Array:
     """Tokens of a step on one GPU; of the first line by its count since the start, if no other."""
-    each = frame["tokens_per_gpu"].cast(pl.Float64)
-    consumed, gpus = frame["consumed_tokens"][0], frame["gpus"][0]
-    if each[0] is not None or start or not consumed or not gpus:
+    each = windows["tokens_per_gpu"]
+    consumed, gpus = windows.value("consumed_tokens"), windows.value("gpus")
+    if not np.isnan(each[0]) or start or not consumed or not gpus:
         return each
-    first = pl.Series([consumed / int(frame["step"][0]) / gpus])
-    return pl.concat([first.cast(pl.Float64), each.slice(1)])
+    each = each.copy()
+    each[0] = consumed / int(windows.value("step")) / gpus
+    return each
 
 
-def _from_start(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
+def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     seconds = _seconds(run.get("trained_at"), run.get("last_step_at"))
     start = run.get("trained_from")
-    if not seconds or start is None or frame.height == 1:
+    if not seconds or start is None or windows.height == 1:
         return None
-    stamped = frame.filter(pl.col("logged_at").is_not_null())
-    count = trained(frame, start, stamped["step"][-1])
+    stamped = ~np.isnan(windows["logged_at"])
+    count = trained(windows, start, windows["step"][stamped][-1])
     return None if count is None else _Rate(count, seconds, "stamp from start")
 
 
-def _over_runtime(frame: pl.DataFrame, run: Mapping[str, Any]) -> _Rate | None:
+def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     start, end, seconds = (run.get(name) for name in ("trained_from", "trained_to", "runtime_s"))
     if not seconds or start is None or end is None:
         return None
-    count = trained(frame, start, end)
+    count = trained(windows, start, end)
     return None if count is None else _Rate(count, seconds, "runtime")
 
 
-def _behind_first_line(frame: pl.DataFrame, _: Mapping[str, Any]) -> _Rate | None:
-    later = frame.filter(pl.col("stamp_time").is_not_null(), ~pl.col("first"))
-    seconds = total(later["stamp_time"])
-    if not seconds or later["tokens_per_gpu"].null_count():
+def _behind_first_line(windows: Columns, _: Mapping[str, Any]) -> _Rate | None:
+    later = ~np.isnan(windows["stamp_time"]) & ~windows.flags("first")
+    seconds, tokens = total(windows["stamp_time"][later]), windows["tokens_per_gpu"][later]
+    if not seconds or np.isnan(tokens).any():
         return None
-    return _Rate(total(later["stamp_span"] * later["tokens_per_gpu"]), seconds, "stamp")
+    return _Rate(total(windows["stamp_span"][later] * tokens), seconds, "stamp")
 
 
-def _by_lines(frame: pl.DataFrame, evidence: str) -> _Rate | None:
-    rest = frame.filter(~pl.col("first"), pl.col(f"{evidence}_time").is_not_null())
-    tokens_per_gpu = rest["tokens_per_gpu"]
+def _by_lines(windows: Columns, evidence: str) -> _Rate | None:
+    rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
+    tokens = windows["tokens_per_gpu"][rest]
     if evidence == "rate":
-        tokens_per_gpu = tokens_per_gpu.fill_null(1.0)
-    span, seconds = rest[f"{evidence}_span"], total(rest[f"{evidence}_time"])
-    if not seconds or tokens_per_gpu.null_count() or (span != rest["new_step"]).any():
+        tokens = np.where(np.isnan(tokens), 1.0, tokens)
+    span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
+    if not seconds or np.isnan(tokens).any() or (span != windows["new_step"][rest]).any():
         return None
-    return _Rate(total(span * tokens_per_gpu), seconds, evidence)
+    return _Rate(total(span * tokens), seconds, evidence)

@@ -19,11 +19,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from metrics.columns import MICROSECONDS, Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, half_unit
 from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
-
-Array = NDArray[np.float64]
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -124,28 +123,28 @@ class _Pair:
         return float(self.a.sum() / self.b.sum())
 
 
-def comparisons(frame: pl.DataFrame, run: Mapping[str, Any]) -> list[Comparison]:
+def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
     """Every two kinds of time evidence of one run that time the same steps.
 
-    frame: metrics.windows.windows of the run; run: its row of ingest.schema's runs. The kind that
+    windows: those of the run; run: its row of ingest.schema's runs. The kind that
     its format prefers goes first.
     """
     order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
-    timed = {kind: _timed(frame, kind) for kind in order if kind != "runtime"}
-    fitted = {"rate"} if not frame["known_rate_time"].count() else set()  # if it can be
+    timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
+    fitted = {"rate"} if not windows.known("known_rate_time") else set()  # if it can be
     untimed = {kind for kind, lines in timed.items() if not lines.clean.any()} - fitted
     there = [kind for kind in order if kind not in untimed]
     pairs = [(a, b) for a, b in combinations(there, 2) if not {a, b} <= RATES]
-    found = [_compared(frame, run, timed, a, b) for a, b in pairs]
+    found = [_compared(windows, run, timed, a, b) for a, b in pairs]
     return [one for one in found if one is not None]
 
 
-def gap_between(frame: pl.DataFrame, kind: str, other: str) -> float | None:
+def gap_between(windows: Columns, kind: str, other: str) -> float | None:
     """TGS by `other` over TGS by `kind`, less 1, over the steps that both time; None without any.
 
-    frame: metrics.windows.windows of one run; kind, other: of KINDS, `runtime` left out.
+    windows: of one run; kind, other: of KINDS, `runtime` left out.
     """
-    pair = None if kind == other else _paired(_timed(frame, kind), _timed(frame, other))
+    pair = None if kind == other else _paired(_timed(windows, kind), _timed(windows, other))
     return pair.ratio - 1 if pair is not None and pair.a.sum() and pair.b.sum() else None
 
 
@@ -180,16 +179,16 @@ def warning(one: Comparison) -> str | None:
 
 
 def _compared(
-    frame: pl.DataFrame, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
+    windows: Columns, run: Mapping[str, Any], timed: Mapping[str, _Timed], a: str, b: str
 ) -> Comparison | None:
     if "runtime" in (a, b):
-        return _whole_run(frame, a, b)
+        return _whole_run(windows, a, b)
     pair, fitted = _paired(timed[a], timed[b]), None
-    if pair is None and "rate" in (a, b) and not frame["known_rate_time"].count():
-        pair, fitted = _fitted(frame, a, b)
+    if pair is None and "rate" in (a, b) and not windows.known("known_rate_time"):
+        pair, fitted = _fitted(windows, a, b)
     if pair is None or not pair.a.sum() or not pair.b.sum():
         return None
-    tolerance = float(DISAGREEMENT + _rounding(frame, pair, a, b))
+    tolerance = float(DISAGREEMENT + _rounding(windows, pair, a, b))
     if fitted is not None:
         tolerance += _scatter(pair)
     one = Comparison(
@@ -198,7 +197,7 @@ def _compared(
         pair.ratio,
         len(pair.a),
         float(pair.a.sum()),
-        _resolution(frame, a, b),
+        _resolution(windows, a, b),
         tolerance,
         None,
         sampled=pair.sampled,
@@ -207,15 +206,17 @@ def _compared(
     if not one.apart:
         return one
     tokens = _tokens(a, b, pair.ratio) if fitted is None else None
-    cause = _cause(frame, run, pair, a, b, tolerance) or tokens
+    cause = _cause(windows, run, pair, a, b, tolerance) or tokens
     return replace(one, cause=cause, miscounted=cause is not None and cause == tokens)
 
 
-def _fitted(frame: pl.DataFrame, a: str, b: str) -> tuple[_Pair | None, float | None]:
+def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | None]:
     """A rate of unknown tokens, by what makes most windows agree with the other kind."""
-    rate = pl.coalesce("logged_tgs", "logged_samples_per_second")
-    unit = pl.when(rate.is_finite() & (rate > 0)).then(pl.col("rate_span") / rate)
-    unknown = frame.with_columns(known_rate_time=unit)
+    printed = windows["logged_tgs"]
+    rate = np.where(np.isnan(printed), windows["logged_samples_per_second"], printed)
+    usable = np.isfinite(rate) & (rate > 0)
+    unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
+    unknown = windows.having(known_rate_time=unit)
     pair = _paired(_timed(unknown, a), _timed(unknown, b))
     if pair is None or len(pair.a) < FEWEST:
         return None, None
@@ -259,28 +260,19 @@ class _Timed:
     clean: NDArray[np.bool_]
 
 
-def _timed(frame: pl.DataFrame, kind: str) -> _Timed:
-    time = pl.col("known_rate_time" if kind == "rate" else f"{kind}_time")
-    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[kind])).list.any()
-    span = pl.col(f"{kind}_span")
+def _timed(windows: Columns, kind: str) -> _Timed:
+    seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
+    step, spans = windows["step"], windows[f"{kind}_span"]
+    out = windows.flags("first") | windows.holds(SPOILERS[kind])
     if kind == "elapsed":
-        spoiled |= pl.col("smeared")
-        # A moving mean reaches back over the lines that its new steps lie behind.
-        whole = pl.min_horizontal("step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
-        moving = (pl.col("elapsed_covers") == "last_10").fill_null(value=False)
-        time, span = (
-            pl.when(moving).then(time * whole / span).otherwise(time),
-            pl.when(moving).then(whole).otherwise(span),
-        )
-    table = frame.select(
-        step=pl.col("step").cast(pl.Float64),
-        span=span.cast(pl.Float64).fill_null(np.nan),
-        time=time.cast(pl.Float64).fill_null(np.nan),
-        clean=~pl.col("first") & ~spoiled,
-    )
-    spans, seconds = table["span"].to_numpy(), table["time"].to_numpy()
+        out |= windows.flags("smeared")
+        if windows.value("elapsed_covers") == "last_10":
+            # A moving mean reaches back over the lines that its new steps lie behind.
+            reach = windows["average_window"]
+            whole = np.minimum(step, np.where(np.isnan(reach), DEFAULT_AVERAGE_WINDOW, reach))
+            seconds, spans = seconds * whole / spans, whole
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
-    return _Timed(table["step"].to_numpy(), spans, seconds, table["clean"].to_numpy() & known)
+    return _Timed(step, spans, seconds, ~out & known)
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
@@ -333,15 +325,15 @@ _PRINTS: Final[dict[str, tuple[str, ...]]] = {
 _MOMENTS: Final = {"stamp": "logged_at", "engine": "engine_at", "clock": "since_start_s"}
 
 
-def _rounding(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> float:
+def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
     """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
     slack = 0.0
     for kind, seconds in ((a, pair.a), (b, pair.b)):
-        column = next((c for c in _PRINTS.get(kind, ()) if frame[c].count()), None)
-        slack += half_unit(frame[column]) if column else 0.0
+        column = next((c for c in _PRINTS.get(kind, ()) if windows.known(c)), None)
+        slack += half_unit(windows[column]) if column else 0.0
         if kind in _MOMENTS:
             n = pair.stretches
-            slack += _unit(frame, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
+            slack += _unit(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
     if pair.sampled:
         off = pair.a - pair.ratio * pair.b
         slack += _sigmas(len(off)) * float(off.std(ddof=1)) * len(off) ** 0.5 / float(pair.a.sum())
@@ -353,19 +345,19 @@ def _sigmas(n: int) -> float:
     return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
 
 
-def _unit(frame: pl.DataFrame, kind: str) -> float:
+def _unit(windows: Columns, kind: str) -> float:
     """The coarsest unit that all stamps or readings of a clock are multiples of [s]."""
-    moments = frame[_MOMENTS[kind]].drop_nulls()
-    if moments.dtype == pl.Datetime("us"):
-        micros = moments.dt.microsecond().to_numpy()
-    else:
-        micros = (moments.to_numpy() * 1e6).round().astype(np.int64) % 1_000_000
+    name = _MOMENTS[kind]
+    moments = windows[name][~np.isnan(windows[name])]
+    if windows.values(name).dtype == pl.Float64:
+        moments = (moments * MICROSECONDS).round()
+    micros = moments.astype(np.int64) % 1_000_000
     units = (1_000_000, 100_000, 10_000, 1_000)
     return next((unit / 1e6 for unit in units if not (micros % unit).any()), 1e-6)
 
 
-def _resolution(frame: pl.DataFrame, a: str, b: str) -> float | None:
-    units = [_unit(frame, kind) for kind in (a, b) if kind in _MOMENTS]
+def _resolution(windows: Columns, a: str, b: str) -> float | None:
+    units = [_unit(windows, kind) for kind in (a, b) if kind in _MOMENTS]
     return max(units, default=None)
 
 
@@ -373,12 +365,12 @@ def _resolution(frame: pl.DataFrame, a: str, b: str) -> float | None:
 
 
 def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    frame: pl.DataFrame, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
 ) -> str | None:
     """The first cause that the log bears out; none where the count of tokens would be wrong."""
     causes = (
-        _one_micro_batch(frame, pair, a, b),
-        _without_data(frame, run, pair, a, b, tolerance),
+        _one_micro_batch(windows, pair, a, b),
+        _without_data(windows, run, pair, a, b, tolerance),
         _other_unit(pair, a, b, tolerance),
         _exceptions(pair, a, b, tolerance),
     )
@@ -400,7 +392,7 @@ def _tokens(a: str, b: str, ratio: float) -> str | None:
     return None
 
 
-def _one_micro_batch(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> str | None:
+def _one_micro_batch(windows: Columns, pair: _Pair, a: str, b: str) -> str | None:
     """DeepSpeed's timer is started anew at each forward: Megatron calls `step` once for them all.
 
     Then it counts one call for each step, though a step accumulates gradients over several.
@@ -408,10 +400,11 @@ def _one_micro_batch(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> str | 
     if "timer" not in (a, b):
         return None
     faster = pair.ratio if b == "timer" else 1 / pair.ratio
-    counter = pl.coalesce("timer_micro_step", "timer_step")
-    calls = frame.select(calls=counter.diff(), steps=pl.col("step").diff()).drop_nulls()
-    once = calls.height and (calls["calls"] == calls["steps"]).all()
-    batches = next(iter(frame["gradient_accumulation"].to_list()), None)
+    each, whole = windows["timer_micro_step"], windows["timer_step"]
+    calls, steps = np.diff(np.where(np.isnan(each), whole, each)), np.diff(windows["step"])
+    counted = ~np.isnan(calls)
+    once = counted.any() and (calls[counted] == steps[counted]).all()
+    batches = windows.value("gradient_accumulation")
     if not once or batches == 1 or (batches is not None and faster > batches):
         return None
     many = "the micro-batches" if batches is None else f"the {batches} micro-batches"
@@ -419,22 +412,23 @@ def _one_micro_batch(frame: pl.DataFrame, pair: _Pair, a: str, b: str) -> str | 
 
 
 def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    frame: pl.DataFrame, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
 ) -> str | None:
     """What leaves data loading out is the faster; by as much, where the log says how long it is."""
     short = RATES & {a, b} if run["rate_excludes_data"] or "timer" in (a, b) else set()
-    loading = frame.filter(~pl.col("first"))["data_s"].drop_nulls()
-    if not short and run["elapsed_excludes_data"] and not loading.len():
+    waits = windows["data_s"]
+    loading = not np.isnan(waits[~windows.flags("first")]).all()
+    if not short and run["elapsed_excludes_data"] and not loading:
         short = {"elapsed"} & {a, b}
     if not short:
         return None
     (kind,) = short
     faster = pair.ratio if b == kind else 1 / pair.ratio
-    if not loading.len():
+    if not loading:
         left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
         return left_out if faster > 1 else None
-    mine = np.isin(frame["step"].to_numpy(), pair.step)
-    share = float(frame.filter(mine)["data_s"].mean() or 0.0)  # type: ignore[arg-type]
+    mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
+    share = float(mine.mean()) if len(mine) else 0.0
     timed = pair.a if a != kind else pair.b
     left = faster * (1 - share * float(pair.span.sum()) / float(timed.sum()))
     return "the logged rate leaves data loading out" if abs(left - 1) <= tolerance else None
@@ -478,38 +472,37 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
 # --- the whole run --------------------------------------------------------------------------
 
 
-def _whole_run(frame: pl.DataFrame, a: str, b: str) -> Comparison | None:
+def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
     """The run time that a log prints at its end, against a clock or the sum of all steps."""
     kind = a if b == "runtime" else b
-    runtime = frame["runtime_s"].max()
-    total = _total(frame, kind)
-    if not isinstance(runtime, float) or not total:
+    runtime = windows.value("runtime_s")
+    timed = _total(windows, kind)
+    if runtime is None or not timed:
         return None
-    ratio = total / runtime
-    unit = _unit(frame, kind) if kind in _MOMENTS else 0.0
-    tolerance = DISAGREEMENT + unit / total
-    outside = f"{runtime - total:,.1f} s of it lie before the first or behind the last step"
+    ratio = timed / runtime
+    unit = _unit(windows, kind) if kind in _MOMENTS else 0.0
+    tolerance = DISAGREEMENT + unit / timed
+    outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None
-    one = Comparison(kind, "runtime", ratio, frame.height, total, unit or None, tolerance, cause)
+    one = Comparison(kind, "runtime", ratio, windows.height, timed, unit or None, tolerance, cause)
     return one if b == "runtime" else _turned(one)
 
 
-def _total(frame: pl.DataFrame, kind: str) -> float | None:
+def _total(windows: Columns, kind: str) -> float | None:
     """Seconds from the start to the last step, if every step is timed."""
     if kind == "clock":
-        last = frame["since_start_s"][-1]
-        return None if last is None else float(last)
+        last: float | None = windows.value("since_start_s", -1)
+        return last
     if kind != "elapsed":
         return None
-    before = frame["step"].shift(fill_value=0)
-    every = frame["elapsed_span"] == frame["step"] - before
-    times = frame["elapsed_time"]
-    return float(times.sum()) if bool(every.all()) and not times.null_count() else None
+    spans = np.diff(windows["step"], prepend=0.0)
+    every = (windows["elapsed_span"] == spans).all() and windows.complete("elapsed_time")
+    return total(windows["elapsed_time"]) if every else None
 
 
-def summary(frame: pl.DataFrame, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings."""
-    found = comparisons(frame, run)
+    found = comparisons(windows, run)
     best = check(found, kind)
     return {
         "evidence_gap": None if best is None else best.gap,

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 from metrics import accelerators, flops, inputs, vision
@@ -189,8 +190,13 @@ def attended_pairs(run: Inputs) -> float | None:
 
 def canonical_name(shape: ModelShape) -> str:
     """The known name of a shape that some framework named otherwise; else its own."""
-    wanted = _same_work(shape)
-    return next((m.name for m in known_models() if _same_work(m) == wanted), shape.name)
+    return _names_by_work().get(_same_work(shape), shape.name)
+
+
+@cache
+def _names_by_work() -> Mapping[ModelShape, str]:
+    """Of known models, the first of each by name."""
+    return {_same_work(model): model.name for model in reversed(known_models())}
 
 
 def _same_work(shape: ModelShape) -> ModelShape:

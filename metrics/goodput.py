@@ -32,10 +32,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
-from metrics.end_to_end import counted_wrongly, interval, shortest, trained
+from metrics.columns import Columns
+from metrics.end_to_end import between, counted_wrongly, interval, trained
 from metrics.resumes import SLACK, chain
 
 GOODPUT: Final = pl.Schema(
@@ -75,8 +77,8 @@ def goodput(
     rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}
     utc = dict(runs.select("run_id", "utc").iter_rows())
     launches = {
-        str(run_id): _Launch(known[str(run_id)], frame, rated[str(run_id)], utc[str(run_id)])
-        for (run_id,), frame in spans.group_by("run_id", maintain_order=True)
+        run_id: _Launch(known[run_id], windows, rated[run_id], utc[run_id])
+        for run_id, windows in Columns(spans).by_run().items()
     }
     before = dict(linked.select("run_id", "continues").iter_rows())
     rows = []
@@ -89,45 +91,48 @@ def goodput(
 @dataclass(frozen=True, slots=True)
 class _Launch:
     clock: Mapping[str, Any]
-    frame: pl.DataFrame
+    windows: Columns
     rates: Mapping[str, Any]
     utc: bool
 
     @property
     def first(self) -> int:
-        return int(self.frame["step"][0])
+        return int(self.windows.value("step"))
 
     @property
     def last(self) -> int:
-        return int(self.frame["step"][-1])
+        return int(self.windows.value("step", -1))
 
     @property
     def gpus(self) -> int | None:
-        gpus: int | None = self.frame["gpus"][0]
+        gpus: int | None = self.windows.value("gpus")
         return gpus
 
     def done_at(self, step: float) -> datetime | None:
         """When a step was done, by the stamps of the lines around it."""
-        stamped = self.frame.filter(pl.col("logged_at").is_not_null())
-        if not stamped.height:
+        places = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
+        steps = self.windows["step"][places]
+        if not len(places):
             return None
-        behind = stamped.filter(pl.col("step") >= step)
-        ahead = stamped.filter(pl.col("step") <= step)
-        if not ahead.height:
-            return self._off(behind.row(0, named=True), step)
-        if not behind.height:
-            return self._off(ahead.row(-1, named=True), step)
-        one, other = ahead.row(-1, named=True), behind.row(0, named=True)
-        part = (step - one["step"]) / ((other["step"] - one["step"]) or 1)
-        stamp: datetime = one["logged_at"] + part * (other["logged_at"] - one["logged_at"])
+        ahead = int(np.searchsorted(steps, step, "right")) - 1
+        behind = int(np.searchsorted(steps, step, "left"))
+        if ahead < 0 or behind == len(steps):
+            return self._off(int(places[max(ahead, 0)]), step)
+        one, other = int(places[ahead]), int(places[behind])
+        part = (step - steps[ahead]) / ((steps[behind] - steps[ahead]) or 1)
+        stamp: datetime = self._stamp(one) + float(part) * (self._stamp(other) - self._stamp(one))
         return stamp
 
-    def _off(self, line: Mapping[str, Any], step: float) -> datetime | None:
+    def _stamp(self, place: int) -> datetime:
+        stamp: datetime = self.windows.value("logged_at", place)
+        return stamp
+
+    def _off(self, place: int, step: float) -> datetime | None:
         """Beyond the lines: by the typical time of a step."""
         if self.clock["step_s"] is None:
             return None
-        stamp: datetime = line["logged_at"]
-        return stamp + timedelta(seconds=(step - line["step"]) * self.clock["step_s"])
+        beyond = step - self.windows.value("step", place)
+        return self._stamp(place) + timedelta(seconds=beyond * self.clock["step_s"])
 
 
 class _Course:
@@ -187,7 +192,7 @@ class _Course:
         """Tokens of the final course by launch, over all accelerators (of one launch: on one)."""
         counts = []
         for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
-            count = trained(launch.frame, begin, end)
+            count = trained(launch.windows, begin, end)
             gpus, told = self._gpus(launch), launch.rates
             wrong = counted_wrongly(told["evidence_gap"], told["time_basis"])
             if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
@@ -207,8 +212,8 @@ class _Course:
         if unseen or None in gpus or clocks[-1]["ended_at"] is None:
             return None
         starts = [clock["launched_at"] for clock in clocks]
-        whole = pl.Series([starts[0], clocks[-1]["ended_at"]])
-        if (whole[1] - whole[0]).total_seconds() < shortest(whole):
+        start, end = starts[0], clocks[-1]["ended_at"]
+        if (end - start).total_seconds() < between(start, end):
             return None
         ends = [
             min(clock["ended_at"], start)
@@ -236,7 +241,7 @@ def _resumed_from(one: _Launch, other: _Launch) -> int:
     """
     if (said := other.clock["trained_from"]) is not None:
         return int(said)
-    each = interval(other.frame)
+    each = interval(other.windows)
     return min(other.first - each, one.last)
 
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from typing import Final
 
 import numpy as np
 
+from metrics.digits import Array
 from metrics.era import Era
 from metrics.identities import (
     BY_FLOPS,
+    BY_NAME,
     MFUS,
     TFLOPS,
     Identity,
@@ -68,14 +71,14 @@ class Hypothesis:
 
     def reproduces(self, found: Sequence[Identity]) -> bool:
         """Whether every line of every column comes out."""
-        return all(bool(i.ratio.holds(self.factors.get(i.column, 1.0)).all()) for i in found)
+        return all(i.ratio.every_holds(self.factors.get(i.column, 1.0)) for i in found)
 
     def distance(self, found: Sequence[Identity]) -> float:
         """How far the worst column is off, as a logarithm."""
         worst = 0.0
         for identity in found:
             factor, middle = self.factors.get(identity.column, 1.0), identity.ratio.middle
-            if not identity.ratio.holds(factor).all() and middle > 0:
+            if not identity.ratio.every_holds(factor) and middle > 0:
                 worst = max(worst, abs(float(np.log(middle / factor))))
         return worst
 
@@ -88,28 +91,74 @@ class Hypothesis:
 AS_IT_IS: Final = Hypothesis("", "as it is", {})
 
 
+Told = tuple[tuple[str, frozenset[str]], ...]
+"""The columns that were compared, each with the facts that its prediction reads."""
+
+CONFIGURATIONS: Final = 256
+"""Kinds of runs whose hypotheses are held: those of one configuration differ in what they print."""
+
+
 def hypotheses(
     era: Era, known: Known, found: Sequence[Identity], eras: Sequence[Era]
-) -> Iterator[Hypothesis]:
+) -> tuple[Hypothesis, ...]:
     """What else one fact may be, the likeliest kinds first; of equals only other eras.
 
     eras: the framework's, the likeliest first
     """
+    peaks = tuple(peak_of(one, known) for one in (era, *eras))
+    names = tuple(one.name for one in eras)
+    return _hypotheses(era.name, _undated(known), _told(found), names, peaks)
+
+
+def _undated(known: Known) -> Known:
+    """What a run has in common with others of its configuration, as far as a prediction reads it.
+
+    Of the day only the peaks are.
+    """
+    return replace(known, day=None, version=None, said=frozenset())
+
+
+def _told(found: Sequence[Identity]) -> Told:
+    return tuple((identity.column, identity.depends) for identity in found)
+
+
+@lru_cache(maxsize=CONFIGURATIONS)
+def _hypotheses(
+    name: str,
+    known: Known,
+    told: Told,
+    names: tuple[str, ...],
+    peaks: tuple[float | None, ...],
+) -> tuple[Hypothesis, ...]:
+    """`hypotheses` of a run without its day; peaks: what each of the eras divides by."""
+    era, eras = BY_NAME[name], [BY_NAME[each] for each in names]
+    peak = dict(zip((name, *names), peaks, strict=True))
+    mine = _predicted(era, known, told, peak[name])
+    every = []
     for case in alternatives(era, known, eras):
-        hypothesis = hypothesis_of(case, era, known, found)
-        if hypothesis is not None and (hypothesis.differs() or _another_era(era, case.era)):
-            yield hypothesis
-    columns = [identity.column for identity in found if identity.column in BY_FLOPS]
+        dated = case.known.device is not None
+        divisor = peak[case.era.name] if dated else peak_of(case.era, case.known)
+        factors = _factors(mine, _predicted(case.era, case.known, told, divisor), told)
+        if factors is not None:
+            hypothesis = Hypothesis(case.fact, case.text, factors)
+            if hypothesis.differs() or _another_era(era, case.era):
+                every.append(hypothesis)
+    columns = [column for column, _ in told if column in BY_FLOPS]
     if columns:
         for factor, text in (*UNITS.items(), *_world(known)):
-            yield Hypothesis("unit", text, dict.fromkeys(columns, factor))
+            every.append(Hypothesis("unit", text, dict.fromkeys(columns, factor)))
+    return tuple(every)
 
 
 def hypothesis_of(
     case: Case, era: Era, known: Known, found: Sequence[Identity]
 ) -> Hypothesis | None:
     """A case as what it changes of the predictions; None where one of the two predicts nothing."""
-    factors = _factors((era, known), (case.era, case.known), found)
+    told = _told(found)
+    mine, theirs = (
+        _predicted(e, k, told, peak_of(e, k)) for e, k in ((era, known), (case.era, case.known))
+    )
+    factors = _factors(mine, theirs, told)
     return None if factors is None else Hypothesis(case.fact, case.text, factors)
 
 
@@ -191,26 +240,39 @@ def _world(known: Known) -> Iterator[tuple[float, str]]:
         yield 1 / known.gpus, f"divided by the {known.gpus} GPUs twice"
 
 
-def _factors(
-    one: tuple[Era, Known], other: tuple[Era, Known], found: Sequence[Identity]
-) -> dict[str, float] | None:
+@dataclass(frozen=True, slots=True)
+class _Predicted:
+    """What predictions are made of; flops: by column, of those that are of FLOPs."""
+
+    known: Known
+    flops: Mapping[str, float | None]
+    unit: float
+    peak: float | None
+
+
+def _predicted(era: Era, known: Known, told: Told, peak: float | None) -> _Predicted:
+    seen = known.seen()
+    flops = {column: flops_of(era, seen, column) for column, _ in told if column in BY_FLOPS}
+    return _Predicted(known, flops, unit_of(era, known), peak)
+
+
+def _factors(one: _Predicted, other: _Predicted, told: Told) -> dict[str, float] | None:
     """Column to predicted by `other` over predicted by `one`; None where one predicts nothing."""
     factors = {}
-    for identity in found:
-        factor = _counts(one[1], other[1], identity.depends)
-        if identity.column in BY_FLOPS:
-            mine, theirs = (flops_of(e, k.seen(), identity.column) for e, k in (one, other))
+    for column, depends in told:
+        factor = _counts(one.known, other.known, depends)
+        if column in BY_FLOPS:
+            mine, theirs = one.flops[column], other.flops[column]
             if not mine or theirs is None:
                 return None
             factor *= theirs / mine
-        if identity.column in TFLOPS:
-            factor *= unit_of(*other) / unit_of(*one)
-        if identity.column in MFUS:
-            divisor, mine = peak_of(*other), peak_of(*one)
-            if divisor is None or mine is None:
+        if column in TFLOPS:
+            factor *= other.unit / one.unit
+        if column in MFUS:
+            if other.peak is None or one.peak is None:
                 return None
-            factor *= mine / divisor
-        factors[identity.column] = factor
+            factor *= one.peak / other.peak
+        factors[column] = factor
     return factors
 
 
@@ -276,19 +338,40 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
 
     The given one among them; of the parameters that the log counts, where it counts them.
     """
+    usual = {*LENGTHS, known.T or LENGTHS[0]}
+    lengths = (known.length,) if known.length else tuple(sorted(usual))
+    like = replace(_undated(known), shape=None, T=None, length=None)
+    tables = []
+    if known.params is None:  # the log's own count was held against the given shape
+        tables.append((_nameless(), _flops_at(era.name, like, known_models(), lengths)))
+    if known.shape is not None:
+        alone = (replace(known.shape, name=""),)
+        tables.append((alone, _flops_at(era.name, like, (known.shape,), lengths)))
     found = set()
-    for shape in (*known_models(), *([known.shape] if known.shape else [])):
-        if known.params is not None and shape is not known.shape:
-            continue  # the log's own count was held against the given shape
-        like = replace(known, shape=shape, length=None)
-        first, last = (flops_of(era, replace(like, T=n).seen()) for n in (LENGTHS[0], LENGTHS[-1]))
-        if first is None or last is None or first > high or last < low:
-            continue
-        for length in (known.length,) if known.length else {*LENGTHS, known.T or LENGTHS[0]}:
-            flops = flops_of(era, replace(like, T=length).seen())
-            if flops is not None and low <= flops <= high:
-                found.add((replace(shape, name=""), length))
+    for shapes, flops in tables:
+        near = (flops[:, :1] <= high) & (flops[:, 1:2] >= low)
+        within = near & (low <= flops[:, 2:]) & (flops[:, 2:] <= high)
+        found |= {(shapes[row], lengths[column]) for row, column in np.argwhere(within)}
     return found
+
+
+@lru_cache(maxsize=CONFIGURATIONS)
+def _flops_at(
+    era: str, like: Known, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
+) -> Array:
+    """FLOPs per token of each shape, a row each: at the ends of LENGTHS, then at `lengths`.
+
+    NaN where the era counts none. like: what else is known of a run.
+    """
+    at = (LENGTHS[0], LENGTHS[-1], *lengths)
+    models = (replace(like, shape=shape) for shape in shapes)
+    rows = [[flops_of(BY_NAME[era], model.seen(n)) for n in at] for model in models]
+    return np.array(rows, np.float64)
+
+
+@cache
+def _nameless() -> tuple[ModelShape, ...]:
+    return tuple(replace(shape, name="") for shape in known_models())
 
 
 def mean_of_rates(lines: Lines, known: Known) -> str | None:

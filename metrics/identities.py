@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, Final, Literal
 
@@ -182,7 +182,7 @@ def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:
     return width if isinstance(width, int) else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Interval:
     """Lower and upper bound of each line."""
 
@@ -201,7 +201,12 @@ class Interval:
         held: NDArray[np.bool_] = (self.low <= factor) & (factor <= self.high)
         return held
 
-    @property
+    def every_holds(self, factor: float) -> bool:
+        """Whether the intervals of all lines hold a factor."""
+        low, high = self.common
+        return low <= factor <= high
+
+    @cached_property
     def middle(self) -> float:
         """The median over the lines of their intervals' middles."""
         return float(np.median((self.low + self.high) / 2))
@@ -211,7 +216,7 @@ class Interval:
         """The median over the lines of half of their intervals' widths."""
         return float(np.median((self.high - self.low) / 2))
 
-    @property
+    @cached_property
     def common(self) -> tuple[float, float]:
         """What every line's interval holds; empty where the first exceeds the second."""
         return float(self.low.max()), float(self.high.min())
@@ -402,7 +407,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
         lines = replace(lines, columns={**lines.columns, **unsaid})
         known = replace(known, length=None)
     found = []
-    for column in FIGURES:
+    for column in (c for c in FIGURES if c in lines.digits):
         of = lines.of(column, *era.needs).with_tokens()
         said = PREDICTED[column](of, era, known, column) if of.height else None
         if said is not None:

@@ -32,6 +32,7 @@ import polars as pl
 
 from metrics.digits import Array, Digits, Whole, digits_by, printed
 from metrics.statistics import robust_spread
+from metrics.windows import split
 
 CHANCE_BITS: Final = 24.0
 """Evidence needed of twins: agreement by chance is one in sixteen million."""
@@ -247,10 +248,13 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     `stamp` is in seconds of a year that all have, `unit_` and a name the last place of a value.
     """
     whose = ("run_id", "rank")
+    several, single = split(steps.sort("run_id", "step", "line"))
+    told = several.group_by(*whose, "step", maintain_order=True).agg(
+        pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first()
+    )
     folded = (
-        steps.sort("run_id", "step", "line")
-        .group_by(*whose, "step", maintain_order=True)
-        .agg(pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first())
+        pl.concat([told, single.select(told.columns)])
+        .sort("run_id", maintain_order=True)
         .with_columns(pl.col(*COMPARED).cast(pl.Float64))
         .with_columns(stamp=pl.col("logged_at").dt.replace(year=2000).dt.epoch("us") / 1e6)
     )

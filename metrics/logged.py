@@ -248,7 +248,7 @@ def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
     )
     if best.solved:
         return replace(out, proven=_proven_by_lengths(lines, era, known) if _all(found) else ())
-    others = list(hypotheses(era, known, found, _whatever_is_given(known, lines)))
+    others = hypotheses(era, known, found, _whatever_is_given(known, lines))
     if _all(found):
         return replace(out, proven=_proven(proven(others, found), era, known, (low, high)))
     text, fact = nearest(others, found, mean_of_rates(lines.by(era), known))

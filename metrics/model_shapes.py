@@ -20,6 +20,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Literal
 
 __all__ = [
@@ -1612,6 +1613,7 @@ def known(name: str) -> ModelShape:
     return _KNOWN[wanted]
 
 
+@cache
 def known_models() -> tuple[ModelShape, ...]:
     """Every known model once, by name."""
     return tuple(shape for name, shape in sorted(_KNOWN.items()) if name == shape.name)

@@ -59,6 +59,8 @@ def of_ranks(steps: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     which this rank took longest; ranks that print the same time share a step.
     """
     printed = steps.filter(pl.col("rank").is_not_null())
+    several = printed.group_by("run_id").agg(pl.col("rank").n_unique()).filter(pl.col("rank") > 1)
+    printed, spans = (frame.join(several, on="run_id", how="semi") for frame in (printed, spans))
     found = _of_ranks(_shared(_timed(printed, spans)))
     return found.sort("run_id", "rank").match_to_schema(OF_RANKS)
 

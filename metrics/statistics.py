@@ -134,6 +134,65 @@ def robust_spread(values: Array) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(values - np.median(values))))
 
 
+@dataclass(frozen=True, slots=True)
+class Robust:
+    """How the windows of one run are spread, each with the same say: rates in tokens/s.
+
+    median, p5, p95: of the windows' rates, between neighbours by their distance; mad: the median
+    distance from the median; trimmed: tokens over seconds of the windows from p5 to p95
+    """
+
+    median: float
+    p5: float
+    p95: float
+    mad: float
+    trimmed: float
+
+
+def robust(tokens: Array, seconds: Array) -> Robust | None:
+    """What outliers leave alone; None of too few windows, or where one took no time.
+
+    tokens, seconds: one entry per window, in any order. Takes the room of four such arrays: of
+    many runs, one after the other.
+    """
+    if len(seconds) < FEWEST_WINDOWS or not (seconds > 0).all():
+        return None
+    rates = tokens / seconds
+    places = np.sort(rates)
+    p5, median, p95 = (_quantile(places, share) for share in (TAIL, 0.5, 1 - TAIL))
+    middle = (p5 <= rates) & (rates <= p95)
+    trimmed = float(tokens[middle].sum()) / float(seconds[middle].sum())
+    return Robust(median, p5, p95, _median_distance(places, median), trimmed)
+
+
+TAIL: Final = 0.05
+"""Of the windows on either side that a trimmed rate leaves out."""
+
+
+def _median_distance(ordered: Array, middle: float) -> float:
+    """Of values in order from one of them, or from a place between two.
+
+    The k nearest values are neighbours, so the k-th distance is the least of what k neighbours
+    reach to: no second sort.
+    """
+    n = len(ordered)
+
+    def reach(k: int) -> float:
+        return float(np.maximum(middle - ordered[: n - k + 1], ordered[k - 1 :] - middle).min())
+
+    low, high = reach((n + 1) // 2), reach(n // 2 + 1)
+    return low + (high - low) / 2
+
+
+def _quantile(ordered: Array, share: float) -> float:
+    """Of values in order, between neighbours by their distance."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    low, high = float(ordered[below]), float(ordered[above])
+    return low + (high - low) * (place - below)
+
+
 def autocorrelation(series: Array) -> float:
     """Correlation of neighbours, with the bias of a short series taken out; 0 where all is equal.
 

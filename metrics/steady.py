@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from metrics.statistics import MAD_TO_SIGMA, Array, autocorrelation
-from metrics.windows import clean, evidence_of, resolution
+from metrics.columns import Array, Columns, Flags, median
+from metrics.statistics import MAD_TO_SIGMA, autocorrelation
+from metrics.windows import clean_of, evidence_of, resolution
 
 FALSE_ALARM: Final = 0.01
 """Chance that a run without warm-up is given one."""
@@ -49,39 +50,32 @@ def mark(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     window that stands out, else 0.
     """
     evidence = dict(runs.select("run_id", "evidence").iter_rows())
-    marked = [
-        _marked(frame, evidence[str(run_id)])
-        for (run_id,), frame in windows.group_by("run_id", maintain_order=True)
-    ]
-    return pl.concat(marked) if marked else windows
+    if not windows.height:
+        return windows
+    parts = [_marked(run, evidence[id_]) for id_, run in Columns(windows).by_run().items()]
+    warming, excess = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return windows.with_columns(warming=pl.Series(warming), stall_s=pl.Series(excess))
 
 
-def _marked(frame: pl.DataFrame, preferred: list[str]) -> pl.DataFrame:
-    evidence = evidence_of(frame, preferred)
-    if evidence is None:
-        return frame
-    counted = clean(frame, evidence)
-    pace = _pace(counted)
-    warming = warm_up(pace.fill_null(pace.median()).to_numpy())
-    settled = counted[warming:]
-    excess = stalls(settled, resolution(frame, evidence))
-    found = pl.DataFrame(
-        {
-            "step": counted["step"],
-            "warming": np.arange(counted.height) < warming,
-            "stall_s": np.concatenate([np.zeros(warming), excess]),
-        }
-    )
-    rest = frame.drop("warming", "stall_s")
-    return rest.join(found, on="step", how="left", maintain_order="left").with_columns(
-        pl.col("warming").fill_null(value=False), pl.col("stall_s").fill_null(0.0)
-    )
+def _marked(run: Columns, preferred: list[str]) -> tuple[Flags, Array]:
+    """`warming` and `stall_s` of each window of one run."""
+    warming, excess = np.zeros(run.height, np.bool_), np.zeros(run.height)
+    evidence = evidence_of(run, preferred)
+    if evidence is not None:
+        counted = clean_of(run, evidence)
+        pace = _pace(counted.seconds, counted.tokens)
+        pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
+        cut = warm_up(pace)
+        warming[counted.at[:cut]] = True
+        unsure = resolution(run, evidence)
+        excess[counted.at[cut:]] = stalls(counted.seconds[cut:], counted.tokens[cut:], unsure)
+    return warming, excess
 
 
-def _pace(counted: pl.DataFrame) -> pl.Series:
-    """Seconds per token of each window; null where it has no token."""
-    pace = pl.when(pl.col("tokens") > 0).then(pl.col("seconds") / pl.col("tokens"))
-    return counted.select(pace=pace)["pace"]
+def _pace(seconds: Array, tokens: Array) -> Array:
+    """Seconds per token of each window; NaN where it has no token."""
+    pace: Array = np.divide(seconds, tokens, out=np.full(len(tokens), np.nan), where=tokens > 0)
+    return pace
 
 
 def warm_up(pace: Array) -> int:
@@ -157,15 +151,15 @@ def _spread(deviations: Array) -> float:
     return max(by_median, float(high - low) / MIDDLE_TO_SIGMA)
 
 
-def stalls(counted: pl.DataFrame, unsure: float = 0.0) -> Array:
+def stalls(seconds: Array, tokens: Array, unsure: float = 0.0) -> Array:
     """Seconds of each window above its surroundings, where it stands out, else 0.
 
-    counted: with `tokens` and `seconds`; unsure: how far a time may be off, s.
+    unsure: how far a time may be off, s.
     """
-    seconds, tokens = (counted[name].to_numpy() for name in ("seconds", "tokens"))
     if not tokens.sum() > 0:
         return np.zeros(len(tokens))
-    around = _pace(counted).rolling_median(SURROUNDINGS, min_samples=1, center=True).to_numpy()
+    pace = pl.Series(_pace(seconds, tokens), nan_to_null=True)
+    around = pace.rolling_median(SURROUNDINGS, min_samples=1, center=True).to_numpy()
     usual = np.where(around > 0, around, seconds.sum() / tokens.sum()) * tokens
     above = seconds - usual
     share = above[usual > 0] / usual[usual > 0]

@@ -8,6 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +17,12 @@ import polars as pl
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics import evidence as evidences
 from metrics import tokens as counts
+from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
-from metrics.statistics import rate
+from metrics.statistics import rate, robust
 from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
-from metrics.windows import SPOILERS, clean, evidence_of, resolution, total
+from metrics.windows import DISAGREEMENT, SPOILERS, Clean, clean_of, evidence_of, resolution
 
 SUMMARY: Final = pl.Schema(
     {
@@ -32,6 +34,11 @@ SUMMARY: Final = pl.Schema(
         "tgs_low": FLOAT,
         "tgs_high": FLOAT,
         "tgs_slots": FLOAT,
+        "tgs_median": FLOAT,
+        "tgs_p5": FLOAT,
+        "tgs_p95": FLOAT,
+        "tgs_mad": FLOAT,
+        "tgs_trimmed": FLOAT,
         "tgs_end_to_end": FLOAT,
         "tokens_per_second": FLOAT,
         "tokens_per_gpu_step": FLOAT,
@@ -70,12 +77,11 @@ def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame
     all_windows: as metrics.steady.mark; runs: as in ingest.schema, with the columns of
     metrics.end_to_end.clock where they are known. Rates are tokens per second per GPU;
     `tokens_per_second` is over all GPUs. `steady_from` is the last step before the first steady
-    window; `no_interval` says why a rate has none; `wall_s` and `time_lost` are as
+    window; `no_interval` says why a rate has none; `tgs_median` to `tgs_trimmed` are as
+    metrics.statistics.Robust, of the steady windows; `wall_s` and `time_lost` are as
     metrics.time_lost.time_lost.
     """
-    by_run = {
-        run_id: frame for (run_id,), frame in all_windows.group_by("run_id", maintain_order=True)
-    }
+    by_run = Columns(all_windows).by_run()
     known = {row["run_id"]: row for row in facts.iter_rows(named=True)}
     rows = [
         _summary(run, by_run.get(run["run_id"]), known.get(run["run_id"], {}))
@@ -84,80 +90,84 @@ def summarise(all_windows: pl.DataFrame, runs: pl.DataFrame, facts: pl.DataFrame
     return pl.DataFrame([{n: row.get(n) for n in SUMMARY} for row in rows], schema=SUMMARY)
 
 
-def _summary(
-    run: dict[str, Any], frame: pl.DataFrame | None, facts: dict[str, Any]
-) -> dict[str, Any]:
+def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {
         "run_id": run["run_id"],
         "steps": 0,
         "throughput_missing": [],
         "throughput_warnings": [],
     }
-    if frame is None:
+    if windows is None:
         row["throughput_warnings"] = ["no training step in this launch"]
         return row
     row |= {
-        "steps": frame.height,
-        "first_step": frame["step"].min(),
-        "last_step": frame["step"].max(),
-        "token_basis": _token_basis(frame, facts),
-        "attention_ratio": _weighted(frame, "attention_ratio"),
-        "sequence_length": _weighted(frame, "sequence_length"),
-        "data_share": _data_share(frame),
+        "steps": windows.height,
+        "first_step": windows.value("step"),
+        "last_step": windows.value("step", -1),
+        "token_basis": _token_basis(windows, facts),
+        "attention_ratio": _weighted(windows, "attention_ratio"),
+        "sequence_length": _weighted(windows, "sequence_length"),
+        "data_share": _data_share(windows),
     }
-    evidence = evidence_of(frame, run["evidence"])
-    row |= end_to_end(frame, evidence, run)
+    evidence = evidence_of(windows, run["evidence"])
+    row |= end_to_end(windows, evidence, run)
     if evidence is None:
-        row |= _no_rate(frame, run, facts)
+        row |= _no_rate(windows, run, facts)
         return row
-    steady = clean(frame, evidence)
-    row |= _rates(frame, steady, evidence, facts)
-    row |= _sureness(steady, evidence)
-    row["wall_s"], row["time_lost"] = time_lost(frame, evidence, run)
-    row |= _claims(steady)
-    row |= evidences.summary(frame, run, evidence) | counts.summary(frame, facts)
-    row["throughput_warnings"] = _warnings(frame, run, evidence, row)
+    steady = clean_of(windows, evidence)
+    row |= _rates(windows, steady, evidence, facts)
+    row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
+    row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
+    row |= _claims(windows, steady)
+    row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
+    row["throughput_warnings"] = _warnings(windows, run, evidence, row)
     return row
 
 
-def _rates(
-    frame: pl.DataFrame, steady: pl.DataFrame, evidence: str, facts: dict[str, Any]
-) -> dict[str, Any]:
-    tokens, seconds = steady["tokens"], steady["seconds"]
-    tgs = total(tokens) / total(seconds)
-    every = None if frame[f"{evidence}_time"][0] is None else total(frame[f"{evidence}_time"])
-    excluded = frame.filter(~pl.col("first"), ~pl.col("step").is_in(steady["step"].implode()))
-    causes = excluded["spoilers"].explode().drop_nulls().unique(maintain_order=True).to_list()
-    start = [START_UP, *([WARM_UP] if frame["warming"].any() else [])]
-    per_step = steady["tokens_per_gpu"].mean()
-    slots = total(steady[f"{evidence}_span"] * steady["slots_per_gpu"]) / total(seconds)
+def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]) -> dict[str, Any]:
+    seconds = total(steady.seconds)
+    tgs = total(steady.tokens) / seconds
+    times = windows[f"{evidence}_time"]
+    every = None if np.isnan(times[0]) else total(windows.values(f"{evidence}_time"))
+    excluded = ~windows.flags("first")
+    excluded[steady.at] = False
+    said = [kind for at, kinds in windows.said() if excluded[at] for kind in kinds]
+    start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
+    per_step, slots = windows["tokens_per_gpu"][steady.at], windows["slots_per_gpu"][steady.at]
+    filled = total(windows[f"{evidence}_span"][steady.at] * slots) / seconds
     return {
         "tgs": tgs,
-        "tgs_slots": slots if steady["slots_per_gpu"].null_count() == 0 else None,
+        "tgs_slots": None if np.isnan(slots).any() else filled,
         "tokens_per_second": None if facts.get("gpus") is None else tgs * facts["gpus"],
-        "tokens_per_gpu_step": per_step,
+        "tokens_per_gpu_step": pl.Series(per_step[~np.isnan(per_step)]).mean(),
         "time_basis": evidence,
-        "windows": steady.height,
-        "excluded_share": max(0.0, 1.0 - total(seconds) / every) if every else None,
-        "excluded_causes": [*start, *[c for c in causes if c in SPOILERS[evidence]]],
+        "windows": len(steady.at),
+        "excluded_share": max(0.0, 1.0 - seconds / every) if every else None,
+        "excluded_causes": [*start, *(c for c in dict.fromkeys(said) if c in SPOILERS[evidence])],
     }
 
 
-def _sureness(steady: pl.DataFrame, evidence: str) -> dict[str, Any]:
+def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
     """The interval of the steady rate, or why there is none."""
-    tokens, seconds, excess = (
-        steady[name].cast(pl.Float64).to_numpy() for name in ("tokens", "seconds", "stall_s")
-    )
-    found = rate(tokens, seconds, excess, _coarseness(steady, evidence))
-    sure = found.estimate
-    first_span = steady[f"{evidence}_span"][0]
+    excess, coarseness = windows["stall_s"][steady.at], _coarseness(windows, steady, evidence)
+    found = rate(steady.tokens, steady.seconds, excess, coarseness)
+    sure, first = found.estimate, steady.at[0]
     return {
         "tgs_low": None if sure is None else sure.low,
         "tgs_high": None if sure is None else sure.high,
         "effective_windows": found.effective,
         "no_interval": found.why_not,
-        "steady_from": steady["step"][0] - int(first_span),
+        "steady_from": int(windows["step"][first] - int(windows[f"{evidence}_span"][first])),
     }
+
+
+def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
+    """How the steady windows are spread; nothing where stamps are too coarse to tell."""
+    usual = median(steady.seconds) or 0.0
+    if resolution(windows, evidence, steady.at) > DISAGREEMENT * usual:
+        return {}
+    found = robust(steady.tokens, steady.seconds)
+    return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
 
 
 PRINTED_TIMES: Final = {
@@ -166,60 +176,68 @@ PRINTED_TIMES: Final = {
 }
 
 
-def _coarseness(steady: pl.DataFrame, evidence: str) -> float:
+def _coarseness(windows: Columns, steady: Clean, evidence: str) -> float:
     """Half a unit of the last digit of the printed time or rate, as a fraction of it.
 
     Of stamps and clocks half a unit of both ends together, over all of the time between.
     """
     if evidence not in PRINTED_TIMES:
-        return resolution(steady, evidence) / total(steady["seconds"])
-    named = next(n for n in PRINTED_TIMES[evidence] if steady[n].null_count() < steady.height)
-    values = steady[named].drop_nulls().to_numpy()
+        return resolution(windows, evidence, steady.at) / total(steady.seconds)
+    columns = (windows[name][steady.at] for name in PRINTED_TIMES[evidence])
+    values = next(told for column in columns if len(told := column[~np.isnan(column)]))
     return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
-def _data_share(frame: pl.DataFrame) -> float | None:
+def _data_share(windows: Columns) -> float | None:
     """Waiting for data, as a share of the steps' time with it; needs no tokens."""
-    steady = clean(frame.with_columns(pl.col("tokens_per_gpu").fill_null(1.0)), "elapsed")
-    whole = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s").alias("whole")
-    timed = steady.select(whole, "data_s").drop_nulls()
-    return total(timed["data_s"]) / (total(timed["whole"]) or 1.0) if timed.height else None
+    if not windows.known("data_s"):
+        return None
+    tokens = windows["tokens_per_gpu"]
+    counted = windows.having(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
+    at = clean_of(counted, "elapsed").at
+    whole = "wall_s" if windows.value("elapsed_excludes_data") else "elapsed_s"
+    times, waits = windows[whole][at], windows["data_s"][at]
+    known = ~np.isnan(times) & ~np.isnan(waits)
+    return total(waits[known]) / (total(times[known]) or 1.0) if known.any() else None
 
 
-def _claims(steady: pl.DataFrame) -> dict[str, Any]:
+def _claims(windows: Columns, steady: Clean) -> dict[str, Any]:
     """The framework's own figures: medians over the steady windows.
 
     `logged_tgs_total` is a ratio of sums, as ours: tokens over time by the printed rates.
     """
     names = ("logged_tgs", "logged_tflops", "logged_mfu")
-    finite = steady.with_columns(pl.when(pl.col(names).is_finite()).then(pl.col(names)))
-    rated = finite.filter(pl.col("logged_tgs") > 0)
-    seconds = total(rated["tokens"] / rated["logged_tgs"])
-    ratio = total(rated["tokens"]) / seconds if seconds else None
-    return {name: finite[name].median() for name in names} | {"logged_tgs_total": ratio}
+    printed = {name: windows[name][steady.at] for name in names}
+    rates = printed["logged_tgs"]
+    rated = np.isfinite(rates) & (rates > 0)
+    seconds = total(steady.tokens[rated] / rates[rated])
+    ratio = total(steady.tokens[rated]) / seconds if seconds else None
+    medians = {name: median(values[np.isfinite(values)]) for name, values in printed.items()}
+    return medians | {"logged_tgs_total": ratio}
 
 
-def _token_basis(frame: pl.DataFrame, facts: dict[str, Any]) -> str:
+def _token_basis(windows: Columns, facts: dict[str, Any]) -> str:
     """non_padding where ranks count them, packed where samples have no padding, else slots."""
-    if frame["rank_tokens"].null_count() < frame.height or (
-        frame["step_tokens"].null_count() < frame.height
-    ):
+    if windows.known("rank_tokens") or windows.known("step_tokens"):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
 
-def _weighted(frame: pl.DataFrame, name: str) -> float | None:
+def _weighted(windows: Columns, name: str) -> float | None:
     """Mean over the steps, weighted by tokens where they are known."""
-    known = frame.filter(pl.col(name).is_not_null(), ~pl.col("first"))
-    weights = known["tokens_per_gpu"].fill_null(1.0)
-    return total(known[name] * weights) / total(weights) if known.height else None
+    values, tokens = windows[name], windows["tokens_per_gpu"]
+    known = ~np.isnan(values) & ~windows.flags("first")
+    if not known.any():
+        return None
+    weights = np.where(np.isnan(tokens), 1.0, tokens)[known]
+    return total(values[known] * weights) / total(weights)
 
 
 def _warnings(
-    frame: pl.DataFrame, run: dict[str, Any], evidence: str, row: dict[str, Any]
+    windows: Columns, run: dict[str, Any], evidence: str, row: dict[str, Any]
 ) -> list[str]:
     warnings = [*row["evidence_warnings"], *row["token_warnings"]]
-    if evidence == "elapsed" and run["elapsed_excludes_data"] and frame["data_s"].is_null().all():
+    if evidence == "elapsed" and run["elapsed_excludes_data"] and not windows.known("data_s"):
         warnings.append(
             "the logged step time leaves data loading out, and the log does not say how long that "
             "took: TGS is an upper bound: not ranked"
@@ -238,25 +256,25 @@ PADDED: Final = (
 )
 
 
-def _no_rate(frame: pl.DataFrame, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
+def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left."""
     times = ("elapsed", "clock", "stamp")
-    timed = any(frame[f"{time}_time"].null_count() < frame.height for time in times)
+    timed = any(windows.known(f"{time}_time") for time in times)
     needed: tuple[str, ...] = ("seq_len", "gpus", "global_batch_size")
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
     missing = [name for name in needed if facts.get(name) is None]
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")
-    uncounted = timed and frame["tokens_per_gpu"].is_null().all()
+    uncounted = timed and not windows.known("tokens_per_gpu")
     if uncounted and missing:
         padded = [PADDED] if facts.get("packed") is False else []
         return {"throughput_missing": missing, "throughput_warnings": padded}
     reason = (
         "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
-        if frame.height > 1
+        if windows.height > 1
         else "a single logged step, which holds start-up"
     )
     return {
-        "throughput_warnings": [reason if timed or frame.height <= 1 else "no times in the log"]
+        "throughput_warnings": [reason if timed or windows.height <= 1 else "no times in the log"]
     }

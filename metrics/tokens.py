@@ -10,12 +10,16 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from metrics.columns import Array, Columns
 from metrics.digits import digits_of
 
 DISAGREEMENT: Final = 0.01
@@ -33,6 +37,7 @@ COARSEST: Final = 0.1
 UNLIKE: Final = 1.5
 """Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
 
+Places = NDArray[np.int64]
 Basis = Literal["tokens", "slots", "printed"]
 
 
@@ -188,38 +193,41 @@ def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def compared(frame: pl.DataFrame, facts: Mapping[str, Any]) -> list[Counted]:
+def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
     """Every other count of one run beside the one that is used, the first window left out.
 
-    frame: metrics.windows.windows of one run; facts: its row of metrics.inputs.typed.
+    windows: of one run; facts: its row of metrics.inputs.typed.
     """
-    later = frame.filter(~pl.col("first"), pl.col("tokens_per_gpu").is_not_null())
-    if not later.height:
+    tokens = windows["tokens_per_gpu"]
+    later = ~windows.flags("first") & ~np.isnan(tokens)
+    if not later.any():
         return []
-    key = str(later["counted_by"].mode().sort()[0])
-    mine = later.filter(counted_by=key)
+    by = windows.texts("counted_by")
+    often = Counter(by[later].tolist())
+    key = min(often, key=lambda name: (-often[name], name))
+    mine = later & (by == key)
     found = []
     for other, count in COUNTS.items():
-        used, both = key, mine
+        used, both, theirs = key, mine, windows[f"{other}_count"]
         if other == "stated_all_ranks":  # where it cannot be right, on any line
-            used, both = "ranks", frame.filter(counted_by="ranks")
-        both = both.filter(pl.col(f"{other}_count").is_finite())
-        if count.name == COUNTS[used].name or not both["tokens_per_gpu"].sum():
+            used, both = "ranks", by == "ranks"
+        at = np.flatnonzero(both & np.isfinite(theirs))
+        if count.name == COUNTS[used].name or not tokens[at].sum():
             continue
-        theirs = float(both[f"{other}_count"].to_numpy().mean())
-        gap = theirs / float(both["tokens_per_gpu"].to_numpy().mean()) - 1
-        slack = DISAGREEMENT + _rounding(both, other)
-        cause = _cause(both, facts, used, other, gap) if abs(gap) > slack else None
-        found.append(Counted(count, COUNTS[used], theirs, gap, both.height, slack, cause))
+        mean = float(theirs[at].mean())
+        gap = mean / float(tokens[at].mean()) - 1
+        slack = DISAGREEMENT + _rounding(windows, at, other)
+        cause = _cause(windows, at, facts, used, other, gap) if abs(gap) > slack else None
+        found.append(Counted(count, COUNTS[used], mean, gap, len(at), slack, cause))
     return found
 
 
-def _cause(
-    both: pl.DataFrame, facts: Mapping[str, Any], used: str, other: str, gap: float
+def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
+    windows: Columns, at: Places, facts: Mapping[str, Any], used: str, other: str, gap: float
 ) -> str | None:
-    """Why two counts differ, as far as the log bears it out."""
+    """Why two counts differ, as far as the log bears it out; at: places of windows with both."""
     if other in {"global_batch", "micro_batches"}:
-        ramp = _ramp_up(both, facts)
+        ramp = _ramp_up(windows, at, facts)
         if ramp is not None:
             return ramp
     times = 1 / (1 + gap)
@@ -228,7 +236,7 @@ def _cause(
         return f"the log does not say gradient_accumulation: at {times:.0f} they agree"
     if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
         return "the logged samples/s are samples per ms"
-    few = _few_print(both, facts, used, other, gap)
+    few = _few_print(windows, at, facts, used, other, gap)
     if few is not None:
         return few
     pair = (COUNTS[used].basis, COUNTS[other].basis)
@@ -238,8 +246,8 @@ def _cause(
     return None
 
 
-def _few_print(
-    both: pl.DataFrame, facts: Mapping[str, Any], used: str, other: str, gap: float
+def _few_print(  # noqa: PLR0913, PLR0917 - as for `_cause`
+    windows: Columns, at: Places, facts: Mapping[str, Any], used: str, other: str, gap: float
 ) -> str | None:
     """Packs of the ranks that print are a sample of those of all."""
     of_ranks = {"ranks", "rate"}
@@ -248,7 +256,7 @@ def _few_print(
         COUNTS[other].basis,
     }:
         return None
-    printing, gpus = both["printing"].to_list()[-1], facts.get("gpus")
+    printing, gpus = int(windows["printing"][at[-1]]), facts.get("gpus")
     if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + gap < UNLIKE:
         return None
     return f"{printing} of {gpus} ranks print their tokens"
@@ -258,22 +266,23 @@ def _whole(times: float) -> bool:
     return abs(times / round(times) - 1) < DISAGREEMENT
 
 
-def _ramp_up(both: pl.DataFrame, facts: Mapping[str, Any]) -> str | None:
+def _ramp_up(windows: Columns, at: Places, facts: Mapping[str, Any]) -> str | None:
     """Megatron's rampup_batch_size: [first size, increment, samples until the batch is whole]."""
     said = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
-    printed, whole = both["samples"].drop_nulls().to_list(), facts.get("global_batch_size")
-    if not printed or whole is None or said in {None, "None"} or max(printed) > whole:
+    samples, whole = windows["samples"][at], facts.get("global_batch_size")
+    printed = samples[~np.isnan(samples)]
+    if not len(printed) or whole is None or said in {None, "None"} or printed.max() > whole:
         return None
-    return f"the batch ramps up: {min(printed)} to {max(printed)} of {whole} samples"
+    return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
 
 
-def summary(frame: pl.DataFrame, facts: Mapping[str, Any]) -> dict[str, Any]:
+def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
     """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
 
     `token_gap` is the widest without a cause, else the widest that no padding and no ramp-up
     explains; null where there is one count alone.
     """
-    found = compared(frame, facts)
+    found = compared(windows, facts)
     plain = [one for one in found if one.cause is None]
     return {
         "token_gap": max((one.gap for one in plain), key=abs, default=None),
@@ -296,20 +305,19 @@ def warning(one: Counted) -> str | None:
     return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause: not ranked"
 
 
-def _rounding(both: pl.DataFrame, other: str) -> float:
+def _rounding(windows: Columns, at: Places, other: str) -> float:
     """Of a product of two printed figures: half a unit of the last digit of each."""
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
-    return sum(half_unit(both[name]) for name in columns.get(other, ()))
+    return sum(half_unit(windows[name][at]) for name in columns.get(other, ()))
 
 
-def half_unit(values: pl.Series) -> float:
+def half_unit(values: Array) -> float:
     """Half a unit of the last printed decimal, as a fraction of the values; their mean.
 
     Values that happen to be round do not show how finely they are printed: COARSEST at most.
     """
-    printed = values.drop_nulls().drop_nans().to_numpy().astype(float)
-    printed = printed[printed > 0]
+    printed = values[values > 0]
     if not len(printed):
         return 0.0
     return min(COARSEST, float((10.0 ** -digits_of(printed).decimals / 2 / printed).mean()))

@@ -18,6 +18,7 @@ import polars as pl
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
 from metrics import flops, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
+from metrics.columns import Columns
 from metrics.end_to_end import clock
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
@@ -99,8 +100,8 @@ class Analysis:
         lines = self.printed.get(row["run_id"])
         if lines is None or row["time_basis"] is None:
             return None
-        mine = self.windows.filter(pl.col("run_id") == row["run_id"])
-        steady = windows.clean(mine, row["time_basis"])["step"].to_numpy()
+        mine = Columns(self.windows.filter(pl.col("run_id") == row["run_id"]))
+        steady = mine["step"][windows.clean_of(mine, row["time_basis"]).at]
         return logged.rate_over(lines, known, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:
@@ -251,6 +252,11 @@ METRICS: Final = pl.Schema(
         "tgs_low": FLOAT,
         "tgs_high": FLOAT,
         "tgs_slots": FLOAT,
+        "tgs_median": FLOAT,
+        "tgs_p5": FLOAT,
+        "tgs_p95": FLOAT,
+        "tgs_mad": FLOAT,
+        "tgs_trimmed": FLOAT,
         "tgs_end_to_end": FLOAT,
         "mfu": FLOAT,
         "mfu_full_attention": FLOAT,

@@ -19,10 +19,14 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from metrics.columns import MICROSECONDS, Array, Columns
 from metrics.tokens import length, step_samples, with_counts
 
 DISAGREEMENT: Final = 0.01
@@ -53,32 +57,47 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
     print it.
     """
+    several, single = split(steps.sort("run_id", "step", "line"))
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
-    return (
-        steps.sort("run_id", "step", "line")
-        .group_by("run_id", "step", maintain_order=True)
-        .agg(
-            pl.col("line", "logged_at", "since_start_s").min(),
-            pl.col("elapsed_s", "data_s").max(),
-            wall.max().alias("wall_s"),
-            pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
-            pl.col("samples", "sequence_length", "step_tokens").max(),
-            pl.col("consumed_samples", "consumed_tokens").max(),
-            pl.coalesce(
-                pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
-                pl.col("loss").drop_nulls().first(),
-            ),
-            pl.col("grad_norm", "learning_rate").drop_nulls().first(),
-            pl.col("peak_memory_bytes", "skipped_steps").max(),
-            pl.col("logged_tgs", "logged_samples_per_second").median(),
-            pl.col("logged_tflops", "logged_mfu").median(),
-            (pl.col("logged_tgs") * pl.col("elapsed_s")).mean().alias("rated_tokens"),
-            (pl.col("logged_samples_per_second") * pl.col("elapsed_s"))
-            .median()
-            .alias("rated_samples"),
-            pl.col("rank").n_unique().cast(pl.Int64).alias("printing"),
-        )
+    tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
+    samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
+    ranks = pl.col("rank").n_unique().cast(pl.Int64)
+    folded = several.group_by("run_id", "step", maintain_order=True).agg(
+        pl.col("line", "logged_at", "since_start_s").min(),
+        pl.col("elapsed_s", "data_s").max(),
+        wall.max().alias("wall_s"),
+        pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
+        pl.col("samples", "sequence_length", "step_tokens").max(),
+        pl.col("consumed_samples", "consumed_tokens").max(),
+        pl.coalesce(
+            pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
+            pl.col("loss").drop_nulls().first(),
+        ),
+        pl.col("grad_norm", "learning_rate").drop_nulls().first(),
+        pl.col("peak_memory_bytes", "skipped_steps").max(),
+        pl.col("logged_tgs", "logged_samples_per_second").median(),
+        pl.col("logged_tflops", "logged_mfu").median(),
+        tokens.mean().alias("rated_tokens"),
+        samples.median().alias("rated_samples"),
+        ranks.alias("printing"),
     )
+    of_one = pl.lit(1, pl.Int64)
+    alone = single.with_columns(
+        wall_s=wall, rated_tokens=tokens, rated_samples=samples, printing=of_one
+    )
+    return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Steps of the runs of which a step has several lines, and of those of which none has.
+
+    Of the latter a step is its line, and a group for each would cost much. steps: sorted by run and
+    step.
+    """
+    by = pl.struct("run_id", "step")
+    again = steps.filter(by == by.shift())["run_id"].unique()
+    of_several = pl.col("run_id").is_in(again.implode())
+    return steps.filter(of_several), steps.filter(~of_several)
 
 
 def windows(
@@ -277,46 +296,54 @@ def _smeared() -> pl.Expr:
     return (moving & back).fill_null(value=False).alias("smeared")
 
 
-def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    """The windows of one run that count as steady, with `tokens` and `seconds` on one GPU.
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """The windows of one run that count as steady: their places, and each one's on one GPU."""
+
+    at: NDArray[np.int64]
+    tokens: Array
+    seconds: Array
+
+
+def clean_of(run: Columns, evidence: str) -> Clean:
+    """The windows of one run that count as steady.
 
     Without the first, which holds start-up and compilation, without those that an event of
     SPOILERS fell into, without moving means that reach back to such, and without warm-up where
     that is marked. What is unexplained stays in.
     """
-    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS[evidence])).list.any()
+    out = run.flags("first") | run.flags("warming") | run.holds(SPOILERS[evidence])
     if evidence == "elapsed":
-        spoiled |= pl.col("smeared")
-    tokens = pl.col("tokens_per_gpu")
+        out |= run.flags("smeared")
+    tokens = run["tokens_per_gpu"]
     if evidence == "rate":
-        tokens = pl.coalesce("tokens_per_gpu", 1.0)
-    return frame.with_columns(
-        tokens=pl.col(f"{evidence}_span") * tokens, seconds=pl.col(f"{evidence}_time")
-    ).filter(
-        ~pl.col("first"),
-        ~spoiled,
-        ~pl.col("warming"),
-        pl.col("tokens").is_not_null(),
-        pl.col("seconds").is_not_null(),
-    )
+        tokens = np.where(np.isnan(tokens), 1.0, tokens)
+    tokens = run[f"{evidence}_span"] * tokens
+    seconds = run[f"{evidence}_time"]
+    at = np.flatnonzero(~out & ~np.isnan(tokens) & ~np.isnan(seconds))
+    return Clean(at, tokens[at], seconds[at])
 
 
-def evidence_of(frame: pl.DataFrame, preferred: Sequence[str]) -> str | None:
+def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
+    """The rows of `clean_of`, of one run or several, with `tokens` and `seconds` on one GPU."""
+    found = clean_of(Columns(frame), evidence)
+    tokens, seconds = pl.Series("tokens", found.tokens), pl.Series("seconds", found.seconds)
+    return frame[found.at].with_columns(tokens, seconds)
+
+
+def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     """The first kind of time evidence by which a run has a clean window."""
-    return next((e for e in preferred if clean(frame, e)["seconds"].sum() > 0), None)
+    return next((e for e in preferred if clean_of(run, e).seconds.sum() > 0), None)
 
 
-def resolution(frame: pl.DataFrame, evidence: str) -> float:
-    """How far a window's time may be off because its two ends are printed as whole seconds, s."""
-    whole = {
-        "stamp": pl.col("logged_at").dt.microsecond() == 0,
-        "clock": pl.col("since_start_s") == pl.col("since_start_s").round(),
-    }
-    if evidence not in whole:
+def resolution(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:
+    """How far a window's time may be off because its two ends are printed as whole seconds, s.
+
+    at: places of the windows that are meant; all without it
+    """
+    second = {"stamp": ("logged_at", MICROSECONDS), "clock": ("since_start_s", 1.0)}
+    if evidence not in second:
         return 0.0
-    return STAMP_ERROR if frame.select(whole[evidence].all()).item() else 0.0
-
-
-def total(values: pl.Series) -> float:
-    """The sum as a float: Polars' integers wrap silently."""
-    return float(values.cast(pl.Float64).sum())
+    name, unit = second[evidence]
+    moments = run[name] if at is None else run[name][at]
+    return STAMP_ERROR if (moments[~np.isnan(moments)] % unit == 0).all() else 0.0

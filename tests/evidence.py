@@ -19,6 +19,7 @@ import polars as pl
 from corpus import CORPUS, GENERATED
 
 from metrics import evidence, inputs, tokens
+from metrics.columns import Columns
 from metrics.windows import windows
 
 TIME: Final = audit.GOLDEN / "evidence.tsv"
@@ -30,7 +31,7 @@ Key = tuple[str, ...]
 
 def of_time(frame: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[Row]:
     """A row for each two kinds of time evidence of one run."""
-    for one in evidence.comparisons(frame, run):
+    for one in evidence.comparisons(Columns(frame), run):
         how = "single steps" if one.sampled else "same steps"
         cause = (one.cause or "NONE") if one.apart else "-"
         yield {
@@ -49,7 +50,7 @@ def of_time(frame: pl.DataFrame, run: Mapping[str, Any]) -> Iterator[Row]:
 
 def of_tokens(frame: pl.DataFrame, facts: Mapping[str, Any]) -> Iterator[Row]:
     """A row for each count of one run's tokens beside the one that is used."""
-    for one in tokens.compared(frame, facts):
+    for one in tokens.compared(Columns(frame), facts):
         apart = abs(one.gap) > one.tolerance
         cause = (one.cause or "NONE") if apart else "-"
         yield {

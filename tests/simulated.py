@@ -71,7 +71,7 @@ class Simulation:
         for pace in self.paces(runs, random):
             settled = pace[1 + warm_up(pace[1:]) :] * INTERVAL
             told = tokens[: len(settled)]
-            excess = stalls(pl.DataFrame({"seconds": settled, "tokens": told}))
+            excess = stalls(settled, told)
             found.append(rate(told, settled, excess))
         return found
 

@@ -12,6 +12,7 @@ from test_throughput import at, facts, frame, run, steps
 
 from ingest.intake import read_source
 from metrics import evidence, tokens
+from metrics.columns import Columns
 from metrics.evidence import Comparison
 from metrics.utilization import run_metrics
 from metrics.windows import windows
@@ -24,12 +25,12 @@ def compared(
     logged: pl.DataFrame, about: pl.DataFrame, given: pl.DataFrame, *events: dict
 ) -> dict[tuple[str, str], Comparison]:
     happened = frame("events", *({"run_id": "r"} | event for event in events))
-    every = windows(logged, about, given, happened)
+    every = Columns(windows(logged, about, given, happened))
     return {one.kinds: one for one in evidence.comparisons(every, about.row(0, named=True))}
 
 
 def counted(logged: pl.DataFrame, about: pl.DataFrame, **given: object) -> list[tokens.Counted]:
-    every = windows(logged, about, facts(**given), frame("events"))
+    every = Columns(windows(logged, about, facts(**given), frame("events")))
     return tokens.compared(every, facts(**given).row(0, named=True))
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metrics.columns import Array
 from metrics.statistics import rate
 from metrics.steady import stalls, warm_up
 from tests.test_throughput import at, facts, rates, run, steps
@@ -16,8 +17,8 @@ FACTS = facts(gpus=1, global_batch_size=1, seq_len=100)
 """100 tokens a step on the one GPU."""
 
 
-def counted(*seconds: float) -> pl.DataFrame:
-    return pl.DataFrame({"seconds": seconds, "tokens": [100.0] * len(seconds)})
+def counted(*seconds: float) -> tuple[Array, Array]:
+    return np.array(seconds), np.full(len(seconds), 100.0)
 
 
 def test_warm_up_ends_where_the_pace_falls() -> None:
@@ -47,17 +48,17 @@ def test_warm_up_is_at_most_a_third_and_knows_no_unit(pace: list[float]) -> None
 
 def test_a_stall_is_what_stands_above_its_surroundings() -> None:
     steady = [1.0, 1.01, 0.99] * 10
-    excess = stalls(counted(*steady, 4.0, *steady))
+    excess = stalls(*counted(*steady, 4.0, *steady))
     assert np.flatnonzero(excess).tolist() == [30]
     assert excess[30] == pytest.approx(3.0)
     # A change of level is none: its surroundings change with it.
-    assert not stalls(counted(*steady, *(2 * s for s in steady))).any()
+    assert not stalls(*counted(*steady, *(2 * s for s in steady))).any()
 
 
 def test_clocks_of_whole_seconds_make_no_stalls() -> None:
     """Steps of 0.7 s: differences of 0 and 1 s."""
     seconds = np.diff(np.floor(np.arange(61) * 0.7))
-    assert not stalls(counted(*seconds), 1.0).any()
+    assert not stalls(*counted(*seconds), 1.0).any()
 
 
 def test_the_interval_holds_the_rate_and_a_rounded_print_widens_it() -> None:

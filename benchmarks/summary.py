@@ -1,0 +1,331 @@
+"""What a robust summary of many steps costs: 2,000 runs of 50,000 steps, from Parquet parts.
+
+    python -m benchmarks.summary [--rows 100000000] [--runs 2000] [--rounds 3] [--folder DIR]
+
+Steps are simulated and written as the store writes parts, 20 runs to each; what they take on the
+disk goes again. Of each run behind its first 20 steps: the rate, its median, 5 % and 95 % quantile,
+median distance and trimmed rate (metrics.statistics.robust), and the MFU. Results are first held
+against plain numpy. Then contenders run by turns, each in a process of its own; imports are not
+timed. DuckDB makes one pass over the same columns for the rate and a mean; pandas, which needs
+some 120 bytes a row, makes the whole summary of a tenth of the rows, and counts by row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+
+from ingest.parts import write_part
+from ingest.schema import frame_schema
+from metrics.statistics import robust
+
+RUNS_A_PART: Final = 20
+WARM_UP: Final = 20
+"""Steps of each run that no contender counts."""
+IDEAL_S: Final = 51_471_187_968 / 989.4e12
+"""F / P of each run: Llama-3-8B of 8,192 tokens, an H100's dense bf16."""
+SEED: Final = 7
+COLUMNS: Final = ("run_id", "step", "elapsed_s", "rank_tokens")
+SOME: Final = 5
+"""Runs that are held against plain numpy."""
+EXACT: Final = 1e-12
+
+SHARE_OF_PANDAS: Final = 10
+"""One in so many parts: of 100 million rows pandas needs 12 GB."""
+
+TIMES_DUCKDB: Final = 4.0
+TIMES_PANDAS: Final = 6.0
+PEAK_MB: Final = 250.0
+"""Goals: at most, at least, at most."""
+
+Rows = list[dict[str, Any]]
+
+
+# --- the steps ------------------------------------------------------------------------------
+
+
+def write_parts(store: Path, runs: int, steps: int) -> list[Path]:
+    """Parts of simulated runs, as the store writes them."""
+    found = []
+    for batch, first in enumerate(range(0, runs, RUNS_A_PART), 1):
+        places = range(first, min(first + RUNS_A_PART, runs))
+        frame = pl.concat([_simulated(place, steps) for place in places])
+        part = write_part(store, "steps", frame.match_to_schema(frame_schema("steps")), batch)
+        found.append(store / part.path)
+    return found
+
+
+def _simulated(place: int, steps: int) -> pl.DataFrame:
+    """Steps of one run, with the digits that a log prints; every 500th waits for a checkpoint."""
+    random = np.random.default_rng((SEED, place))
+    step = np.arange(1, steps + 1)
+    elapsed = 1.2 * (1 + place / 4_000) * np.exp(0.01 * random.standard_normal(steps))
+    elapsed[:WARM_UP] *= 2
+    elapsed[499::500] += 8
+    frame = frame_schema("steps").to_frame(eager=True).clear(steps)
+    began = datetime(2026, 1, 1)  # noqa: DTZ001 - the store's stamps have no zone
+    return frame.with_columns(
+        run_id=pl.lit(f"{place:016x}"),
+        line=pl.Series(step + 40),
+        step=pl.Series(step),
+        logged_at=pl.lit(began) + pl.duration(milliseconds=pl.Series(1e3 * elapsed.cumsum())),
+        elapsed_s=pl.Series(elapsed.round(4)),
+        rank_tokens=pl.Series(8_192.0 - random.integers(0, 64, steps)),
+        loss=pl.Series((2 + 9 / np.sqrt(step) + 0.02 * random.random(steps)).round(4)),
+        grad_norm=pl.Series((1 + 0.2 * random.random(steps)).round(4)),
+    )
+
+
+# --- the contenders -------------------------------------------------------------------------
+
+
+def ours(paths: Sequence[Path]) -> Rows:
+    """metrics.statistics.robust of each run, a part at a time."""
+    return [row for path in paths for row in _of_part(path)]
+
+
+def _of_part(path: Path) -> Iterator[dict[str, Any]]:
+    part = pl.read_parquet(path, columns=list(COLUMNS))
+    runs = part.select(pl.col("run_id").rle()).unnest("run_id")
+    heights = runs["len"].cast(pl.Int64)
+    steps, seconds, tokens = (part[name].to_numpy() for name in COLUMNS[1:])
+    start = 0
+    for run_id, height in zip(runs["value"], heights, strict=True):
+        mine = slice(start, start + height)
+        late = steps[mine] > WARM_UP
+        its_tokens, its_seconds = tokens[mine][late], seconds[mine][late]
+        tgs = float(its_tokens.sum() / its_seconds.sum())
+        found = robust(its_tokens, its_seconds)
+        assert found is not None  # noqa: S101 - every simulated step takes time
+        yield {"run_id": run_id, "tgs": tgs, "mfu": tgs * IDEAL_S, **asdict(found)}
+        start += height
+
+
+def plain(path: Path, run_id: str) -> dict[str, Any]:
+    """The same of one run by numpy's own functions."""
+    rows = pl.read_parquet(path, columns=list(COLUMNS)).filter(
+        pl.col("run_id") == run_id, pl.col("step") > WARM_UP
+    )
+    tokens, seconds = rows["rank_tokens"].to_numpy(), rows["elapsed_s"].to_numpy()
+    rates, tgs = tokens / seconds, tokens.sum() / seconds.sum()
+    p5, median, p95 = np.quantile(rates, [0.05, 0.5, 0.95])
+    middle = (rates >= p5) & (rates <= p95)
+    return {
+        "run_id": run_id,
+        "tgs": tgs,
+        "mfu": tgs * IDEAL_S,
+        "median": median,
+        "p5": p5,
+        "p95": p95,
+        "mad": np.median(np.abs(rates - median)),
+        "trimmed": tokens[middle].sum() / seconds[middle].sum(),
+    }
+
+
+def duckdb_mean(paths: Sequence[Path]) -> Rows:
+    """One pass: rate, and mean of the steps' rates."""
+    import duckdb  # noqa: PLC0415 - of one process alone
+
+    files = [str(path) for path in paths]
+    told = duckdb.execute(
+        "select run_id, sum(rank_tokens) / sum(elapsed_s) as tgs, avg(rank_tokens / elapsed_s) "
+        "from read_parquet($files) where step > $warm_up group by run_id order by run_id",
+        {"files": files, "warm_up": WARM_UP},
+    )
+    return [{"run_id": run_id, "tgs": tgs} for run_id, tgs, _ in told.fetchall()]
+
+
+def pandas_groups(paths: Sequence[Path]) -> Rows:
+    """What one writes first: all rows in one frame, a function of each group."""
+    import pandas as pd  # type: ignore[import-not-found]  # noqa: PLC0415 - of one process alone
+
+    frame = pd.concat([pd.read_parquet(path, columns=list(COLUMNS)) for path in paths])
+    frame = frame[frame["step"] > WARM_UP]
+    frame["rate"] = frame["rank_tokens"] / frame["elapsed_s"]
+
+    def summary(run: Any) -> Any:  # noqa: ANN401 - a frame of pandas
+        rates = run["rate"]
+        low, high = rates.quantile(0.05), rates.quantile(0.95)
+        middle = run[(rates >= low) & (rates <= high)]
+        tgs = run["rank_tokens"].sum() / run["elapsed_s"].sum()
+        return pd.Series(
+            {
+                "tgs": tgs,
+                "mfu": tgs * IDEAL_S,
+                "median": rates.median(),
+                "p5": low,
+                "p95": high,
+                "mad": (rates - rates.median()).abs().median(),
+                "trimmed": middle["rank_tokens"].sum() / middle["elapsed_s"].sum(),
+            }
+        )
+
+    told = frame.groupby("run_id")[["rank_tokens", "elapsed_s", "rate"]].apply(summary)
+    rows: Rows = told.reset_index().to_dict("records")
+    return rows
+
+
+OURS, DUCKDB, PANDAS = "robust summary", "DuckDB, mean in one pass", "pandas, by group"
+CONTENDERS: Final[Mapping[str, Callable[[Sequence[Path]], Rows]]] = {
+    OURS: ours,
+    DUCKDB: duckdb_mean,
+    PANDAS: pandas_groups,
+}
+
+
+# --- one process each -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What one process needed."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def child(name: str, paths: Sequence[Path], out: Path) -> None:
+    """Runs one contender, and writes its rows and what they took to `out`."""
+    CONTENDERS[name](paths[:1])  # imports, and the first touch of each library
+    wall, cpu = time.perf_counter(), time.process_time()
+    rows = CONTENDERS[name](paths)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    peak = _peak_mb()
+    out.write_text(json.dumps({"took": [wall, cpu, peak], "rows": rows}), encoding="utf-8")
+
+
+def _peak_mb() -> float:
+    """Of this process; Linux gives `ru_maxrss` that of the process that started it, if higher."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM:"))
+        return int(line.split()[1]) / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
+
+
+def measured(name: str, paths: Sequence[Path], folder: Path) -> tuple[Took, Rows]:
+    """`child` in a process of its own."""
+    out, listed = folder / "told.json", folder / "paths.json"
+    listed.write_text(json.dumps([str(path) for path in paths]), encoding="utf-8")
+    subprocess.run(  # noqa: S603 - this module itself
+        [sys.executable, "-m", "benchmarks.summary", "--child", name, listed, out], check=True
+    )
+    told = json.loads(out.read_text(encoding="utf-8"))
+    return Took(*told["took"]), told["rows"]
+
+
+def wrong(rows: Rows, paths: Sequence[Path], others: Rows) -> Iterator[str]:
+    """What differs from plain numpy on some runs, and in the rate from DuckDB on all."""
+    by_id = {row["run_id"]: row for row in rows}
+    for at in np.linspace(0, len(rows) - 1, SOME).astype(int):
+        run_id = rows[at]["run_id"]
+        told = plain(paths[at // RUNS_A_PART], run_id)
+        for name in told.keys() - {"run_id"}:
+            if abs(by_id[run_id][name] / told[name] - 1) > EXACT:
+                yield f"{run_id}: {name} is {by_id[run_id][name]}, numpy says {told[name]}"
+    for row in others:
+        if abs(by_id[row["run_id"]]["tgs"] / row["tgs"] - 1) > EXACT:
+            yield f"{row['run_id']}: TGS is {by_id[row['run_id']]['tgs']}, DuckDB says {row['tgs']}"
+    if len(by_id) != len(others):
+        yield f"{len(by_id)} runs, DuckDB has {len(others)}"
+
+
+# --- the table ------------------------------------------------------------------------------
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _by_row(took: Sequence[Took], rows: int) -> list[float]:
+    return [one.wall_s / rows for one in took]
+
+
+def table(
+    found: Mapping[str, Sequence[Took]], rows: Mapping[str, int], goals: Sequence[Sequence[str]]
+) -> Iterator[str]:
+    """Contenders, then goals."""
+    yield "| contender | rows | wall s | processor s | peak memory MB |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for name, took in found.items():
+        wall, cpu = _spread([t.wall_s for t in took]), _spread([t.cpu_s for t in took])
+        yield f"| {name} | {rows[name]:,} | {wall} | {cpu} | {max(t.peak_mb for t in took):,.0f} |"
+    yield ""
+    yield "| what | seen | goal | met |"
+    yield "| --- | ---: | ---: | --- |"
+    for goal in goals:
+        yield f"| {' | '.join(goal)} |"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables; exit 1 where a result is wrong or a goal is not met."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rows", type=int, default=100_000_000, help="steps of all runs")
+    parser.add_argument("--runs", type=int, default=2_000)
+    parser.add_argument("--rounds", type=int, default=3, help="how often each contender runs")
+    parser.add_argument("--folder", type=Path, help="where the parts are written, and deleted")
+    parser.add_argument(
+        "--child", nargs=3, metavar=("NAME", "PATHS", "OUT"), help=argparse.SUPPRESS
+    )
+    given = parser.parse_args(arguments)
+    if given.child:
+        name, listed, out = given.child
+        paths = [Path(each) for each in json.loads(Path(listed).read_text(encoding="utf-8"))]
+        child(name, paths, Path(out))
+        return
+    with tempfile.TemporaryDirectory(dir=given.folder) as aside:
+        _run(Path(aside), given.runs, given.rows // given.runs, given.rounds)
+
+
+def _run(folder: Path, runs: int, steps: int, rounds: int) -> None:
+    paths = write_parts(folder, runs, steps)
+    size = sum(path.stat().st_size for path in paths)
+    print(f"{runs:,} runs of {steps:,} steps, {len(paths)} parts, {size / 1e6:,.0f} MB")
+    few = paths[: max(1, len(paths) // SHARE_OF_PANDAS)]
+    of = {OURS: paths, DUCKDB: paths, PANDAS: few}
+    rows = {name: min(len(some) * RUNS_A_PART, runs) * steps for name, some in of.items()}
+    told = {name: measured(name, paths, folder)[1] for name in (OURS, DUCKDB)}
+    faults = list(wrong(told[OURS], paths, told[DUCKDB]))
+    if faults:
+        raise SystemExit("\n".join(faults))
+    found: dict[str, list[Took]] = {name: [] for name in of}
+    for turn in range(rounds):
+        for name in list(of)[:: -1 if turn % 2 else 1]:
+            found[name].append(measured(name, of[name], folder)[0])
+    against_duckdb = [a.wall_s / b.wall_s for a, b in zip(found[OURS], found[DUCKDB], strict=True)]
+    each, theirs = (_by_row(found[name], rows[name]) for name in (OURS, PANDAS))
+    against_pandas = [b / a for a, b in zip(each, theirs, strict=True)]
+    peak = max(one.peak_mb for one in found[OURS])
+    met = (
+        statistics.median(against_duckdb) <= TIMES_DUCKDB,
+        statistics.median(against_pandas) >= TIMES_PANDAS,
+        peak <= PEAK_MB,
+    )
+    goals = (
+        ("time over DuckDB's one pass", _spread(against_duckdb), f"at most {TIMES_DUCKDB:g}"),
+        ("rows a second over pandas'", _spread(against_pandas), f"at least {TIMES_PANDAS:g}"),
+        ("peak memory MB", f"{peak:,.0f}", f"at most {PEAK_MB:g}"),
+    )
+    told_goals = [(*goal, "yes" if m else "no") for goal, m in zip(goals, met, strict=True)]
+    print("\n".join(table(found, rows, told_goals)))
+    if not all(met):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
