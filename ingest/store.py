@@ -200,7 +200,7 @@ class Store:
                 f"select {', '.join(FILE_SCHEMA)} from held.files "  # noqa: S608
                 "where sha256 = '' or sha256 in (select sha256 from held.sources)"
             ).fetchall()
-        return {row[0]: FileMark(*row) for row in rows}
+        return {row[0]: FileMark._make(row) for row in rows}
 
     def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
         """A table of `TABLES`, in the order of `ORDER`, of all runs or of these alone.

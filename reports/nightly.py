@@ -91,7 +91,7 @@ class Order:
     baselines: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
-    facts_of: Callable[[Path], Sequence[dict[str, Any]]] = lambda _: ()
+    facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
 
