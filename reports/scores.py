@@ -64,12 +64,11 @@ def brought_up(
     """
     stale, as_of = store.outdated()
     before = _kept(store)
-    runs = store.table("runs")
     old = scores.outdated(before, overlay)["run_id"] if by_today else ()
     changed = frozenset({*stale, *also, *old})
-    if not changed and set(before["run_id"]) == set(runs["run_id"]):
+    if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
         return Scores(before, None, changed, as_of)
-    done = scores.rescore(runs, before, changed, store.tables, overlay)
+    done = scores.rescore(store.table("runs"), before, changed, store.tables, overlay)
     return Scores(done.onto(before), done, changed, as_of)
 
 
