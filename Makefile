@@ -72,6 +72,11 @@ bench-nightly: $(VENV)/tested
 bench-report: $(VENV)/tested
 	$(BIN)/python -m benchmarks.report
 
+# What a start, known files and a long history cost: benchmarks/README.md. Long.
+.PHONY: bench-start
+bench-start: $(VENV)/tested
+	$(BIN)/python -m benchmarks.start
+
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested
 	$(BIN)/python -m pytest tests/test_browser.py

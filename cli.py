@@ -192,6 +192,8 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 
 
 def _echo_outcome(outcome: Outcome) -> None:
+    if outcome.status == "unchanged":  # nearly all, where thousands are known
+        return
     from reports.tables import printable
 
     if outcome.status == "failed":
