@@ -82,7 +82,7 @@ class Config:
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
         """A sentence for each table of facts that fits none of these logs."""
-        whole = [str(path.absolute()) for path in paths]
+        whole = [str(path.absolute()) for path in paths] if self.facts else []
         return [
             f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
             for table in self.facts

@@ -256,7 +256,7 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     """What became of each path; one that stayed as it was is known."""
     status = {"unchanged": "known"}
     rows = [
-        (str(x.path), status.get(x.status, x.status), x.message.removeprefix(f"{x.path}: "))
+        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "))
         for x in outcomes
     ]
     return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")
