@@ -60,8 +60,9 @@ def brought_up(
     """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
 
     by_today: and those that are by another formula, other peaks or an older program. Nothing is
-    written: `keep` does that.
+    written: `keep` does that. Raises StoreError where nothing was ever stored.
     """
+    store.require()
     stale, as_of = store.outdated()
     before = _kept(store)
     old = scores.outdated(before, overlay)["run_id"] if by_today else ()
