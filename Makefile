@@ -82,6 +82,10 @@ bench-summary: $(VENV)/tested
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m benchmarks.summary
 
+# What a start, known files and a long history cost: benchmarks/README.md. Long.
+bench-start: $(VENV)/tested
+	$(BIN)/python -m benchmarks.start
+
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested
 	$(BIN)/python -m pytest tests/test_browser.py

@@ -192,6 +192,8 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 
 
 def _echo_outcome(outcome: Outcome) -> None:
+    if outcome.status == "unchanged":  # nearly all, where thousands are known
+        return
     from reports.tables import printable
 
     if outcome.status == "failed":
@@ -504,7 +506,7 @@ def rescore(store: Path) -> None:
     What is new or whose facts changed needs no rescore: the next nightly, or any other command,
     computes that by itself.
     """
-    from reports.nightly import rescore_all
+    from reports.scores import rescore_all
 
     opened = _open(store)
     done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
@@ -521,7 +523,7 @@ def baseline() -> None:
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
-    from reports.nightly import pin
+    from reports.scores import pin
 
     opened = _open(store)
     chosen = _chosen(_metrics(opened), names)
@@ -541,7 +543,7 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
 @format_option
 def baseline_list(store: Path, output: str) -> None:
     """Baselines that were set."""
-    from reports.nightly import baselines
+    from reports.scores import baselines
     from reports.tables import render
 
     opened = _open(store)
@@ -558,7 +560,7 @@ def baseline_list(store: Path, output: str) -> None:
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
-    from reports.nightly import baselines, unpin
+    from reports.scores import baselines, unpin
     from reports.verdict import counted
 
     opened = _open(store)
@@ -944,7 +946,7 @@ def _open(path: Path, wait: float | None = None) -> Store:
 
 def _metrics(store: Store) -> pl.DataFrame:
     """All runs; those that a nightly or rescore keeps are not computed again."""
-    from reports.nightly import current
+    from reports.scores import current
 
     return current(store, _overlay())
 

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 import polars as pl
 
-from ingest.parts import PART_SCHEMA, Part, of_rows
+from ingest.parts import PART_SCHEMA, Part
 from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark, Tables
 from ingest.schema import ADDED, SCHEMA_VERSION, TABLES, frame_schema
 
@@ -257,8 +257,9 @@ def following(con: Connection) -> Tables:
 
 def parts_of(con: Connection, tables: Collection[str] = ()) -> list[Part]:
     """The parts that are read, of these tables or of all, oldest rows first."""
-    frame = con.sql("from held.parts order by table_name, first_batch, path").pl()
-    found = of_rows(frame)
+    columns = ", ".join(PART_SCHEMA)
+    rows = con.sql(f"select {columns} from held.parts order by table_name, first_batch, path")  # noqa: S608 - constants
+    found = [Part(*row) for row in rows.fetchall()]
     return [part for part in found if not tables or part.table_name in tables]
 
 

@@ -75,15 +75,14 @@ class Config:
     facts: tuple[FactsByPath, ...] = ()
     baselines: tuple[str, ...] = ()
 
-    def facts_of(self, path: Path) -> tuple[Fact, ...]:
-        """Facts of the log of that path; of several tables that fit, the later holds."""
-        whole = str(path if path.is_absolute() else path.absolute())
-        named = {fact["name"]: fact for t in self.facts if t.fits(whole) for fact in t.facts}
+    def facts_of(self, path: str) -> tuple[Fact, ...]:
+        """Facts of the log of that absolute path; of several tables that fit, the later holds."""
+        named = {fact["name"]: fact for t in self.facts if t.fits(path) for fact in t.facts}
         return tuple(named.values())
 
     def unmatched(self, paths: Iterable[Path]) -> list[str]:
         """A sentence for each table of facts that fits none of these logs."""
-        whole = [str(path.absolute()) for path in paths]
+        whole = [str(path.absolute()) for path in paths] if self.facts else []
         return [
             f"{self.path}: {table.place}paths: no source fits {' or '.join(table.patterns)}."
             for table in self.facts

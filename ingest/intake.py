@@ -6,12 +6,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -41,30 +41,36 @@ SETTLED_NS: Final = 2_000_000_000
 its time of change (as coarse as this on some file systems) showing it."""
 
 
-FactsOf = Callable[[Path], Sequence[Fact]]
+FactsOf = Callable[[str], Sequence[Fact]]
+"""Facts by the absolute path of a log."""
 
 
-def _none(_path: Path) -> Sequence[Fact]:
+def _none(_path: str) -> Sequence[Fact]:
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one path.
 
-    status: read, known (its content is stored), unchanged (known, and it need not be opened to see
-    that), failed (message says why), or passed: a file that a folder's walk came upon and that has
-    no line of these frameworks; no message where that was seen before. A message of one that was
-    read says what became of an earlier run, or that more is to come.
+    given: the path, as it was given. status: read, known (its content is stored), unchanged
+    (known, and it need not be opened to see that), failed (message says why), or passed: a file
+    that a folder's walk came upon and that has no line of these frameworks; no message where that
+    was seen before. A message of one that was read says what became of an earlier run, or that more
+    is to come.
     """
 
-    path: Path
+    given: str
     status: str
     message: str
     log_format: str = ""
     step_lines: int = 0
     unread_lines: int = 0
     other_lines: int = 0
+
+    @property
+    def path(self) -> Path:
+        """The same as a path: made when it is asked for, as most files are as they were."""
+        return Path(self.given)
 
 
 def read_source(
@@ -265,41 +271,45 @@ class _Job:
 
     def take(self, found: Found) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
-        path = Path(found.path)
         try:
-            return self._take(found, path)
+            return self._take(found)
         except UnknownFormatError as error:
             if found.named or error.recognised:
-                return Outcome(path, "failed", str(error))
+                return Outcome(found.path, "failed", str(error))
             self._remember(found, "", Beside((), self._formats()))
-            return Outcome(path, "passed", str(error))
+            return Outcome(found.path, "passed", str(error))
         except FairmfuError as error:
-            return Outcome(path, "failed", str(error))
+            return Outcome(found.path, "failed", str(error))
         except OSError as error:
-            return Outcome(path, "failed", f"{path}: {error.strerror or error}.")
+            return Outcome(found.path, "failed", f"{found.path}: {error.strerror or error}.")
 
-    def _take(self, found: Found, path: Path) -> Outcome:
+    def _take(self, found: Found) -> Outcome:
         if found.error:
             raise UnreadableSourceError(found.error)
         mark = self._same_as(found)
-        if mark is not None and not mark.sha256:
-            return Outcome(path, "passed", "")
+        if mark is not None:
+            if not mark.sha256:
+                return Outcome(found.path, "passed", "")
+            if not self.extra and self._given_as_before(found, mark.beside):
+                self.left_alone.append(mark)
+                return Outcome(found.path, "unchanged", "known already")
+        path = Path(found.path)
         sha256 = mark.sha256 if mark else "" if path == STDIN else content_hash(path)
         if sha256 not in self.known:
             return self._read(found, path)
-        if mark is not None and not self.extra:
-            named = mark.beside.split("\n")[1:]
-            if found.beside(self.by_path(path), named).text == mark.beside:
-                self.left_alone.append(mark)
-                return Outcome(path, "unchanged", "known already")
         return self._see(found, path, sha256)
+
+    def _given_as_before(self, found: Found, beside: str) -> bool:
+        """Whether what gives facts to the file from outside it is as `beside` tells."""
+        named = beside.split("\n")[1:]
+        return found.beside(self.by_path(found.identity), named).text == beside
 
     def _same_as(self, found: Found) -> FileMark | None:
         """What is known of the file without opening it."""
         mark = self.files.get(found.identity)
         if mark is None or self.tried.wanted:
             return None
-        if (mark.size, mark.mtime_ns, mark.inode) != (found.size, found.mtime_ns, found.inode):
+        if mark[:4] != found[1:5]:  # path, size, time of change and inode
             return None
         if mark.sha256:
             return mark if mark.sha256 in self.known else None
@@ -308,17 +318,19 @@ class _Job:
     def _see(self, found: Found, path: Path, sha256: str) -> Outcome:
         before = self.read_with.get(sha256)
         if self.tried.wanted and before is not None and before not in self.tried.wanted:
-            return Outcome(path, "failed", _read_otherwise(path, before))
+            return Outcome(found.path, "failed", _read_otherwise(path, before))
         stored = self.known[sha256]
         beside = self._beside(found, path)
-        facts = [*self.by_path(path), *_beside(path)] if stored == found.identity else []
+        facts = []
+        if stored == found.identity:
+            facts = [*self.by_path(found.identity), *_beside(path)]
         self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra]))
         self._remember(found, sha256, beside)
-        return Outcome(path, "known", _known_as(found.identity, stored))
+        return Outcome(found.path, "known", _known_as(found.identity, stored))
 
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
-        facts = () if path == STDIN else self.by_path(path)
+        facts = () if path == STDIN else self.by_path(found.identity)
         tables = read_source(path, by_path=facts, extra=self.extra, tried=self.tried)
         done = _outcome(path, tables, strict=self.strict)
         if done.status != "read":
@@ -329,7 +341,7 @@ class _Job:
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
             if path != STDIN and look(path)[:5] != found[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
-                return replace(done, message=grew)
+                return done._replace(message=grew)
         self._remember(found, sha256, beside)
         return done
 
@@ -342,7 +354,7 @@ class _Job:
         if path == STDIN:
             return NOTHING
         named = [identity(file) for file in given.named_in_sidecars(path)]
-        return found.beside(self.by_path(path), named)
+        return found.beside(self.by_path(found.identity), named)
 
     def _remember(self, found: Found, sha256: str, beside: Beside) -> None:
         """Have the store remember what the file looks like, if that can be relied on."""
@@ -418,11 +430,11 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
     """The outcome with what the store says of its file."""
     path = outcome.path
     if remark.kind == "known":
-        return Outcome(path, "known", _known_as(identity(path), remark.known_as))
+        return Outcome(outcome.given, "known", _known_as(identity(path), remark.known_as))
     if remark.known_as:
         known = _known_as(identity(path), remark.known_as)
-        return replace(outcome, message=f"{known}; the earlier run of {path} is kept")
-    return replace(outcome, message=f"{path} holds another run now; the earlier one is kept")
+        return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
+    return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
 
 
 def _read_otherwise(path: Path, before: str) -> str:
@@ -444,7 +456,7 @@ def _found(paths: Iterable[Path], walk: Walk, failed: Callable[[Outcome], None])
         try:
             yield from walk.of(path)
         except UnreadableSourceError as error:
-            failed(Outcome(path, "failed", str(error)))
+            failed(Outcome(str(path), "failed", str(error)))
 
 
 def _formats(tried: Tried) -> str:
@@ -475,5 +487,5 @@ def _outcome(path: Path, tables: Tables, *, strict: bool) -> Outcome:
             f"{path}:{first['line']}: {first['reason']}: {first['text'][:120]!r}. "
             f"{row['unread_lines']} such lines; without --strict the rest is read."
         )
-        return Outcome(path, "failed", message, **counts)
-    return Outcome(path, "read", "", **counts)
+        return Outcome(str(path), "failed", message, **counts)
+    return Outcome(str(path), "read", "", **counts)

@@ -96,18 +96,14 @@ def listed(parts: Iterable[Part]) -> pl.DataFrame:
     return pl.DataFrame([astuple(part) for part in parts], schema=PART_SCHEMA, orient="row")
 
 
-def of_rows(frame: pl.DataFrame) -> list[Part]:
-    """Rows of PART_SCHEMA as parts."""
-    return [Part(*row) for row in frame.select(PART_SCHEMA.names()).iter_rows()]
-
-
 def read_record(store: Path, batch: int) -> Record | None:
     """The record of a batch; None where there is none. Raises StoreError on a damaged one."""
     path = _path(store, RECORD, batch)
     if not path.exists():
         return None
     marks, frame = _marks(path), read_part(path)
-    return Record(batch, tuple(of_rows(frame)), marks["full"] == "True")
+    rows = frame.select(PART_SCHEMA.names()).iter_rows()
+    return Record(batch, tuple(Part(*row) for row in rows), marks["full"] == "True")
 
 
 def records(store: Path) -> Iterator[Record]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 
@@ -48,8 +48,7 @@ class Seen:
     facts: Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class FileMark:
+class FileMark(NamedTuple):
     """How a file stood when its content was known, so that it need not be opened next time.
 
     mtime_ns: as the file system says; beside: a signature of what stands beside it.

@@ -83,6 +83,7 @@ class Store:
         self.path = path
         self.patience_s = patience_s
         self.says = says
+        self._idle: list[Connection] = []
 
     # -- writing --------------------------------------------------------------------------
 
@@ -199,7 +200,7 @@ class Store:
                 f"select {', '.join(FILE_SCHEMA)} from held.files "  # noqa: S608
                 "where sha256 = '' or sha256 in (select sha256 from held.sources)"
             ).fetchall()
-        return {row[0]: FileMark(*row) for row in rows}
+        return {row[0]: FileMark._make(row) for row in rows}
 
     def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
         """A table of `TABLES`, in the order of `ORDER`, of all runs or of these alone.
@@ -316,7 +317,7 @@ class Store:
         runs: Collection[str] | None = None,
         frames: Mapping[str, pl.DataFrame] | None = None,
     ) -> Iterator[Connection]:
-        """A locked-down connection: the catalogue, the parts, and nothing else of the machine."""
+        """The catalogue with views of tables, of all runs or of these, and of `frames`."""
         with self._connected() as con:
             try:
                 catalogue.show(con, self.path, tables, runs)
@@ -327,10 +328,6 @@ class Store:
                 ) from error
             for name, frame in (frames or {}).items():
                 con.register(name, frame)
-            folder = catalogue.quote(str((self.path / parts.PARTS).absolute()))
-            con.execute(f"set allowed_directories = [{folder}]")
-            con.execute("set enable_external_access = false")
-            con.execute("set lock_configuration = true")
             yield con
 
     @contextmanager
@@ -338,11 +335,12 @@ class Store:
         """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old.
 
         Attached, not opened: what a process opens twice is one database to DuckDB, with one
-        configuration and as it stood at first.
+        configuration and as it stood at first. Attached anew each time: as it stands now.
         """
         if not self._catalogue.exists():
             raise self._lost()
-        with duckdb.connect() as con:
+        database = self._idle.pop() if self._idle else self._locked_down()
+        with database.cursor() as con:
             try:
                 path = catalogue.quote(str(self._catalogue.absolute()))
                 con.execute(f"attach {path} as stored (read_only)")
@@ -361,6 +359,21 @@ class Store:
                 raise StoreError(
                     f"{self.path}: cannot be read ({_first_line(error)}). See: fairmfu doctor"
                 ) from error
+            con.execute("use memory")
+            con.execute("detach stored")
+        self._idle.append(database)  # to start another takes as long as many reads
+
+    def _locked_down(self) -> Connection:
+        """A database in memory that reaches the catalogue, the parts, and nothing else."""
+        con = duckdb.connect()
+        path = str(self._catalogue.absolute())
+        files = ", ".join(map(catalogue.quote, (path, f"{path}.wal")))  # its journal is asked for
+        folder = catalogue.quote(str((self.path / parts.PARTS).absolute()))
+        con.execute(f"set allowed_paths = [{files}]")
+        con.execute(f"set allowed_directories = [{folder}]")
+        con.execute("set enable_external_access = false")
+        con.execute("set lock_configuration = true")
+        return con
 
     def _other_schema(self, version: str) -> StoreError:
         if version == older_stores.READABLE:

@@ -53,9 +53,8 @@ class Found(NamedTuple):
 
         facts: given for its path. named: files that its sidecars name.
         """
-        name = self.identity.rpartition(os.sep)[2]
         around = self.around
-        shared, own = (around.shared, around.of(name)) if around else (NOTHING, ())
+        shared, own = (around.shared, around.of(self.identity)) if around else (NOTHING, ())
         if not facts and not named and not own:
             return shared
         marks = (*shared.marks, *own, *map(_mark, named))
@@ -83,6 +82,7 @@ class Beside(NamedTuple):
 
 
 NOTHING: Final = Beside((), "")
+_OWN: Final = f".{given.SIDECAR}"
 
 
 class Surroundings:
@@ -91,6 +91,8 @@ class Surroundings:
     def __init__(self, folder: str, names: Collection[str] | None) -> None:
         """`names`: all that the folder holds; None where it can't be listed."""
         self._folder, self._names = folder, names
+        own = None if names is None else {name for name in names if name.endswith(_OWN)}
+        self._own = own  # of most folders none
 
     @cached_property
     def shared(self) -> Beside:
@@ -100,9 +102,11 @@ class Surroundings:
         return Beside(marks, signature((marks, ()))) if marks else NOTHING
 
     def of(self, log: str) -> tuple[Mark, ...]:
-        """What could give facts to the log of that name alone."""
-        name = f"{log}.{given.SIDECAR}"
-        there = self._names is None or name in self._names
+        """What could give facts to the log of that path alone."""
+        if self._own is not None and not self._own:
+            return ()
+        name = log.rpartition(os.sep)[2] + _OWN
+        there = self._own is None or name in self._own
         return (_mark(os.path.join(self._folder, name)),) if there else ()  # noqa: PTH118 - cheap
 
 
@@ -133,13 +137,12 @@ def identity(path: Path) -> str:
 
 
 class _Folder(NamedTuple):
-    """A folder that a walk comes to: as it was given, and its absolute path."""
+    """A folder that a walk is in: as it was given, its absolute path, and what is left of it."""
 
     path: str
     identity: str
-
-
-_Entry = tuple[_Folder, Surroundings, os.DirEntry[str]]
+    around: Surroundings
+    left: Iterator[os.DirEntry[str]]
 
 
 class Walk:
@@ -200,39 +203,34 @@ class Walk:
         return self._listed[folder]
 
     def _inside(self, root: Path) -> Iterator[Found]:
-        """All that may be logs."""
-        found = False
-        shown = "" if root == Path() else str(root)
-        left: list[_Folder | _Entry] = [_Folder(shown, identity(root))]
-        while left:
-            at = left.pop()
-            if isinstance(at, _Folder):
-                try:
-                    entries = sorted(_listing(at.identity), key=attrgetter("name"), reverse=True)
-                except OSError as error:
+        """All that may be logs; a file costs its stat and little more."""
+        within: list[_Folder] = []
+        unseen = _enter(within, "" if root == Path() else str(root), identity(root))
+        found = unseen is not None
+        if unseen:
+            yield unseen
+        while within:
+            folder = within[-1]
+            for entry in folder.left:
+                if entry.is_dir(follow_symlinks=False):
+                    if self._is_left_out(entry):
+                        continue
+                    if unseen := _enter(within, _path(folder, entry), entry.path):
+                        found = True
+                        yield unseen
+                    break  # what it holds comes first
+                if self._may_be_log(entry.name) and (one := _seen(folder, entry)):
                     found = True
-                    yield _not_seen(at.path or ".", at.identity, error)
-                    continue
-                around = Surroundings(at.identity, frozenset(e.name for e in entries))
-                left += [(at, around, entry) for entry in entries if entry.name[0] != "."]
-                continue
-            folder, around, entry = at
-            path = entry.path
-            if folder.path != folder.identity:
-                path = os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands
-            if entry.is_dir(follow_symlinks=False):
-                if not self._is_left_out(entry):
-                    left.append(_Folder(path, entry.path))
-            elif self._may_be_log(entry.name) and (one := _seen(path, around, entry)):
-                found = True
-                if one.identity not in self._found:
-                    self._found.add(one.identity)
-                    yield one
+                    if one.identity not in self._found:
+                        self._found.add(one.identity)
+                        yield one
+            else:
+                within.pop()
         if not found:
             raise UnreadableSourceError(f"{root}: the folder holds no log file.")
 
     def _may_be_log(self, name: str) -> bool:
-        ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - one of thousands
+        ending = name[name.rfind(".") :].lower()
         return ending not in NOT_LOGS or self._log_name.match(name) is not None
 
     def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
@@ -240,23 +238,39 @@ class Walk:
         return same is not None and os.path.samestat(same, entry.stat())
 
 
-def _listing(folder: str) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return list(entries)
+def _enter(within: list[_Folder], path: str, whole: str) -> Found | None:
+    """Put a folder at the end, with what may be of interest in it by name; or say why not."""
+    try:
+        with os.scandir(whole) as entries:
+            every = sorted(entries, key=attrgetter("name"))
+    except OSError as error:
+        return _not_seen(path or ".", whole, error)
+    around = Surroundings(whole, frozenset([entry.name for entry in every]))
+    shown = (entry for entry in every if entry.name[0] != ".")
+    within.append(_Folder(path, whole, around, shown))
+    return None
 
 
-def _seen(path: str, around: Surroundings, entry: os.DirEntry[str]) -> Found | None:
+def _path(folder: _Folder, entry: os.DirEntry[str]) -> str:
+    """Of an entry, as its folder was given."""
+    if folder.path == folder.identity:
+        return entry.path
+    return os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands
+
+
+def _seen(folder: _Folder, entry: os.DirEntry[str]) -> Found | None:
     """A file of a folder; None for what is none, or went since the folder was listed."""
+    path = _path(folder, entry)
     try:
         if not entry.is_file():
             return None
-        seen = entry.stat()
+        at = entry.stat()
     except FileNotFoundError:
         return None
     except OSError as error:
         return _not_seen(path, entry.path, error)
     return Found(
-        path, entry.path, seen.st_size, seen.st_mtime_ns, seen.st_ino, named=False, around=around
+        path, entry.path, at.st_size, at.st_mtime_ns, at.st_ino, named=False, around=folder.around
     )
 
 

@@ -29,8 +29,8 @@ from typing import Final
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
+from metrics import quantiles
 from metrics.statistics import (
     MAD_TO_SIGMA,
     UPPER,
@@ -173,7 +173,7 @@ class Course:
         apart = self.means - baseline
         freedom = MAD_EFFICIENCY * np.minimum(np.arange(len(apart)), TELLING)
         quantile = np.where(self._changed(np.sign(apart), since), UPPER, 1 - OFF_BASELINE / 2)
-        bound = stdtrit(np.maximum(freedom, 1.0), quantile)
+        bound = quantiles.of_each_t(np.maximum(freedom, 1.0), quantile)
         sure = np.abs(apart) > bound * self.quick * np.sqrt(1 + 1 / np.maximum(self.counts, 1))
         sure &= (np.abs(np.expm1(apart)) >= threshold) & (self.counts >= EACH_SIDE)
         sure[: max(since, FEWEST - 1)] = False
@@ -201,7 +201,7 @@ class Course:
     def _estimate(self, middle: float, variance: float) -> Estimate:
         """With the interval of a known spread."""
         spread = self.spread or 0.0
-        half = float(stdtrit(self.freedom, UPPER)) * spread * sqrt(variance)
+        half = quantiles.of_t(self.freedom, UPPER) * spread * sqrt(variance)
         return Estimate(exp(middle), exp(middle - half), exp(middle + half))
 
 
@@ -342,7 +342,7 @@ def _scatter(rest: Array) -> tuple[float, float, float]:
 
 @lru_cache(maxsize=1024)
 def _bound(freedom: float) -> float:
-    return float(stdtrit(freedom, 1 - SPLIT_BY_CHANCE / 2))
+    return quantiles.of_t(freedom, 1 - SPLIT_BY_CHANCE / 2)
 
 
 def _variance(alike: float, *points: int) -> float:

@@ -25,7 +25,8 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, stdtrit
+
+from metrics import quantiles
 
 Array = NDArray[np.float64]
 
@@ -213,7 +214,7 @@ def _long_run_error(series: Array, effective: float) -> float:
     cosines = max(FEWEST_COSINES, min(MOST_COSINES, room))
     projected = _cosines(n, cosines) @ (series - series.mean())
     error = sqrt(float(np.mean(projected**2)) / n)
-    return float(stdtrit(cosines, UPPER)) * error * (1 + SHORT / n)
+    return quantiles.of_t(cosines, UPPER) * error * (1 + SHORT / n)
 
 
 @lru_cache(maxsize=8)
@@ -230,7 +231,7 @@ def _stalls(excess: Array) -> tuple[float, float]:
     if sum_ <= 0:
         return 0.0, 0.0
     events, size = sum_**2 / squares, squares / sum_
-    low, high = (size * float(gammaincinv(events + 0.5, q)) for q in (LOWER, UPPER))
+    low, high = (size * quantiles.of_gamma(events + 0.5, q) for q in (LOWER, UPPER))
     return max(0.0, sum_ - low), max(0.0, high - sum_)
 
 
@@ -266,7 +267,7 @@ def over_runs(rates: Sequence[float], own: Sequence[Estimate] = ()) -> Estimate 
         return None
     logs = np.log(np.asarray(rates, np.float64))
     middle = float(logs.mean())
-    half = float(stdtrit(len(rates) - 1, UPPER)) * float(logs.std(ddof=1)) / sqrt(len(rates))
+    half = quantiles.of_t(len(rates) - 1, UPPER) * float(logs.std(ddof=1)) / sqrt(len(rates))
     least = sum(max(one.down, one.up) ** 2 for one in own)
     half = max(half, sqrt(least) / len(own) if own else 0.0)
     return Estimate(exp(middle), exp(middle - half), exp(middle + half))

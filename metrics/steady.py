@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from scipy.special import stdtrit
 
+from metrics import quantiles
 from metrics.columns import Array, Columns, Flags, median
 from metrics.statistics import MAD_TO_SIGMA, autocorrelation
 from metrics.windows import clean_of, evidence_of, resolution
@@ -125,7 +125,7 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
     drop = sums[:most] / before - (sums[-1] - sums[:most]) / behind
     error = np.sqrt(variance_of_mean(before, alike) + variance_of_mean(behind, alike))
     surely = drop / error
-    enough = float(stdtrit(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most))
+    enough = quantiles.of_t(MAD_EFFICIENCY * len(x) / 2, 1 - FALSE_ALARM / most)
     while len(surely) and surely[best := int(np.argmax(surely))] > enough:
         of_most = float(np.median(x[: best + 1]) - np.median(x[best + 1 :]))
         if of_most > drop[best] / 2:

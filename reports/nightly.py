@@ -6,8 +6,8 @@
     DIR/nightly.log                                                            what was done
 
 A night is written aside and renamed into the archive, then copied to the top with index.html last:
-a night that fails leaves the last good one. The only module of reports that calls ingest and
-metrics.
+a night that fails leaves the last good one. With reports.scores the only module of reports that
+calls ingest.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -38,18 +38,16 @@ from metrics.cost import Price
 from metrics.fairness import compare
 from metrics.flops import FORMULA
 from metrics.history import SERIES_BY, History, history
-from metrics.kept import KEPT, Rescored
 from metrics.utilization import Analysis
 from reports import night_files, night_page, page
 from reports.content import content
 from reports.night import Night, exit_code
+from reports.scores import BASELINE_SCHEMA, Scores, baselines, brought_up, keep
 from reports.summary import compared, sentences
 from reports.verdict import counted, groups
 
-METRICS: Final = "metrics"
-BASELINES: Final = "baselines"
 NIGHTS: Final = "nights"
-"""Tables that the store keeps for us."""
+"""The table that the store keeps of them."""
 
 NIGHT_SCHEMA: Final = pl.Schema(
     {"number": pl.Int64(), "at": TIME, "out": TEXT, "by": TEXTS, "told": TEXTS, "as_of": pl.Int64()}
@@ -57,132 +55,17 @@ NIGHT_SCHEMA: Final = pl.Schema(
 """out: the folder of the report; by: the columns that made a series; told: changes that were news;
 as_of: the state of the store that it told of."""
 
-BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": pl.Float64()})
-
 ARCHIVE: Final = "archive"
 ASIDE: Final = ".writing"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
 LOG: Final = "nightly.log"
 LONGEST_LOG_BYTES: Final = 1_000_000
 
-AT_ONCE: Final = 500
-"""Runs that `rescore_all` computes before it stores them."""
-
 MOST_IN_FULL: Final = 60
 """Runs of one night whose whole report is written; a first night may bring thousands."""
 
 LATEST: Final = timedelta(hours=20)
 """On the first night of a folder, changes found so shortly before the newest run are news."""
-
-
-# -- metrics that are kept -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What is kept of a store's metrics once it is up to date.
-
-    kept: metrics.kept.KEPT, without what is gone; done: what was computed for it, None where
-    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of.
-    """
-
-    kept: pl.DataFrame
-    done: Rescored | None
-    changed: frozenset[str]
-    as_of: int
-
-    @property
-    def metrics(self) -> pl.DataFrame:
-        """One row per run, as metrics.utilization.analyse gives it."""
-        return scores.finished(self.kept)
-
-
-def brought_up(
-    store: Store,
-    overlay: Sequence[Accelerator] = (),
-    also: Collection[str] = (),
-    *,
-    by_today: bool = False,
-) -> Scores:
-    """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
-
-    by_today: and those that are by another formula, other peaks or an older program. Nothing is
-    written: `keep` does that.
-    """
-    stale, as_of = store.outdated()
-    before = _kept(store)
-    runs = store.table("runs")
-    old = scores.outdated(before, overlay)["run_id"] if by_today else ()
-    changed = frozenset({*stale, *also, *old})
-    if not changed and set(before["run_id"]) == set(runs["run_id"]):
-        return Scores(before, None, changed, as_of)
-    done = scores.rescore(runs, before, changed, store.tables, overlay)
-    return Scores(done.onto(before), done, changed, as_of)
-
-
-def keep(store: Store, found: Scores) -> None:
-    """Store what was computed; a run that is gone is kept as such."""
-    if found.done is None:
-        return
-    gone = pl.DataFrame({"run_id": found.done.gone}, schema={"run_id": TEXT})
-    rows = pl.concat([found.done.rows, gone], how="diagonal")
-    store.keep(METRICS, rows, found.as_of)
-
-
-def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Metrics of all runs by today's formula and these peaks, whatever is kept."""
-    return brought_up(store, overlay, by_today=True).metrics
-
-
-def rescore_all(
-    store: Store, overlay: Sequence[Accelerator], says: Callable[[str], None] = lambda _: None
-) -> int:
-    """Compute anew, and keep, what is by another formula, other peaks or an older program.
-
-    How many runs; in portions, so that one that is broken off goes on where it was.
-    """
-    old = scores.outdated(_kept(store), overlay)["run_id"].to_list()
-    done = 0
-    for first in range(0, max(len(old), 1), AT_ONCE):
-        found = brought_up(store, overlay, old[first : first + AT_ONCE])
-        if found.done is not None:
-            keep(store, found)
-            done += found.done.rows.height
-            says(f"{done:,} runs computed, of {len(old):,} that were outdated")
-    return done
-
-
-def _kept(store: Store) -> pl.DataFrame:
-    rows = store.kept(METRICS, by=("run_id",))
-    if rows.is_empty():
-        return KEPT.to_frame()
-    rows = rows.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
-    return rows.filter(pl.col("lead").is_not_null())
-
-
-# -- baselines -------------------------------------------------------------------------------
-
-
-def pin(store: Store, runs: pl.DataFrame) -> None:
-    """Have the level of each series be held against these runs from now on.
-
-    runs: of metrics, each with a TGS.
-    """
-    rows = runs.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
-    store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
-
-
-def unpin(store: Store, runs: pl.DataFrame) -> None:
-    """Take baselines back; runs: of `baselines`."""
-    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, pl.Float64), at=pl.lit(_utc())))
-
-
-def baselines(store: Store) -> pl.DataFrame:
-    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
-    rows = store.kept(BASELINES, by=("run_id",))
-    if rows.is_empty():
-        return BASELINE_SCHEMA.to_frame()
-    return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
 
 
 # -- one night -------------------------------------------------------------------------------
@@ -208,7 +91,7 @@ class Order:
     baselines: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
-    facts_of: Callable[[Path], Sequence[dict[str, Any]]] = lambda _: ()
+    facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
 
@@ -373,7 +256,7 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     """What became of each path; one that stayed as it was is known."""
     status = {"unchanged": "known"}
     rows = [
-        (str(x.path), status.get(x.status, x.status), x.message.removeprefix(f"{x.path}: "))
+        (x.given, status.get(x.status, x.status), x.message.removeprefix(f"{x.given}: "))
         for x in outcomes
     ]
     return pl.DataFrame(rows, schema={"path": TEXT, "status": TEXT, "message": TEXT}, orient="row")

@@ -300,7 +300,7 @@ def test_a_pattern_fits_the_whole_path_or_its_end(pattern: str, fits: bool) -> N
 
 
 def values(config: Config, path: str) -> dict[str, str]:
-    facts = config.facts_of(Path(path))
+    facts = config.facts_of(path)
     assert {fact["origin"] for fact in facts} <= {"sidecar:fairmfu.toml"}
     return {fact["name"]: fact["value"] for fact in facts}
 

@@ -308,9 +308,9 @@ def test_facts_by_hand_reach_a_file_that_did_not_change(
 def test_facts_by_path_stand_behind_those_beside_the_log(
     store: Store, log: Path, titan: Titan, ingest: Ingest
 ) -> None:
-    def by_path(gpus: str, *more: str) -> Callable[[Path], list[dict[str, object]]]:
+    def by_path(gpus: str, *more: str) -> Callable[[str], list[dict[str, object]]]:
         facts = from_flags([f"gpus={gpus}", *more])
-        return lambda path: [f | {"origin": "sidecar:x"} for f in facts if path.name == "a.log"]
+        return lambda path: [f | {"origin": "sidecar:x"} for f in facts if path.endswith("/a.log")]
 
     write(log.with_name("b.log"), titan(loss=7.0))
     ingest(log.parent, by_path=by_path("4"))

@@ -25,7 +25,7 @@ from metrics import kept as keeping
 from metrics.accelerators import Accelerator
 from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program, rescore
 from metrics.utilization import METRICS, Analysis, analyse
-from reports import nightly
+from reports import scores
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 from tests.effort import THOROUGH
 
@@ -536,17 +536,17 @@ def test_an_old_row_is_named_and_stays_until_it_is_asked_for(
 def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: Path) -> None:
     """A genuine store: a program of the same version kept it, which knew fewer columns."""
     store = Store(old_store.genuine(tmp_path / "old", schema=3))
-    kept = nightly.brought_up(store).kept
+    kept = scores.brought_up(store).kept
     titan = kept.filter(pl.col("mfu") > 0).row(0, named=True)
     assert titan["mfu_bf16"] is titan["peak_source"] is None
     assert titan["program"] == program()
     why = f"columns unknown, now {columns_id()}"
     assert dict(outdated(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
-    shown = nightly.current(store).filter(run_id=titan["run_id"]).row(0, named=True)
+    shown = scores.current(store).filter(run_id=titan["run_id"]).row(0, named=True)
     assert shown["mfu_bf16"] == shown["mfu"] == pytest.approx(titan["mfu"])
     assert shown["peak_source"].startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s")
-    assert nightly.rescore_all(store, ()) == 2  # facts of the other one are newer
-    kept = nightly.brought_up(store).kept
+    assert scores.rescore_all(store, ()) == 2  # facts of the other one are newer
+    kept = scores.brought_up(store).kept
     assert outdated(kept).is_empty()
     assert kept.filter(run_id=titan["run_id"])["mfu_bf16"].item() == pytest.approx(titan["mfu"])
 

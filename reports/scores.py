@@ -1,0 +1,143 @@
+"""What a store keeps that was computed of its runs: their metrics, brought up to date; baselines.
+
+Apart from reports.nightly, so that a table of runs does without what draws pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import polars as pl
+
+from ingest.schema import TEXT, TIME
+from ingest.store import Store
+from metrics import kept as scores
+from metrics.accelerators import Accelerator
+from metrics.kept import KEPT, Rescored
+
+METRICS: Final = "metrics"
+BASELINES: Final = "baselines"
+"""Tables that the store keeps for us."""
+
+BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": pl.Float64()})
+
+AT_ONCE: Final = 500
+"""Runs that `rescore_all` computes before it stores them."""
+
+
+# -- metrics that are kept -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What is kept of a store's metrics once it is up to date.
+
+    kept: metrics.kept.KEPT, without what is gone; done: what was computed for it, None where
+    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of.
+    """
+
+    kept: pl.DataFrame
+    done: Rescored | None
+    changed: frozenset[str]
+    as_of: int
+
+    @property
+    def metrics(self) -> pl.DataFrame:
+        """One row per run, as metrics.utilization.analyse gives it."""
+        return scores.finished(self.kept)
+
+
+def brought_up(
+    store: Store,
+    overlay: Sequence[Accelerator] = (),
+    also: Collection[str] = (),
+    *,
+    by_today: bool = False,
+) -> Scores:
+    """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
+
+    by_today: and those that are by another formula, other peaks or an older program. Nothing is
+    written: `keep` does that. Raises StoreError where nothing was ever stored.
+    """
+    store.require()
+    stale, as_of = store.outdated()
+    before = _kept(store)
+    old = scores.outdated(before, overlay)["run_id"] if by_today else ()
+    changed = frozenset({*stale, *also, *old})
+    if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
+        return Scores(before, None, changed, as_of)
+    done = scores.rescore(store.table("runs"), before, changed, store.tables, overlay)
+    return Scores(done.onto(before), done, changed, as_of)
+
+
+def keep(store: Store, found: Scores) -> None:
+    """Store what was computed; a run that is gone is kept as such."""
+    if found.done is None:
+        return
+    gone = pl.DataFrame({"run_id": found.done.gone}, schema={"run_id": TEXT})
+    rows = pl.concat([found.done.rows, gone], how="diagonal")
+    store.keep(METRICS, rows, found.as_of)
+
+
+def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
+    """Metrics of all runs by today's formula and these peaks, whatever is kept."""
+    return brought_up(store, overlay, by_today=True).metrics
+
+
+def rescore_all(
+    store: Store, overlay: Sequence[Accelerator], says: Callable[[str], None] = lambda _: None
+) -> int:
+    """Compute anew, and keep, what is by another formula, other peaks or an older program.
+
+    How many runs; in portions, so that one that is broken off goes on where it was.
+    """
+    old = scores.outdated(_kept(store), overlay)["run_id"].to_list()
+    done = 0
+    for first in range(0, max(len(old), 1), AT_ONCE):
+        found = brought_up(store, overlay, old[first : first + AT_ONCE])
+        if found.done is not None:
+            keep(store, found)
+            done += found.done.rows.height
+            says(f"{done:,} runs computed, of {len(old):,} that were outdated")
+    return done
+
+
+def _kept(store: Store) -> pl.DataFrame:
+    rows = store.kept(METRICS, by=("run_id",))
+    if rows.is_empty():
+        return KEPT.to_frame()
+    rows = rows.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
+    return rows.filter(pl.col("lead").is_not_null())
+
+
+# -- baselines -------------------------------------------------------------------------------
+
+
+def pin(store: Store, runs: pl.DataFrame) -> None:
+    """Have the level of each series be held against these runs from now on.
+
+    runs: of metrics, each with a TGS.
+    """
+    rows = runs.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
+    store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
+
+
+def unpin(store: Store, runs: pl.DataFrame) -> None:
+    """Take baselines back; runs: of `baselines`."""
+    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, pl.Float64), at=pl.lit(_utc())))
+
+
+def baselines(store: Store) -> pl.DataFrame:
+    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
+    rows = store.kept(BASELINES, by=("run_id",))
+    if rows.is_empty():
+        return BASELINE_SCHEMA.to_frame()
+    return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
+
+
+def _utc() -> datetime:
+    """Now, without a zone, as all times of a store."""
+    return datetime.now(UTC).replace(tzinfo=None)

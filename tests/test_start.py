@@ -1,0 +1,76 @@
+"""What a command imports: help comes at once, and a table of runs does without what draws."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli import main
+
+ROOT = Path(__file__).parents[1]
+LOG = ROOT / "sample_logs" / "synthetic" / "torchtitan"
+LIBRARIES = {
+    *("altair", "duckdb", "numpy", "polars", "pyarrow", "rich", "scipy", "vl_convert", "yaml"),
+    *("metrics", "reports"),
+}
+DRAWING = {"altair", "vl_convert", "reports.document", "reports.nightly"}
+READING = {"yaml", "ingest.intake", "ingest.registry", "ingest.reader"}
+COMPUTING = {"scipy", "pyarrow"}
+CODE = """
+import shlex, sys
+from cli import main
+for line in sys.argv[1:]:
+    try:
+        main(shlex.split(line), prog_name="fairmfu")
+    except SystemExit as ended:
+        assert not ended.code, line
+sys.stderr.write("\\n".join(sys.modules))
+"""
+
+
+def imported(*lines: str, **environment: str) -> set[str]:
+    """What these commands, one after the other in one process, have imported."""
+    ran = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-c", CODE, *lines],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout
+    return set(ran.stderr.splitlines())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    assert CliRunner().invoke(main, ["ingest", str(LOG), "--store", str(path)]).exit_code == 0
+    return path
+
+
+def test_help_imports_no_library_but_click() -> None:
+    found = imported("-h", "--version", *(f"{name} -h" for name in main.commands))
+    assert "click" in found
+    assert found & LIBRARIES == set()
+
+
+def test_completion_imports_no_library_but_click() -> None:
+    asked = {"_FAIRMFU_COMPLETE": "bash_complete", "COMP_WORDS": "fairmfu ingest --s"}
+    found = imported("", COMP_CWORD="2", **asked)
+    assert found & LIBRARIES == set()
+
+
+def test_runs_whose_metrics_are_kept_are_shown_without_computing(store: Path) -> None:
+    assert CliRunner().invoke(main, ["rescore", "--store", str(store)]).exit_code == 0
+    found = imported(f"runs --store '{store}'")
+    assert found & (DRAWING | READING | COMPUTING) == set()
+
+
+def test_runs_that_were_just_read_are_computed_without_drawing(store: Path) -> None:
+    found = imported(f"runs --store '{store}'")
+    assert "scipy" in found
+    assert found & (DRAWING | READING) == set()
