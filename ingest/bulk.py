@@ -25,6 +25,8 @@ from ingest.scan import Block, Fit, Ints, Scan, Shapes, decode
 
 MICROSECOND: Final = 1_000_000
 UNSURE, STEP, OTHER = 0, 1, 2
+WORTH_LEARNING: Final = 64 * 1024
+"""Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -144,7 +146,8 @@ class _Reader:
                 at += taken or 1
             if stop < len(block):
                 at = stop + 1
-                if self._one(block, stop) and self._learned(block.raw(stop)):
+                worth = len(block.data) - block.starts[stop] > WORTH_LEARNING
+                if self._one(block, stop) and worth and self._learned(block.raw(stop)):
                     return at
         return None
 

@@ -51,6 +51,8 @@ MOST_WIDTH: Final = 1 << 30
 MOST_PAD: Final = 8
 """Blanks before a number that may be more or fewer."""
 
+LONGEST: Final = 4_000
+"""Bytes of a line that may become a shape."""
 MOST_SHAPES: Final = 300
 """Of a format; a log whose lines have more is read by the regexes."""
 SEEN_BEFORE: Final = 6
@@ -444,7 +446,7 @@ def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Serie
 
 def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     """The shape of a line; None where the regexes do not read lines of its kind alike."""
-    if not raw.isascii() or b"\0" in raw:
+    if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
     if isinstance(base, Other):
