@@ -73,6 +73,7 @@ def read_source(
     by_path: Sequence[Fact] = (),
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
+    fast: bool = True,  # noqa: ARG001 - both ways are one as yet
 ) -> Tables:
     """All rows of one log file, with its facts. Raises FairmfuError.
 
