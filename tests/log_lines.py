@@ -12,6 +12,7 @@ import random as plain_random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ GIB: Final = 1024.0**3
 MIB: Final = 1024.0**2
 TOTAL: Final = 20_000_000
 """Steps that the runs are to take: more than any log here has."""
-STEPS_AT_ONCE: Final = 1_000
+LINES_AT_ONCE: Final = 2_000
 BEGAN: Final = np.datetime64("2026-12-31T23:40:00", "ms")
 """The first minutes end a day, a month and a year."""
 
@@ -423,6 +424,7 @@ def _message(form: str, draw: plain_random.Random) -> str:
     return out
 
 
+@cache
 def noise(kind: Kind, style: Style, seed: int, count: int = NOISE_LINES) -> list[str]:
     """Lines that are no steps, of many kinds."""
     draw = plain_random.Random(seed)  # noqa: S311 - no secret
@@ -523,22 +525,28 @@ BY_NAME: Final = {kind.log_format: kind for kind in KINDS}
 # -- whole logs -----------------------------------------------------------------------------
 
 
-def blocks(
-    kind: Kind, *, density: float = 0.5, style: Style | None = None, seed: int = 0
+def blocks(  # noqa: PLR0913 - each says one thing of the log
+    kind: Kind,
+    *,
+    density: float = 0.5,
+    style: Style | None = None,
+    seed: int = 0,
+    between: Sequence[str] | None = None,
+    at_once: int = LINES_AT_ONCE,
 ) -> Iterator[tuple[list[str], pl.DataFrame]]:
     """A log without an end: its lines, some thousands at once, and the rows of its steps.
 
-    density: the share of its lines that are printed at each step.
+    density: the share of its lines that are printed at each step. between: the others.
     """
     style = style or Style()
     draw = np.random.default_rng(seed)
-    between = noise(kind, style, seed)
+    between = noise(kind, style, seed) if between is None else between
     lines, first, number = list(kind.header), 1, 1
     yield lines, pl.DataFrame(schema=SCHEMA)
     number += len(lines)
     while True:
-        written = kind.steps(range(first, first + STEPS_AT_ONCE), style, draw)
-        first += STEPS_AT_ONCE
+        written = kind.steps(range(first, first + at_once // style.ranks), style, draw)
+        first += at_once // style.ranks
         count = len(written.lines)
         total = round(count / density)
         here = np.sort(draw.choice(total, count, replace=False))
@@ -561,12 +569,14 @@ def write_log(  # noqa: PLR0913 - each says one thing of the log
     density: float = 0.5,
     style: Style | None = None,
     seed: int = 0,
+    between: Sequence[str] | None = None,
 ) -> int:
     """Write a log of about so many bytes, and its rows as Parquet at `truth`; how many rows."""
     written = count = 0
     parts: pq.ParquetWriter | None = None
     with path.open("wb") as log:
-        for lines, rows in blocks(kind, density=density, style=style, seed=seed):
+        made = blocks(kind, density=density, style=style, seed=seed, between=between)
+        for lines, rows in made:
             text = "\n".join(lines).encode() + b"\n"
             if count and written + len(text) > size + len(text) // 2:
                 break
