@@ -537,6 +537,7 @@ def blocks(  # noqa: PLR0913 - each says one thing of the log
     """A log without an end: its lines, some thousands at once, and the rows of its steps.
 
     density: the share of its lines that are printed at each step. between: the others.
+    at_once: about how many lines of steps a block has.
     """
     style = style or Style()
     draw = np.random.default_rng(seed)
@@ -570,12 +571,15 @@ def write_log(  # noqa: PLR0913 - each says one thing of the log
     style: Style | None = None,
     seed: int = 0,
     between: Sequence[str] | None = None,
+    at_once: int = LINES_AT_ONCE,
 ) -> int:
     """Write a log of about so many bytes, and its rows as Parquet at `truth`; how many rows."""
     written = count = 0
     parts: pq.ParquetWriter | None = None
     with path.open("wb") as log:
-        made = blocks(kind, density=density, style=style, seed=seed, between=between)
+        made = blocks(
+            kind, density=density, style=style, seed=seed, between=between, at_once=at_once
+        )
         for lines, rows in made:
             text = "\n".join(lines).encode() + b"\n"
             if count and written + len(text) > size + len(text) // 2:

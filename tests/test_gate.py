@@ -33,8 +33,8 @@ from ingest.store import Tables
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
-FEW: Final = 3_000
-OF_A_LOG: Final = 1_500
+FEW: Final = 2_000
+OF_A_LOG: Final = 1_000
 LARGE: Final = 100_000
 """Bytes: larger public logs are read by `make gate` alone."""
 
@@ -253,8 +253,8 @@ def test_sample_logs_are_read_alike(path: Path) -> None:
 def test_what_was_written_is_read(kind: Kind, style: Style, tmp_path: Path) -> None:
     """Each row, value and line number, of logs whose rows are known."""
     log, truth = tmp_path / "run.log", tmp_path / "rows.parquet"
-    size, between = (4_000_000 if LINES else 400_000), noise(kind, style, 0, 2_000)
-    write_log(log, kind, size, truth=truth, style=style, between=between)
+    size, few = (4_000_000 if LINES else 150_000), noise(kind, style, 0, 2_000)
+    write_log(log, kind, size, truth=truth, style=style, between=few, at_once=200)
     written = pl.read_parquet(truth)
     for fast in (True, False):
         read = reading(log, fast=fast)
