@@ -70,7 +70,7 @@ def _newlines(path: Path, end: int) -> int:
 
 
 def pack(given: argparse.Namespace) -> None:
-    """The log compressed, by the ending of the other path, as `gzip -6` and `zstd -3` do."""
+    """The log compressed, by the ending of the other path, as gzip and zstd do by default."""
     import gzip  # noqa: PLC0415
 
     import pyarrow as pa  # noqa: PLC0415
@@ -80,7 +80,7 @@ def pack(given: argparse.Namespace) -> None:
         into: Any = (
             gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=6)
             if out.suffix == ".gz"
-            else pa.CompressedOutputStream(pa.PythonFile(raw), pa.Codec("zstd", 3))
+            else pa.CompressedOutputStream(pa.PythonFile(raw), "zstd")
         )
         while block := log.read(BUFFER):
             into.write(block)
