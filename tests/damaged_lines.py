@@ -81,7 +81,10 @@ WRONG_DATES: Final = (
     *(b"2026/13/01 10:00:00", b"2026/11/20 25:00:00", b"2026-11-20T10:00:00"),
     *(b"2026-11-20  10:00:00", b"26-11-20 10:00:00", b"2026-1-2 3:04:05", b"11/31 10:00:00"),
 )
-HELD: Final = (0.0, 0.01, 0.05, 0.3)
+SHORT: Final = tuple(timedelta(milliseconds=ms) for ms in (-1001, -1000, -1, 0, 1, 999, 1000, 1001))
+LONG: Final = tuple(timedelta(milliseconds=ms) for ms in (59_999, 60_000, 60_001, 3_600_000))
+"""Between stamps: about as much as ranks in step are apart, and copies of a step."""
+HELD: Final = (0.0, 0.03, 0.2, 0.6)
 """Of each log so much is damaged line by line."""
 
 
@@ -211,7 +214,7 @@ def _ended(line: bytes, draw: Random) -> bytes:
 def _long(line: bytes, draw: Random) -> bytes:
     """Longer than what is kept of a line; the step at its beginning or its end."""
     filling = draw.choice((b"x", b"=", b" step: 1 ", b"loss: 1.0 ")) * LONGEST_LINE_BYTES
-    room = LONGEST_LINE_BYTES + draw.choice((-len(line), -1, 0, 1, 50_000))
+    room = LONGEST_LINE_BYTES + draw.choice((*range(-len(line) - 1, 3 - len(line)), 0, 50_000))
     filling = filling[:room]
     return line + filling if draw.random() < 0.5 else filling + line
 
@@ -241,6 +244,56 @@ def _decimals(draw: Random) -> Damage:
     return changed
 
 
+def _column(draw: Random) -> Damage:
+    """Another version prints one of the numbers otherwise."""
+    place = draw.randrange(20)
+    form = draw.choice(COLUMNS)
+
+    def changed(line: bytes, _draw: Random) -> bytes:
+        found = list(NUMBER.finditer(line))
+        if len(found) <= place:
+            return line
+        match = found[-1 - place]
+        return line[: match.start()] + form(match[0], draw) + line[match.end() :]
+
+    return changed
+
+
+def _places(number: bytes, draw: Random) -> bytes:
+    """Many decimals, as repr prints them, or none."""
+    digits = b"%d" % draw.randrange(10 ** draw.choice((1, 5, 15, 16, 17, 20)))
+    return number.partition(b".")[0] + b"." + digits
+
+
+def _large(_number: bytes, draw: Random) -> bytes:
+    return b"%d" % draw.randrange(10 ** draw.choice((1, 3, 4, 7, 8, 9, 15, 16, 17, 18, 19, 20)))
+
+
+def _grouped(_number: bytes, draw: Random) -> bytes:
+    value = draw.randrange(10 ** draw.choice((2, 3, 4, 6, 7, 10)))
+    return f"{value:{draw.choice((',', '_'))}}".encode()
+
+
+def _scientific(_number: bytes, draw: Random) -> bytes:
+    value = draw.uniform(-1, 1) * 10.0 ** draw.randrange(-12, 12)
+    return f"{value:{draw.choice(('.4e', '.3E', '.17g', '', 'g'))}}".encode()
+
+
+def _padded(number: bytes, draw: Random) -> bytes:
+    text = b"%d" % draw.randrange(10 ** draw.randrange(1, 8))
+    return draw.choice((text.rjust(8), text.rjust(6, b"0"), text.ljust(8), number))
+
+
+def _signed(number: bytes, draw: Random) -> bytes:
+    return draw.choice((b"-", b"", b"", b"+")) + draw.choice((number, b"0.0", b"0"))
+
+
+COLUMNS: Final[Sequence[Damage]] = (
+    *(_places, _places, _large, _grouped, _scientific, _padded, _signed),
+    *(_digits, _word, _foreign_digits),
+)
+
+
 def _everywhere(draw: Random) -> Damage:
     """What another version, terminal or launcher does to every line."""
     tag, blank, end = draw.choice(TAGS[:14]), draw.choice(BLANKS[1:9]), draw.choice((b"\r", b" "))
@@ -257,7 +310,7 @@ def _everywhere(draw: Random) -> Damage:
             lambda line, _: re.sub(rb"(?<=\d),(?=\d{3}\b)", b"", line),
             lambda line, _: b"\x1b[34m" + line + b"\x1b[0m",
             lambda line, _: b"   3%|#    | 3/99 [00:01<00:30]\r" + line,
-            _decimals(draw),
+            *(_decimals(draw), _column(draw), _column(draw), _column(draw), _column(draw)),
         )
     )
 
@@ -319,14 +372,24 @@ def _from_examples(form: LogFormat, draw: Random, lines: int) -> Iterator[str]:
     main = draw.choice(form.steps)
     more, density = _noise(form, draw), draw.choice((0.3, 0.8, 1.0))
     clock, step = datetime(2026, 12, 31, 23, 55), 0
-    every = draw.choice((1, 1, 1, 10))
+    every, ranks = draw.choice((1, 1, 1, 10)), draw.choice((1, 1, 2, 5))
+    jumps = draw.choice((0.0, 0.0, 0.02))
     for number in range(lines):
         if number > 3 and draw.random() > density:
             yield draw.choice(more)
             continue
-        step, clock = step + every, clock + timedelta(milliseconds=draw.randrange(1, 2000))
         line = main if draw.random() < 0.97 else draw.choice(form.steps)
-        yield next_step(form, line, draw, step, clock)
+        if ranks == 1:
+            step, clock = step + every, clock + timedelta(microseconds=draw.randrange(2_000_000))
+            yield next_step(form, line, draw, step, clock)
+        else:  # of several processes, one of which is behind the others
+            step, clock = step + draw.choice((0, 0, 1, 1, -1)), clock + draw.choice(SHORT)
+            yield f"[rank{draw.randrange(ranks)}]:" * draw.randrange(2) + next_step(
+                form, line, draw, max(step, 0), clock
+            )
+        if draw.random() < jumps:
+            clock += draw.choice(LONG) * draw.choice((1, 1, -1))
+            step = max(0, step - draw.choice((0, 0, 1, 5)))
 
 
 def next_step(form: LogFormat, line: StepLine, draw: Random, step: int, at: datetime) -> str:
