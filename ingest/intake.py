@@ -20,10 +20,11 @@ from ingest import facts as given
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
-from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
+from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
 from ingest.rows import Rows
+from ingest.scan import YEAR_UNKNOWN
 from ingest.schema import frame_schema
 from ingest.store import FileMark, Remark, Seen, Store, Tables
 from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature

@@ -37,7 +37,7 @@ from ingest.log_format import (
 from ingest.prefilter import Guarded, any_of, literals_of
 from ingest.reader import NumberedLine, text_of
 from ingest.rows import FORM, Batch, Rows
-from ingest.scan import Other, Reading, Step
+from ingest.scan import YEAR_UNKNOWN, YEARS, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
 
 _T = TypeVar("_T")
@@ -74,8 +74,6 @@ LOSS_PRINT: Final = 1e-3
 PREFIX_REACH: Final = 64
 """Characters of a line in which its own time stamp stands."""
 
-YEAR_UNKNOWN: Final = 2000
-"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
@@ -1088,6 +1086,8 @@ def parse_stamp(text: str) -> datetime | None:
         digits = [YEAR_UNKNOWN, *digits]
     if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
         digits[6] = int(parts[6][:6].ljust(6, "0"))
+    if not digits or digits[0] not in YEARS:
+        return None
     try:
         return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
     except (ValueError, TypeError):

@@ -5,7 +5,7 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
 
     learn   a line that the regexes have read becomes a *shape*. What each of its runs of digits
             does is asked of the regexes themselves: a digit is changed, the line is read again, and
-            what has become of the row tells (a column, with its factor; a stamp; a text; nothing).
+            what has become of the row tells (a column, with its factor; a stamp; a text).
             Widths and padding are tried likewise. Then the shape reads random lines of its own
             kind; one that is not read as the regexes read it, to the bit, discredits the shape.
     find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
@@ -377,7 +377,10 @@ def _eight(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 NO_YEAR: Final = 5
 """Runs of a stamp without year: month, day, hour, minute, second."""
+YEARS: Final = range(1970, 2971)
+"""A stamp of another year is none: a time next to the last one that there is breaks arithmetic."""
 YEAR_UNKNOWN: Final = 2000
+"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
 
 def _stamps(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
@@ -409,6 +412,8 @@ def _midnights(dates: Ints, good: Bools) -> Ints:
 
 
 def _midnight(date: int) -> int | None:
+    if date // 10_000 not in YEARS:
+        return None
     try:
         day = datetime(date // 10_000, date // 100 % 100, date % 100, tzinfo=UTC)
     except ValueError:
@@ -503,7 +508,7 @@ class _Learner:
         self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
     def shape(self) -> Shape | None:
-        """What is not found to vary is constant."""
+        """What is not found to fill a column is constant."""
         stamp = self._stamp()
         if (self.base.row["logged_at"] is None) != (not stamp):
             return None
@@ -561,8 +566,8 @@ class _Learner:
             negative=before.endswith(b"-") and not before[:-1].isalnum(),
         )
         effects = self._effects(number)
-        if effects is None:
-            return
+        if effects is None or not any(effects):
+            return  # digits that do nothing may be half of a stamp, with others a whole one
         self.values += effects[0]
         for column, start, stop in effects[1]:
             self.texts.setdefault(column, []).append((start, stop, number))
