@@ -222,6 +222,15 @@ def test_damaged_logs_are_read_alike(
             )
 
 
+@pytest.mark.xfail(raises=OverflowError, strict=True, reason="a step that goes back is compared")
+@pytest.mark.parametrize("stamp", ["9999-12-31 23:59:59,000", "0001-01-01 00:00:00,000"])
+def test_a_stamp_at_the_end_of_time_does_not_stop_a_log(stamp: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    line = f"{stamp} - root - INFO - step: {{}}  loss:  8.1  memory:  1.50GiB(3.00%)  tps: 1,000\n"
+    path.write_text(line.format(2) + line.format(1))
+    assert read_source(path, fast=False)["steps"].height == 2
+
+
 # -- whole logs -----------------------------------------------------------------------------
 
 
