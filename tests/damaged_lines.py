@@ -84,7 +84,7 @@ WRONG_DATES: Final = (
 SHORT: Final = tuple(timedelta(milliseconds=ms) for ms in (-1001, -1000, -1, 0, 1, 999, 1000, 1001))
 LONG: Final = tuple(timedelta(milliseconds=ms) for ms in (59_999, 60_000, 60_001, 3_600_000))
 """Between stamps: about as much as ranks in step are apart, and copies of a step."""
-HELD: Final = (0.0, 0.03, 0.2, 0.6)
+HELD: Final = (0.0, 0.003, 0.02, 0.2, 0.6)
 """Of each log so much is damaged line by line."""
 
 
@@ -343,7 +343,7 @@ def damaged_log(form: LogFormat, seed: int, lines: int) -> bytes:
         place = draw.randrange(len(log))
         log[place] = _long(log[place], draw)
     text = b"\n".join(log)
-    if draw.random() < 0.3:
+    if draw.random() < 0.15:
         return text[: -draw.randrange(1, 200)]
     return text + b"\n" * draw.choice((0, 1, 1, 2))
 

@@ -35,7 +35,7 @@ from ingest.store import Tables
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
 FEW: Final = 2_000
-OF_A_LOG: Final = 1_000
+OF_A_LOG: Final = 8_000 if LINES else 1_000
 LARGE: Final = 100_000
 """Bytes: larger public logs are read by `make gate` alone."""
 
@@ -200,7 +200,7 @@ def test_damaged_logs_are_read_alike(
         text = damaged_log(form, seed, OF_A_LOG)
         path.write_bytes(text)
         # blocks end anywhere in a line, of logs that are smaller than one
-        size = Random(seed).choice((4_093, 65_536, 2 * 1024 * 1024))  # noqa: S311
+        size = Random(seed).choice((30_011, 262_144, 2 * 1024 * 1024))  # noqa: S311
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
         if faults(path):
             pytest.fail(told(path, f"{form.name}, seed {seed}, blocks of {size} bytes"))
