@@ -35,7 +35,7 @@ from ingest.store import Tables
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
 FEW: Final = 2_000
-OF_A_LOG: Final = 1_000
+OF_A_LOG: Final = 8_000 if LINES else 1_000
 LARGE: Final = 100_000
 """Bytes: larger public logs are read by `make gate` alone."""
 
@@ -200,7 +200,7 @@ def test_damaged_logs_are_read_alike(
         text = damaged_log(form, seed, OF_A_LOG)
         path.write_bytes(text)
         # blocks end anywhere in a line, of logs that are smaller than one
-        size = Random(seed).choice((4_093, 65_536, 2 * 1024 * 1024))  # noqa: S311
+        size = Random(seed).choice((30_011, 262_144, 2 * 1024 * 1024))  # noqa: S311
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
         monkeypatch.setattr(bulk, "WORTH_LEARNING", 0)
         monkeypatch.setattr(bulk, "FEW", 1)
@@ -213,7 +213,7 @@ def test_damaged_logs_are_read_alike(
             rows += read.tables["steps"].height
         path.unlink()
         seed += 1
-    assert refused < seed / 2
+    assert refused < 0.8 * seed  # a line that is damaged may look like one of another format
     assert rows > lines / 10
     if LINES:
         with capsys.disabled():
@@ -222,6 +222,15 @@ def test_damaged_logs_are_read_alike(
                 f"{refused} logs refused; {1 - by_line / lines:.0%} of the lines read fast",
                 file=sys.stderr,  # which workers of xdist share
             )
+
+
+@pytest.mark.xfail(raises=OverflowError, strict=True, reason="a step that goes back is compared")
+@pytest.mark.parametrize("stamp", ["9999-12-31 23:59:59,000", "0001-01-01 00:00:00,000"])
+def test_a_stamp_at_the_end_of_time_does_not_stop_a_log(stamp: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    line = f"{stamp} - root - INFO - step: {{}}  loss:  8.1  memory:  1.50GiB(3.00%)  tps: 1,000\n"
+    path.write_text(line.format(2) + line.format(1))
+    assert read_source(path, fast=False)["steps"].height == 2
 
 
 # -- whole logs -----------------------------------------------------------------------------

@@ -170,8 +170,13 @@ def either_end(line: bytes, draw: Random) -> bytes:
 
 
 def inside(line: bytes, draw: Random) -> bytes:
-    place = draw.randrange(len(line) + 1)
-    return line[:place] + draw.choice((b"\0", b"\x1b[1;31m", b"\x1b[m")) + line[place:]
+    """NUL bytes anywhere, colours between words."""
+    blank = [match.start() for match in re.finditer(rb" ", line)]
+    anywhere = draw.randrange(len(line) + 1)
+    place, what = draw.choice(
+        ((anywhere, b"\0"), (draw.choice(blank or [0]), draw.choice((b"\x1b[1;31m", b"\x1b[m"))))
+    )
+    return line[:place] + what + line[place:]
 
 
 def blanks(line: bytes, draw: Random) -> bytes:
