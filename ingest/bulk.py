@@ -12,19 +12,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from ingest.log_format import LogFormat
+from ingest.log_format import LogFormat, StepLine
 from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
-from ingest.rows import FORM, SCHEMA, Batch
-from ingest.scan import Block, Fit, Ints, Scan, Shapes, decode
+from ingest.rows import FORM, SCHEMA, Batch, of_rows
+from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
 
-MICROSECOND: Final = 1_000_000
-UNSURE, STEP, OTHER = 0, 1, 2
+SECOND: Final = 1_000_000
+"""In microseconds, as stamps are."""
+NO_STAMP: Final = -(2**63)
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
 FEW: Final = 8
@@ -56,88 +57,146 @@ def _shapes_of(formats: tuple[LogFormat, ...]) -> Shapes:
     return _SHAPES[key][1]
 
 
+class _Trait(NamedTuple):
+    """What rows have in common.
+
+    form: place of their StepLine in the format; printed: their fields; says: facts that they print.
+    """
+
+    form: int
+    printed: frozenset[str]
+    says: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is known of a block's lines before they are read.
+    """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser; others: lines that no pattern knows, with their `kinds`; rows: of
-    step lines, with the `places` of their lines in the block, `forms` (indices), `steps` and
-    `stamps` [us; none where a row has none]; shapes: index of each row's.
+    unsure: lines for the parser. others: lines that no pattern knows, with the number of the kind
+    of each. frame: rows of step lines, with the places of their lines in the block, the numbers of
+    their traits, their forms, steps and stamps [us, or NO_STAMP].
     """
 
     unsure: list[int]
     others: Ints
-    kinds: Ints
+    other_kinds: Ints
+    kinds: list[str]
     frame: pl.DataFrame
     places: Ints
+    row_traits: Ints
+    traits: list[_Trait]
     forms: Ints
-    shapes: Ints
     steps: Ints
-    stamps: Ints | None
+    stamps: Ints
+
+
+class _Planner:
+    """Finds out of a block's lines what they say whatever was read before them."""
+
+    def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
+        self.block, self.shapes, self.parser = block, shapes, parser
+        self.free = np.ones(len(block), bool)
+        self.others: list[tuple[Ints, int]] = []
+        self.kinds: dict[str, int] = {}
+        self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
+        self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
+        self.traits: dict[_Trait, int] = {}
+        self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
+
+    def plan(self) -> _Plan:
+        """By the shapes that are known; by the regexes what fits none, which may become one."""
+        for runs, known in self.shapes.by_runs.items():
+            for shape in known:
+                lines = np.flatnonzero(self.free & (self.block.runs == runs))
+                if not len(lines):
+                    break
+                self._fitted(shape, lines)
+        for line in np.flatnonzero(self.free).tolist():
+            if self.free[line]:
+                self._by_regex(line)
+        places, traits, frame = self._gathered()
+        form = np.array([trait.form for trait in self.traits], np.int8)[traits]
+        frame = frame.with_columns(
+            pl.Series("line", places + self.block.number, pl.Int64), pl.Series(FORM, form, pl.Int8)
+        )
+        others = _joined([lines for lines, _ in self.others])
+        kinds = _joined([np.full(len(lines), kind) for lines, kind in self.others])
+        order = np.argsort(others)
+        return _Plan(
+            unsure=np.flatnonzero(self.free).tolist(),
+            others=others[order],
+            other_kinds=kinds[order],
+            kinds=list(self.kinds),
+            frame=frame,
+            places=places,
+            row_traits=traits,
+            traits=list(self.traits),
+            forms=form.astype(np.int64),
+            steps=frame["step"].to_numpy(),
+            stamps=frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy(),
+        )
+
+    def _fitted(self, shape: Shape, lines: Ints) -> None:
+        """Take those of `lines` that fit a shape."""
+        found = fit(self.block, shape, lines)
+        if shape.kind is not None:
+            self._take_others(found.lines, shape.kind)
+        elif len(found.lines):
+            rows = decode(self.block, found)
+            trait = self._trait(shape.form, shape.printed, shape.fields)
+            frame = _frame(shape.fields, rows.columns, len(rows.lines))
+            self.free[rows.lines] = False
+            self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
+
+    def _by_regex(self, line: int) -> None:
+        """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
+        raw = self.block.raw(line)
+        if len(raw) > LONGEST_LINE_BYTES:
+            return
+        found = self.parser.sure(raw)
+        if isinstance(found, Other):
+            self._take_others(np.array([line]), found.kind)
+        elif found is not None:
+            trait = self._trait(found.form, found.printed, found.row)
+            self.free[line] = False
+            self.by_regex.append((line, trait, found.row))
+        if found is None or len(self.block.data) - self.block.starts[line] < WORTH_LEARNING:
+            return
+        shape = self.shapes.see(raw, self.parser.sure)
+        if shape is not None:
+            self._fitted(shape, np.flatnonzero(self.free & (self.block.runs == shape.runs)))
+
+    def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
+        trait = _Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
+        return self.traits.setdefault(trait, len(self.traits))
+
+    def _take_others(self, lines: Ints, kind: str) -> None:
+        self.free[lines] = False
+        self.others.append((lines, self.kinds.setdefault(kind, len(self.kinds))))
+
+    def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
+        """All rows in the order of their lines: these, their traits, and what they say."""
+        if self.by_regex:
+            lines, its_traits, rows = zip(*self.by_regex, strict=True)
+            self.rows.append((np.array(lines), np.array(its_traits), of_rows(rows)))
+        places = _joined([lines for lines, _, _ in self.rows])
+        traits = _joined([traits for _, traits, _ in self.rows])
+        order = np.argsort(places)
+        empty = pl.DataFrame(schema={"step": pl.Int64, "logged_at": SCHEMA["logged_at"]})
+        frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
+        return places[order], traits[order], frame[order] if len(order) else frame
 
 
 class _Reader:
-    """Reads blocks of one source."""
+    """Reads blocks of one source in the order of their lines."""
 
     def __init__(self, parser: Parser, shapes: Shapes) -> None:
         self.parser, self.shapes = parser, shapes
-        self.fits: list[Fit] = []
-        self.form_list: tuple[Any, ...] = tuple(parser.primary.steps)
-        self.form_index = {id(form): index for index, form in enumerate(self.form_list)}
+        self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
 
     def read(self, block: Block) -> None:
-        """All lines of a block; anew from where a shape was learned."""
-        at: int | None = 0
-        while at is not None and at < len(block):
-            block = block.behind(at)
-            at = self._walk(block, self._plan(block))
-
-    def _plan(self, block: Block) -> _Plan:
-        scan = Scan(block, self.shapes)
-        self.fits = scan.fits
-        verdict = np.zeros(len(block), np.int8)
-        frames, places, forms, shapes = [], [], [], []
-        others, kinds = [], []
-        for index, found in enumerate(scan.fits):
-            if found.shape.kind is not None:
-                verdict[found.lines] = OTHER
-                others.append(found.lines)
-                kinds.append(np.full(len(found.lines), index))
-                continue
-            rows = decode(block, found)
-            verdict[rows.lines] = STEP
-            frames.append(_frame(found.shape.fields, rows.columns, len(rows.lines)))
-            places.append(rows.lines)
-            forms.append(np.full(len(rows.lines), self.form_index[id(found.shape.form)]))
-            shapes.append(np.full(len(rows.lines), index))
-        place = _joined(places)
-        order = np.argsort(place, kind="stable")
-        place, form = place[order], _joined(forms)[order]
-        frame = pl.concat(frames, how="diagonal")[order] if frames else pl.DataFrame()
-        steps, stamps = np.empty(0, np.int64), None
-        if frames:
-            line = pl.Series("line", place + block.number)
-            frame = frame.with_columns(line, pl.Series(FORM, form.astype(np.int8)))
-            steps = frame["step"].to_numpy()
-            if "logged_at" in frame.columns and not frame["logged_at"].null_count():
-                stamps = frame["logged_at"].to_physical().to_numpy()
-        other, kind = _joined(others), _joined(kinds)
-        order = np.argsort(other, kind="stable")
-        return _Plan(
-            unsure=np.flatnonzero(verdict == UNSURE).tolist(),
-            others=other[order],
-            kinds=kind[order],
-            frame=frame,
-            places=place,
-            forms=form,
-            shapes=_joined(shapes)[np.argsort(_joined(places), kind="stable")],
-            steps=steps,
-            stamps=stamps,
-        )
-
-    def _walk(self, block: Block, plan: _Plan) -> int | None:
-        """Read the lines in their order; the next line, where a shape was learned before it."""
-        at = 0
+        """All lines of a block: those that are unsure, and what lies between them."""
+        plan, at = _Planner(block, self.shapes, self.parser).plan(), 0
         for stop in (*plan.unsure, len(block)):
             while at < stop:
                 taken = self._together(block, plan, at, stop)
@@ -145,24 +204,14 @@ class _Reader:
                     self._one(block, at)
                 at += taken or 1
             if stop < len(block):
+                self._one(block, stop)
                 at = stop + 1
-                worth = len(block.data) - block.starts[stop] > WORTH_LEARNING
-                if self._one(block, stop) and worth and self._learned(block.raw(stop)):
-                    return at
-        return None
 
-    def _one(self, block: Block, at: int) -> bool:
-        """Read a line by itself; whether it is a step, or no pattern knows it."""
-        out, raw = self.parser.out, block.raw(at)
-        taken = out.step_lines + out.other_lines
-        text = text_of(raw[:LONGEST_LINE_BYTES])
-        cut = len(raw) > LONGEST_LINE_BYTES
+    def _one(self, block: Block, at: int) -> None:
+        """Read a line by itself."""
+        raw = block.raw(at)
+        text, cut = text_of(raw[:LONGEST_LINE_BYTES]), len(raw) > LONGEST_LINE_BYTES
         self.parser.read(NumberedLine(block.number + at, text, cut))
-        return not cut and out.step_lines + out.other_lines > taken
-
-    def _learned(self, raw: bytes) -> bool:
-        """Whether a line that fitted no shape has become one."""
-        return self.shapes.see(raw, self.parser.sure) is not None
 
     def _together(self, block: Block, plan: _Plan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""
@@ -184,14 +233,12 @@ class _Reader:
         if first == last:
             return
         kinds, where, counts = np.unique(
-            plan.kinds[first:last], return_index=True, return_counts=True
+            plan.other_kinds[first:last], return_index=True, return_counts=True
         )
-        for place, index, count in sorted(zip(where.tolist(), kinds, counts, strict=True)):
+        for place, kind, count in sorted(zip(where.tolist(), kinds, counts, strict=True)):
             line = int(plan.others[first + place])
-            kind = self.fits[index].shape.kind
-            assert kind is not None  # noqa: S101 - of others
             example = self.parser.clean(block.raw(line))
-            self.parser.add_others(kind, int(count), block.number + line, example)
+            self.parser.add_others(plan.kinds[kind], int(count), block.number + line, example)
 
     def _sure_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
@@ -199,30 +246,30 @@ class _Reader:
         forms = plan.forms[first:last]
         for form in np.unique(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
-            progress = launch.known_progress(self.form_list[form])
+            progress = launch.known_progress(self.forms[form])
             count = _of_one_process(launch, progress, plan, mine)
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
-        for shape in np.unique(plan.shapes[first:last]).tolist():
-            says = self.fits[shape].shape.fields["says"]
-            if any(launch.said.get(name) != value for name, value in says.items()):
-                sure = min(sure, first + int(np.argmax(plan.shapes[first:last] == shape)))
+        traits = plan.row_traits[first:last]
+        for trait in np.unique(traits).tolist():
+            if any(launch.said.get(name) != value for name, value in plan.traits[trait].says):
+                sure = min(sure, first + int(np.argmax(traits == trait)))
         return sure
 
     def _take_rows(self, block: Block, plan: _Plan, first: int, last: int) -> None:
         forms = plan.forms[first:last]
         for form in np.unique(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
-            shape = self.fits[int(plan.shapes[mine[-1]])].shape
+            trait = plan.traits[plan.row_traits[mine[-1]]]
             text = self.parser.clean(block.raw(int(plan.places[mine[-1]])))
-            self.parser.printed_last(shape.form, shape.printed, text)
+            self.parser.printed_last(self.forms[form], trait.printed, text)
             _advance(
-                self.parser.out.launches[-1].known_progress(shape.form),
+                self.parser.out.launches[-1].known_progress(self.forms[form]),
                 plan.steps[mine],
-                None if plan.stamps is None else plan.stamps[mine],
+                plan.stamps[mine],
             )
         text = self.parser.clean(block.raw(int(plan.places[last - 1])))
-        self.parser.add_rows(Batch(plan.frame[first:last], self.form_list), text)
+        self.parser.add_rows(Batch(plan.frame[first:last], self.forms), text)
 
 
 def _joined(parts: list[Ints]) -> Ints:
@@ -243,41 +290,41 @@ def _frame(fields: Mapping[str, Any], columns: dict[str, Any], height: int) -> p
 def _of_one_process(launch: Launch, progress: Progress | None, plan: _Plan, rows: Ints) -> int:
     """How many of the rows (of one form) are of the launch's process for certain.
 
-    As `ingest.parse._starts_again` tells it of a row: by its stamp, where all have one, else by
-    steps that no line of the launch has printed before.
+    As `ingest.parse._starts_again` tells it of a row: by its stamp, else by steps that no line of
+    the launch has printed before. Behind the first rows that all have stamps, or all have none, it
+    is to be asked anew.
     """
     if progress is None or progress.top_clock is not None:
         return 0
-    steps = plan.steps[rows]
+    bare = plan.stamps[rows] == NO_STAMP
+    count = int(np.argmax(bare != bare[0])) or len(rows)
+    steps, stamps = plan.steps[rows][:count], plan.stamps[rows][:count]
     tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
     higher = steps > tops
-    if plan.stamps is None:
-        if not launch.one_form or progress.top_stamp is not None:
-            return 0
-        odd = ~higher
+    if bare[0]:
+        odd = ~higher if launch.one_form else np.ones(count, bool)
+    elif progress.top_stamp is None or launch.started_at is None:
+        return 0
     else:
-        if progress.top_stamp is None or launch.started_at is None:
-            return 0
-        stamps = plan.stamps[rows]
-        began = _microseconds(launch.started_at)
-        at = np.maximum.accumulate(np.where(higher, np.arange(len(rows)), -1))
+        at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
         before = np.concatenate([[-1], at[:-1]])
         top = np.where(before < 0, _microseconds(progress.top_stamp), stamps[before])
-        skew, copies = SKEW.total_seconds(), COPIES.total_seconds()
-        behind = (stamps > top + skew * MICROSECOND) | (stamps < began - copies * MICROSECOND)
-        twice = (steps == tops) & (np.abs(stamps - top) > copies * MICROSECOND)
+        skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
+        began = _microseconds(launch.started_at)
+        behind = (stamps > top + skew) | (stamps < began - copies)
+        twice = (steps == tops) & (np.abs(stamps - top) > copies)
         odd = ((steps < tops) & behind) | twice
-    return int(np.argmax(odd)) if odd.any() else len(rows)
+    return int(np.argmax(odd)) if odd.any() else count
 
 
-def _advance(progress: Progress | None, steps: Ints, stamps: Ints | None) -> None:
+def _advance(progress: Progress | None, steps: Ints, stamps: Ints) -> None:
     """The highest step of the rows, and when it was first printed."""
     assert progress is not None  # noqa: S101 - of a form that has rows
     place = int(np.argmax(steps))
     if steps[place] > progress.top_step:
         progress.top_step = int(steps[place])
-        stamp = None if stamps is None else np.datetime64(int(stamps[place]), "us").item()
-        progress.top_stamp = stamp
+        bare = stamps[place] == NO_STAMP
+        progress.top_stamp = None if bare else np.datetime64(int(stamps[place]), "us").item()
 
 
 def _microseconds(stamp: datetime) -> int:

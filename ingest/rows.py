@@ -6,7 +6,7 @@ gets it whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, overload
@@ -124,9 +124,15 @@ def _whole(part: list[Row] | Batch, names: Iterable[str]) -> pl.DataFrame:
             pl.col(name) if name in found.columns else pl.lit(None, SCHEMA[name]).alias(name)
             for name in names
         )
-    said = set[str]().union(*part)
+    return of_rows(part, names)
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> pl.DataFrame:
+    """Rows as a frame of these columns of `steps`; by default of those that any row has."""
+    said = set[str]().union(*rows)
+    wanted = [name for name in SCHEMA if name in said] if names is None else names
     values = {
-        name: [row.get(name) for row in part] if name in said else [None] * len(part)
-        for name in names
+        name: [row.get(name) for row in rows] if name in said else [None] * len(rows)
+        for name in wanted
     }
     return pl.DataFrame(values, schema={name: SCHEMA[name] for name in values}, strict=True)

@@ -805,25 +805,3 @@ class Shapes:
             self.by_runs.setdefault(shape.runs, []).append(shape)
             self.count += 1
         return shape
-
-
-class Scan:
-    """The lines of a block that fit shapes, in the order in which those were learned."""
-
-    def __init__(self, block: Block, shapes: Shapes) -> None:
-        """Look for all shapes that are known."""
-        self.block = block
-        self.fits: list[Fit] = []
-        for runs, known in shapes.by_runs.items():
-            lines = np.flatnonzero(block.runs == runs)
-            for shape in known:
-                if not len(lines):
-                    break
-                taken = self._apply(shape, lines)
-                lines = lines[~np.isin(lines, taken, assume_unique=True)] if len(taken) else lines
-
-    def _apply(self, shape: Shape, lines: Ints) -> Ints:
-        found = fit(self.block, shape, lines)
-        if len(found.lines):
-            self.fits.append(found)
-        return found.lines
