@@ -6,7 +6,8 @@ SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify \
-	year kills bench-nightly bench-report browser screenshots clean bench-summary
+	year kills bench-nightly bench-report browser screenshots clean bench-summary gate bench \
+	bench-ingest bench-start
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -68,6 +69,21 @@ thorough: $(VENV)/tested
 # Runs killed at each step that writes, and at 200 random moments. Long.
 kills: $(VENV)/tested
 	FAIRMFU_KILLS=200 $(BIN)/python -m pytest tests/test_kill.py
+
+# The fast reading of logs against the reading line by line: so many damaged lines of each format,
+# every public and generated log. Long.
+gate: $(VENV)/tested
+	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/test_gate.py \
+		--numprocesses auto --dist worksteal -rs
+
+# What reading logs, starting, summaries and scalars cost: benchmarks/README.md. Long.
+BENCHMARKS := $(wildcard $(addprefix benchmarks/,$(addsuffix .py,ingest start summary scalars)))
+bench: $(VENV)/tested
+	@failed=0; for one in $(basename $(notdir $(BENCHMARKS))); do \
+		$(BIN)/python -m benchmarks.$$one || failed=1; done; exit $$failed
+
+bench-ingest: $(VENV)/tested
+	$(BIN)/python -m benchmarks.ingest
 
 # What a night costs as the history grows: benchmarks/README.md. Long.
 bench-nightly: $(VENV)/tested

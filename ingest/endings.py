@@ -10,7 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import polars as pl
+
 from ingest.log_format import EventLine
+from ingest.rows import Rows
 
 PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*+"
 """Tags of ranks, nodes and the framework before a message, however many."""
@@ -161,7 +164,7 @@ BAD: Final = ("out_of_memory", "error", "killed")
 
 
 def outcome(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Rows,
     events: Sequence[Mapping[str, Any]],
     planned_steps: int | None,
 ) -> tuple[str, int | None, str | None]:
@@ -171,10 +174,10 @@ def outcome(
     behind the last step counts: before it, a run went on. Of several errors the first is the
     cause, the others follow from it; exhausted memory is a cause wherever it stands.
     """
-    last = max((row["line"] for row in rows), default=0)
-    top = max((row["step"] for row in rows), default=0)
+    last, top = rows.select("line", "step").fill_null(0).max().row(0)
+    last, top = last or 0, top or 0
     behind = sorted((e for e in events if e["line"] > last or _ends_at(e, top)), key=_line)
-    if _reached(rows, behind, planned_steps):
+    if rows and _reached(top, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
         return _not_finite(rows) or ("completed", *_said(end))
     cause = _cause([e for e in behind if e["kind"] in BAD])
@@ -188,7 +191,7 @@ def outcome(
 
 
 def _reached(
-    rows: Sequence[Mapping[str, Any]],
+    top: int,
     behind: Sequence[Mapping[str, Any]],
     planned_steps: int | None,
 ) -> bool:
@@ -196,10 +199,10 @@ def _reached(
 
     Where the log interval does not divide it, it has no line, but perhaps a checkpoint.
     """
-    if not rows or not planned_steps:
+    if not planned_steps:
         return False
-    saved = (event["step"] or 0 for event in behind if event["kind"] == "checkpoint")
-    return bool(max([*(row["step"] for row in rows), *saved]) >= planned_steps)
+    saved = [event["step"] or 0 for event in behind if event["kind"] == "checkpoint"]
+    return max(top, *saved, 0) >= planned_steps
 
 
 def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
@@ -209,13 +212,13 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next(iter((*memory, *own, *bad)), None)
 
 
-def _not_finite(rows: Sequence[Mapping[str, Any]]) -> tuple[str, int, str] | None:
+def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
     """Where the last loss that was printed is no number."""
-    losses = [row for row in rows if row.get("loss") is not None]
-    if not losses or math.isfinite(losses[-1]["loss"]):
+    losses = rows.select("line", "step", "loss").drop_nulls("loss")
+    if losses.is_empty() or math.isfinite(losses["loss"][-1]):
         return None
-    row = next(r for r in losses if not math.isfinite(r["loss"]))
-    return "nan_loss", row["line"], f"loss is {losses[-1]['loss']} from step {row['step']} on"
+    line, step, _ = losses.filter(~pl.col("loss").is_finite()).row(0)
+    return "nan_loss", line, f"loss is {losses['loss'][-1]} from step {step} on"
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import yaml
 
 from ingest import world_size
@@ -24,11 +25,13 @@ from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
 from ingest.log_format import LogFormat
 from ingest.parse import Launch
+from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
 
 ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 SIDECAR: Final = "facts.toml"
 LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
+_RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 MAY_BE_ZERO: Final = frozenset({"zero_stage"})
 
 Fact = dict[str, Any]
@@ -133,15 +136,11 @@ def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
     return facts + _gpus_from_rates(launch.rows) + world
 
 
-def _gpus_from_rates(rows: Sequence[Mapping[str, Any]]) -> list[Fact]:
+def _gpus_from_rates(rows: Rows) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
-    ratios = (
-        row["logged_samples_per_second"] * row["sequence_length"] / row["logged_tgs"]
-        for row in rows
-        if row.get("logged_samples_per_second")
-        and row.get("sequence_length")
-        and row.get("logged_tgs")
-    )
+    samples, tokens, tgs = _RATES
+    printed = rows.select(*_RATES).filter(pl.col(name) != 0 for name in _RATES)
+    ratios = printed.select((pl.col(samples) * pl.col(tokens) / pl.col(tgs)).unique()).to_series()
     counts = {round(ratio) for ratio in ratios if math.isfinite(ratio)}
     if len(counts) != 1 or 0 in counts:
         return []

@@ -15,14 +15,16 @@ from typing import Any, Final, NamedTuple
 
 import polars as pl
 
-from ingest import endings
+from ingest import bulk, endings
 from ingest import facts as given
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
-from ingest.parse import YEAR_UNKNOWN, Launch, Parsed, Parser
+from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
+from ingest.rows import Rows
+from ingest.scan import YEAR_UNKNOWN
 from ingest.schema import frame_schema
 from ingest.store import FileMark, Remark, Seen, Store, Tables
 from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
@@ -79,22 +81,24 @@ def read_source(
     by_path: Sequence[Fact] = (),
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
+    fast: bool = True,
 ) -> Tables:
     """All rows of one log file, with its facts. Raises FairmfuError.
 
-    by_path: facts that those beside the file hold before. extra: facts that hold before all.
+    by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
+    lines that look alike are read many at once, which comes to the same.
     """
-    lines: Iterable[Any]
+    source, whole = Source(path), Source(path)
     if path == STDIN:
-        source = Source(path)
-        lines = list(source.lines())  # a pipe can't be read twice
-        primary, companions = detect(path, lines, tried.formats, tried.wanted)
+        whole = source
+        source.keep()  # a pipe can't be read twice
+    primary, companions = detect(path, source.lines(), tried.formats, tried.wanted)
+    parser = Parser(primary, companions)
+    if fast and not whole.holds_events():
+        parsed = bulk.parse(parser, whole.chunks())
     else:
-        primary, companions = detect(path, Source(path).lines(), tried.formats, tried.wanted)
-        source = Source(path)
-        lines = source.lines()
-    parsed = Parser(primary, companions).parse(lines)
-    return _tables(source, primary, companions, parsed, [*by_path, *_beside(path), *extra])
+        parsed = parser.parse(whole.lines())
+    return _tables(whole, primary, companions, parsed, [*by_path, *_beside(path), *extra])
 
 
 def _tables(
@@ -106,7 +110,8 @@ def _tables(
 ) -> Tables:
     sha256 = source.sha256
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
-    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "steps": [], "events": []}
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
+    steps = [pl.DataFrame(schema=frame_schema("steps"))]
     ids: dict[str, int] = {}
     for number, launch in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
@@ -118,15 +123,16 @@ def _tables(
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
-        for table, items in (("steps", launch.rows), ("events", launch.events)):
-            rows[table] += [{"run_id": run_id, **item} for item in items]
+        steps.append(launch.rows.frame().select(pl.lit(run_id).alias("run_id"), pl.all()))
+        rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
         every = [*launch.stated, *facts, *given.inferred(primary, launch)]
         rows["facts"] += [
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
-    return {table: _frame(table, items) for table, items in rows.items()}
+    tables = {table: _frame(table, items) for table, items in rows.items()}
+    return tables | {"steps": pl.concat(steps)}
 
 
 def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
@@ -212,9 +218,10 @@ def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
     """Rows of a file of one rank have that rank, where only the file's name says it."""
     pattern = primary.rank_in_path
     match = re.search(pattern, str(path)) if pattern else None
-    if match and all(row["rank"] is None for row in launch.rows):
-        for row in launch.rows:
+    if match and not launch.rows.select("rank")["rank"].count():
+        for row in launch.rows.own():
             row["rank"] = match[1]
+        launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
 
 
 def _name(path: Path) -> str:
@@ -236,6 +243,7 @@ def _date(launch: Launch) -> None:
         return
     year = years[-1] if years else YEAR_UNKNOWN
     launch.started_at = _in_year(before, year)
+    launch.rows = Rows(launch.rows)  # each by itself
     for row in sorted((*launch.rows, *launch.events), key=itemgetter("line")):
         stamp = row["logged_at"]
         if stamp is not None and stamp.year == YEAR_UNKNOWN:

@@ -19,6 +19,8 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+import polars as pl
+
 from ingest.alignment import align, stride
 from ingest.block_lines import stated_at
 from ingest.endings import ENDINGS
@@ -32,8 +34,10 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
-from ingest.prefilter import Guarded, any_of
-from ingest.reader import NumberedLine
+from ingest.prefilter import Guarded, any_of, literals_of
+from ingest.reader import NumberedLine, text_of
+from ingest.rows import FORM, Batch, Rows
+from ingest.scan import YEAR_UNKNOWN, YEARS, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
 
 _T = TypeVar("_T")
@@ -51,6 +55,10 @@ QUOTED_CHARACTERS: Final = 500
 """Of a line that is kept as text."""
 
 OTHER_KINDS: Final = 20
+KIND_CHARACTERS: Final = 160
+"""Of a line that no pattern knows, by which it is counted: as many of them as KIND_LENGTH, each
+number but one."""
+KIND_LENGTH: Final = 60
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
 
@@ -66,8 +74,6 @@ LOSS_PRINT: Final = 1e-3
 PREFIX_REACH: Final = 64
 """Characters of a line in which its own time stamp stands."""
 
-YEAR_UNKNOWN: Final = 2000
-"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
@@ -86,14 +92,15 @@ class Launch:
     first_text: str = ""
     first_step_text: str = ""
     last_step_text: str = ""
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: Rows = field(default_factory=Rows)
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
     first_stamp: datetime | None = None  # of its lines before the first step
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
-    progress: dict[Any, _Progress] = field(default_factory=dict)
+    progress: dict[Any, Progress] = field(default_factory=dict)
+    unsettled: list[dict[str, Any] | Batch] = field(default_factory=list)
     last_steps: dict[str | None, int] = field(default_factory=dict)
     losses: dict[tuple[str | None, int], float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -117,6 +124,7 @@ class Launch:
         Forms of each step are counted one by one. The interval of a companion is that of its own
         lines.
         """
+        self.settle()
         if form.every_step:
             return self.progress_of({"form": form}).counted.get(rank, 0) + 1
         return self.last_steps.get(rank, 0) + (self.interval or 1)
@@ -128,13 +136,38 @@ class Launch:
         steps = _optional(_whole, said[-1]) if said else None
         return int(steps) if steps else None
 
-    def progress_of(self, row: Mapping[str, Any]) -> _Progress:
+    def progress_of(self, row: Mapping[str, Any]) -> Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
         form = row["form"]
         key = id(form), row.get("epoch") if form.counts else None
         if key not in self.progress:
-            self.progress[key] = _Progress()
+            self.progress[key] = Progress()
         return self.progress[key]
+
+    def known_progress(self, form: StepLine) -> Progress | None:
+        """The same of a form without a counter of its own, if it has printed a step."""
+        found = self.progress.get((id(form), None))
+        return found if found is not None and found.top_step >= 0 else None
+
+    @property
+    def one_form(self) -> bool:
+        """Whether all rows so far are of one form."""
+        return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
+
+    def remember(self, rows: dict[str, Any] | Batch) -> None:
+        """What was printed at each step; it is seldom asked for, so `settle` sorts it then."""
+        self.unsettled.append(rows)
+
+    def settle(self) -> None:
+        """Bring what was printed at each step, the first time, up to the last row."""
+        waiting, self.unsettled = self.unsettled, []
+        for rows in waiting:
+            for row in rows.rows() if isinstance(rows, Batch) else (rows,):
+                progress, at = self.progress_of(row), (row["rank"], row["step"])
+                progress.seen.setdefault(at, _loss(row))
+                if row.get("loss") is not None:
+                    self.losses.setdefault(at, row["loss"])
+                self.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
 
     @property
     def run_id(self) -> str:
@@ -160,7 +193,7 @@ class Parsed:
 
 
 @dataclass(slots=True)
-class _Progress:
+class Progress:
     """Steps that one form of line has printed in a launch; forms print a step one by one."""
 
     seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
@@ -203,8 +236,9 @@ class Parser:
         anchors = {s.anchor for f in both for s in f.steps}
         anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
         block_starts = [b.start for b, _, _ in self._blocks]
-        patterns = filter(None, (*block_starts, primary.looks_like_step, primary.launch))
+        patterns = [*filter(None, (*block_starts, primary.looks_like_step, primary.launch))]
         self._interesting = any_of(anchors, patterns)
+        self._digits_tell = _digits_tell(anchors, patterns)
         self._may_be_event = any_of(line.anchor for line in events)
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []
@@ -223,11 +257,81 @@ class Parser:
             self._count, self._ended = count, ended
             self.out.lines += count
             self._line(number, self._noise.sub("", raw), cut=cut)
+        return self.done()
+
+    def done(self) -> Parsed:
+        """All that was read, once the last line was."""
         self._settle_held()
         if self._open_block is not None:
             self._close_block()
         self._finish()
         return self.out
+
+    @property
+    def settled(self) -> bool:
+        """Whether the next line means the same whatever was read before it.
+
+        So it is within a launch that has rows, where no header and no block is open.
+        """
+        quiet = self._open_block is None and self._held is None and self._marker is None
+        return quiet and len(self.out.launches[-1].rows) > 0
+
+    def clean(self, raw: bytes) -> str:
+        """The text of a line, without what colours it."""
+        return self._noise.sub("", text_of(raw))
+
+    def add_rows(self, batch: Batch, text: str) -> None:
+        """Rows of the launch that is being read; text: of the last one's line."""
+        launch = self.out.launches[-1]
+        self._flush(launch)
+        count = batch.frame.height
+        self.out.lines += count
+        self.out.step_lines += count
+        launch.rows.extend(batch)
+        launch.remember(batch)
+        launch.last_line, launch.last_step_text = int(batch.frame["line"][-1]), text
+
+    def add_others(self, kind: str, count: int, number: int, text: str) -> None:
+        """Lines of a kind that no pattern knows; number, text: of the first one."""
+        self.out.lines += count
+        self._others(kind, count, number, text)
+
+    def printed_last(self, form: StepLine, printed: frozenset[str], text: str) -> None:
+        """The last line of a form: its fields, and how it is closed; see _refuse_cut_off."""
+        self._printed[id(form)] = set(printed), text.rstrip()[-1]
+
+    def read(self, line: NumberedLine) -> None:
+        """One line that is a record of its own."""
+        self._count, self._ended = 1, line.ended
+        self.out.lines += 1
+        self._line(line.number, self._noise.sub("", line.text), cut=line.cut)
+
+    def sure(self, raw: bytes) -> Reading:
+        """What a line says whatever was read before it; None where that is not so."""
+        text = self.clean(raw)
+        if not text.strip() or text.startswith(SYNTHETIC_MARK):
+            return None
+        if not self._interesting(text):
+            return None if self._digits_tell(_DIGITS.sub("0", text)) else _sure_other(text)
+        if self._may_be_event(text) and any(
+            line.anchor in text and regex.search(text) for line, regex in self._events
+        ):
+            return None
+        for line, regex in self._steps:
+            if line.anchor in text and (match := regex.search(text)):
+                return self._sure_step(line, text, match)
+        return None
+
+    def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
+        if line.may_continue or line.numbered or line.counts:
+            return None
+        try:
+            printed = self._cut(line, match)
+            row = self._meaning(line, text, match, printed)
+        except _Rejected:
+            return None
+        timed = row.get("since_start_s") is not None
+        return None if timed else Step(line, frozenset(printed), row)
 
     def _records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str, bool, bool]]:
         """Number, how many lines, text, cut, ended of each record; most are lines of their own."""
@@ -401,7 +505,13 @@ class Parser:
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
         printed = self._cut(line, match)
         self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
-        row: dict[str, Any] = {"line": number, "rank": _rank(text), "form": line}
+        return {"line": number, "form": line} | self._meaning(line, text, match, printed)
+
+    def _meaning(
+        self, line: StepLine, text: str, match: re.Match[str], printed: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """The row of a step line, but for what depends on where it stands."""
+        row: dict[str, Any] = {"rank": _rank(text)}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
         if line.numbered:
             row["step"] = None
@@ -457,11 +567,8 @@ class Parser:
             row["text"] = text[:QUOTED_CHARACTERS]
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
+        launch.remember(row)
         progress = launch.progress_of(row)
-        progress.seen.setdefault((row["rank"], row["step"]), _loss(row))
-        if row.get("loss") is not None:
-            launch.losses.setdefault((row["rank"], row["step"]), row["loss"])
-        launch.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
         if (clock := row.get("since_start_s")) is not None:
             progress.clocks.setdefault((row["rank"], row["step"]), clock)
         if row["step"] > progress.top_step:
@@ -530,11 +637,11 @@ class Parser:
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
-        aligned = align(launch.rows, int(accumulation or 0))
-        launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
-        launch.events += [_timer_event(row) for row in aligned.unplaced]
-        self.out.step_lines -= len(aligned.unplaced)
-        self.out.known_lines += len(aligned.unplaced)
+        launch.unsettled = []
+        if any(row["form"].counts for row in launch.rows.own()):
+            aligned = align(launch.rows, int(accumulation or 0))
+            launch.rows, launch.step_unit = Rows(aligned.rows), aligned.step_unit
+            self._unplaced(launch, aligned.unplaced)
         if (steps := stride(launch.rows, launch.events)) is not None:
             _stretch(launch, steps)
         version = launch.last_said("framework_version") or ""
@@ -543,10 +650,17 @@ class Parser:
                 _correct(launch, misprint)
         launch.events.sort(key=itemgetter("line"))
         launch.started_at = _began(launch)
-        for row in launch.rows:
-            del row["form"]
+        for row in launch.rows.own():
+            del row[FORM]
             row.pop("text", None)
             row.pop("counted", None)
+        launch.rows.alter(lambda frame: frame.drop(FORM))
+
+    def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rows whose step cannot be known become events."""
+        launch.events += [_timer_event(row) for row in rows]
+        self.out.step_lines -= len(rows)
+        self.out.known_lines += len(rows)
 
     # -- facts ----------------------------------------------------------------------------
 
@@ -606,13 +720,15 @@ class Parser:
         self.out.unread.append({"line": number, "reason": reason, "text": text[:QUOTED_CHARACTERS]})
 
     def _other(self, number: int, text: str) -> None:
-        self.out.other_lines += self._count
-        kind = _VARIES.sub("#", text[:160])[:60]
+        self._others(_kind_of(text), self._count, number, text)
+
+    def _others(self, kind: str, count: int, number: int, text: str) -> None:
+        self.out.other_lines += count
         found = self._kinds.get(kind)
         if found is None and len(self._kinds) < OTHER_KINDS * 50:
-            self._kinds[kind] = {"count": 1, "line": number, "example": text[:200]}
+            self._kinds[kind] = {"count": count, "line": number, "example": text[:200]}
         elif found is not None:
-            found["count"] += 1
+            found["count"] += count
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""
@@ -633,6 +749,31 @@ class Parser:
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
         return parse_stamp(found["stamp"]) if found else None
+
+
+def _kind_of(text: str) -> str:
+    """Lines alike but for their numbers are of one kind."""
+    return _VARIES.sub("#", text[:KIND_CHARACTERS])[:KIND_LENGTH]
+
+
+def _sure_other(text: str) -> Other:
+    """The kind of a line, and up to which length one with wider numbers has it too.
+
+    A kind is made of the beginning; where that reaches further than it needs, numbers may grow.
+    """
+    needed = next(
+        (n for n in range(len(text)) if len(_VARIES.sub("#", text[:n])) > KIND_LENGTH),
+        KIND_CHARACTERS,
+    )
+    return Other(_kind_of(text), max(KIND_CHARACTERS, len(text) + KIND_CHARACTERS - needed))
+
+
+def _digits_tell(literals: Iterable[str], patterns: Iterable[str]) -> Callable[[str], object]:
+    """Tells of a text whose runs of digits are all 0 whether others could make it interesting."""
+    every, unknown = literals_of(literals, patterns)
+    if unknown:
+        return lambda _: True
+    return any_of(_DIGITS.sub("0", one) for one in every if _DIGITS.search(one))
 
 
 @dataclass(slots=True)
@@ -739,11 +880,17 @@ def _stretch(launch: Launch, steps: int) -> None:
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:
-    for row in launch.rows:
+    for row in launch.rows.own():
         for column, factor in misprint.factors.items():
             row[column] = _times(row.get(column), factor)
+    launch.rows.alter(partial(_times_all, misprint.factors))
     line = launch.rows[0]["line"]
     launch.events.append(_event_of(line, "warning", misprint.why, {}))
+
+
+def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:
+    there = {name: factor for name, factor in factors.items() if name in frame.columns}
+    return frame.with_columns(pl.col(name) * factor for name, factor in there.items())
 
 
 def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bool:
@@ -764,6 +911,7 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     if step is None:
         return False
     if stamp is None or top is None or launch.started_at is None:
+        launch.settle()
         before = progress.seen.get((row["rank"], step))
         if before is None:
             return _unlike(launch.losses.get((row["rank"], step)), row.get("loss"))
@@ -773,7 +921,7 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
 
 
-def _clock_went_back(progress: _Progress, row: Mapping[str, Any]) -> bool:
+def _clock_went_back(progress: Progress, row: Mapping[str, Any]) -> bool:
     """Whether the time since the start is not of the process that printed the steps before."""
     clock, step = row["since_start_s"], row.get("step")
     if progress.top_clock is not None and (step is None or step > progress.top_step):
@@ -938,6 +1086,8 @@ def parse_stamp(text: str) -> datetime | None:
         digits = [YEAR_UNKNOWN, *digits]
     if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
         digits[6] = int(parts[6][:6].ljust(6, "0"))
+    if not digits or digits[0] not in YEARS:
+        return None
     try:
         return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
     except (ValueError, TypeError):

@@ -63,17 +63,26 @@ def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[s
     Literals are grouped by their first character: a regex is quick where few alternatives begin
     alike.
     """
-    every, unknown = set(literals), []
-    for pattern in patterns:
-        if literals_of := needed(pattern):
-            every |= literals_of
-        else:
-            unknown.append(f"(?:{pattern})")
+    every, unknown = literals_of(literals, patterns)
     tails: dict[str, list[str]] = {}
     for literal in sorted(every):
         tails.setdefault(literal[:1], []).append(re.escape(literal[1:]))
     groups = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items()]
-    return re.compile("|".join((*groups, *unknown)) or "(?!)").search
+    alone = (f"(?:{pattern})" for pattern in unknown)
+    return re.compile("|".join((*groups, *alone)) or "(?!)").search
+
+
+def literals_of(
+    literals: Iterable[str], patterns: Iterable[str] = ()
+) -> tuple[set[str], list[str]]:
+    """All literals of which a text has to hold one, and the patterns that need none."""
+    every, unknown = set(literals), list[str]()
+    for pattern in patterns:
+        if found := needed(pattern):
+            every |= found
+        else:
+            unknown.append(pattern)
+    return every, unknown
 
 
 class Guarded:

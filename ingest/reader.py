@@ -42,6 +42,33 @@ class NumberedLine(NamedTuple):
     ended: bool = True
 
 
+class Chunk(NamedTuple):
+    """Lines of a source: bytes of whole lines, each with its newline, or of one line alone.
+
+    A line stands alone that is cut (see NumberedLine), or that no newline ends.
+    """
+
+    number: int
+    data: bytes
+    cut: bool = False
+    ended: bool = True
+
+    def lines(self) -> Iterator[NumberedLine]:
+        """Each of them as text."""
+        if self.cut or not self.ended:
+            yield NumberedLine(self.number, text_of(self.data), self.cut, self.ended)
+            return
+        for number, raw in enumerate(self.data[:-1].split(b"\n"), self.number):
+            long = len(raw) > LONGEST_LINE_BYTES
+            yield NumberedLine(number, text_of(raw[:LONGEST_LINE_BYTES]), long)
+
+
+def text_of(raw: bytes) -> str:
+    """The text of a line's bytes."""
+    text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
+    return text.rstrip("\r")
+
+
 class Source:
     """One file read once: numbered lines, its size and content hash when the lines are spent."""
 
@@ -50,30 +77,44 @@ class Source:
         self.path = path
         self.bytes = 0
         self.sha256 = ""
+        self._kept: list[Chunk] | None = None
+
+    def keep(self) -> None:
+        """Read it now, to give its lines as often as they are asked for. Raises as `chunks`."""
+        self._kept = list(self.chunks())
 
     def lines(self) -> Iterator[NumberedLine]:
-        """Each line of the file, from 1.
+        """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""
+        if self.holds_events():
+            yield from self._events()
+            return
+        for chunk in self.chunks():
+            yield from chunk.lines()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The lines of the file, many at once; of no event file.
 
         Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
         """
-        number = 0
-        if self._holds_events():
-            yield from self._events()
+        if self._kept is not None:
+            yield from self._kept
             return
+        number = 1
         with self._open() as stream:
             try:
-                for number, (raw, cut, ended) in enumerate(_split_lines(stream), start=1):
-                    text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
-                    yield NumberedLine(number, text.rstrip("\r"), cut, ended)
+                for chunk in _whole_lines(stream):
+                    yield chunk
+                    number = chunk.number + (chunk.data.count(b"\n") or 1)
             except (EOFError, gzip.BadGzipFile, pa.ArrowException, OSError) as error:
                 raise UnreadableSourceError(
-                    f"{self.path}: broken off or damaged after line {number:,} ({error}). "
+                    f"{self.path}: broken off or damaged after line {number - 1:,} ({error}). "
                     "Nothing of it was stored; copy the file again or decompress what is left."
                 ) from error
-        if number == 0:
+        if number == 1:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
-    def _holds_events(self) -> bool:
+    def holds_events(self) -> bool:
+        """Whether it is an event file, whose values are its lines."""
         if self.path == STDIN:
             return False
         with _open_file(self.path) as raw:
@@ -154,25 +195,26 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _split_lines(stream: _Readable) -> Iterator[tuple[bytes, bool, bool]]:
-    """Lines, whether they were cut and ended; holds one block and one cut line at most."""
-    rest, cut = b"", False
+def _whole_lines(stream: _Readable) -> Iterator[Chunk]:
+    """Lines as they come; holds one block and one cut line at most."""
+    number, rest, cut = 1, b"", False
     while block := stream.read(BLOCK_BYTES):
-        *whole, tail = (rest + block).split(b"\n") if not cut else _after_cut(rest, block)
-        for line in whole:
-            yield line[:LONGEST_LINE_BYTES], cut or len(line) > LONGEST_LINE_BYTES, True
-            cut = False
-        rest = tail
+        if cut:  # the line that was cut keeps its beginning; what follows its newline is new
+            _, newline, block = block.partition(b"\n")
+            if not newline:
+                continue
+            yield Chunk(number, rest, cut=True)
+            number, rest, cut = number + 1, b"", False
+        end = block.rfind(b"\n") + 1
+        if end:
+            data = rest + block[:end]
+            yield Chunk(number, data)
+            number, rest = number + data.count(b"\n"), b""
+        rest += block[end:]
         if len(rest) > LONGEST_LINE_BYTES:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
     if rest or cut:
-        yield rest, cut, False
-
-
-def _after_cut(kept: bytes, block: bytes) -> list[bytes]:
-    """The line that was cut keeps its beginning; what follows its newline is new."""
-    _, newline, after = block.partition(b"\n")
-    return [kept, *after.split(b"\n")] if newline else [kept]
+        yield Chunk(number, rest, cut, ended=False)
 
 
 def content_hash(path: Path) -> str:

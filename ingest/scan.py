@@ -1,0 +1,807 @@
+"""Many lines at once: lines that look alike but for their digits, read as the regexes read one.
+
+The regexes of a format say what a line means; this room only makes them needed less often. A log
+repeats a few shapes of line millions of times: the same bytes, but for runs of digits. So
+
+    learn   a line that the regexes have read becomes a *shape*. What each of its runs of digits
+            does is asked of the regexes themselves: a digit is changed, the line is read again, and
+            what has become of the row tells (a column, with its factor; a stamp; a text).
+            Widths and padding are tried likewise. Then the shape reads random lines of its own
+            kind; one that is not read as the regexes read it, to the bit, discredits the shape.
+    find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
+            lines with as many runs as a shape are compared with its constant bytes, all at once.
+    decode  digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in a
+            double, so that one division rounds as float() does.
+
+A line that fits no shape to the last byte, that has a number too long to be exact, or a date that
+is none, is left to the regexes. Nothing here knows any format, and nothing depends on it.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+NEWLINE, RETURN = 10, 13
+MARGIN: Final = 64
+"""Bytes around a block, so that what is read at its ends stays inside the array."""
+
+EXACT_DIGITS: Final = 15
+EXACT_POWER: Final = 22
+"""10 to this power is a double; so is every whole number of EXACT_DIGITS digits."""
+WHOLE_DIGITS: Final = 16
+"""Digits of a whole number that are read; longer ones are left to the regexes."""
+FEW_DIGITS: Final = 9
+"""Digits of a number where more are not read alike."""
+MOST_WIDTH: Final = 1 << 30
+MOST_PAD: Final = 8
+"""Blanks before a number that may be more or fewer."""
+
+LONGEST: Final = 4_000
+"""Bytes of a line that may become a shape."""
+MOST_SHAPES: Final = 300
+"""Of a format; a log whose lines have more is read by the regexes."""
+SEEN_BEFORE: Final = 6
+"""Lines alike before they are taken for a shape: to learn one costs as much as to read some 200."""
+SEEN_IN_VAIN: Final = 24
+"""Lines alike after which no more of their kind are tried."""
+MOST_SKELETONS: Final = 5_000
+TRIALS: Final = 40
+"""Random lines that a shape of a step has to read as the regexes do."""
+FEW_TRIALS: Final = 5
+"""The same for a shape of lines that no pattern knows: there the literals decide."""
+
+RUN: Final = re.compile(rb"[0-9]+")
+NUMBER: Final = re.compile(
+    rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
+)
+POWERS: Final = np.array([10.0**n for n in range(EXACT_POWER + 1)])
+
+
+class Step(NamedTuple):
+    """What the regexes read of a step line.
+
+    form: its StepLine; printed: the names of its fields; row: all that it says.
+    """
+
+    form: Any
+    printed: frozenset[str]
+    row: dict[str, Any]
+
+
+class Other(NamedTuple):
+    """A line that no pattern knows, whatever its digits.
+
+    kind: as what it is counted; sure: so it is however wide its numbers are, up to so many bytes.
+    """
+
+    kind: str
+    sure: int
+
+
+Reading = Step | Other | None
+"""None where the line is neither, or where what it is depends on those before it."""
+Read = Callable[[bytes], Reading]
+
+
+# --- a block of lines ---------------------------------------------------------------------------
+
+
+class Block:
+    """Lines of a file, with the places of their runs of digits."""
+
+    def __init__(self, number: int, data: bytes) -> None:
+        """number: of its first line; data: whole lines, each with its newline."""
+        self.number, self.data = number, data
+        size = len(data)
+        self.bytes = np.zeros(size + 2 * MARGIN, np.uint8)
+        self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
+        self.words = _view(self.bytes, np.dtype("<u8"))
+        newlines = np.flatnonzero(self.bytes == NEWLINE)
+        self.starts: Ints = np.concatenate([[MARGIN], newlines[:-1] + 1])[: len(newlines)]
+        self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
+        digit = (self.bytes - 48) < 10  # noqa: PLR2004 - unsigned: what is below '0' is above 9
+        self.borders: Ints = np.flatnonzero(digit[1:] != digit[:-1]) + 1
+        self.first: Ints = np.searchsorted(self.borders, self.starts)
+        after = np.append(self.first[1:], len(self.borders))
+        self.runs: Ints = (after - self.first) // 2
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def behind(self, line: int) -> Block:
+        """The lines from that one (from 0) on."""
+        if not line:
+            return self
+        return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
+
+    def raw(self, line: int) -> bytes:
+        """The bytes of a line (from 0), without its newline."""
+        stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
+        return self.data[self.starts[line] - MARGIN : stop - MARGIN]
+
+
+def _view(buffer: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
+    """Items of that kind at every byte of `buffer`; they overlap."""
+    return np.ndarray((len(buffer) - kind.itemsize + 1,), kind, buffer, 0, (1,))
+
+
+# --- shapes -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A printed number of a shape: indices of its runs, with the parts that float() knows.
+
+    whole: of a number with thousands' commas several; negative: a '-' stands before it.
+    """
+
+    whole: tuple[int, ...]
+    decimals: int | None
+    exponent: int | None
+    exponent_sign: int
+    negative: bool
+
+    @property
+    def first(self) -> int:
+        """Index of its first run."""
+        return self.whole[0]
+
+    @property
+    def last(self) -> int:
+        """Index of its last run."""
+        return max(self.whole[-1], self.decimals or 0, self.exponent or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A column that a number fills. kind: int, float; factor: to the column's unit."""
+
+    column: str
+    number: Number
+    kind: str
+    factor: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A column of constant pieces and printed numbers by turns; None of no pieces is null."""
+
+    column: str
+    pieces: tuple[str | Number, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Constant bytes behind a run (-1: at the start of the line), up to the run `before`.
+
+    pad: as many blanks more may stand behind it; stop: it reaches to the end of the line.
+    """
+
+    behind: int
+    text: bytes
+    before: int | None
+    pad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Lines of the same bytes but for some runs of digits, and what those are."""
+
+    runs: int
+    pieces: tuple[Piece, ...]
+    widths: Mapping[int, tuple[int, int]]
+    """The least and the most digits of each run that is not constant."""
+    form: Any = None
+    printed: frozenset[str] = frozenset()
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """What is the same in the row of each such line."""
+    values: tuple[Value, ...] = ()
+    texts: tuple[Text, ...] = ()
+    stamp: tuple[int, ...] = ()
+    """Runs of year, month, day, hour, minute, second and fraction; without a year none of it."""
+    kind: str | None = None
+    """Of a line that no pattern knows."""
+    longest: int | None = None
+    """Bytes up to which that kind is sure."""
+
+
+@dataclass(slots=True)
+class Fit:
+    """Lines of a block that fit a shape, and the places of their runs' beginnings and ends."""
+
+    shape: Shape
+    lines: Ints
+    begins: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+
+def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
+    """Those of `lines`, which have as many runs as the shape, that fit it."""
+    at = block.first[lines]
+    count = 2 * shape.runs
+    borders = block.borders[at + np.arange(count)[:, None]]
+    begins, stops = borders[0::2], borders[1::2]
+    starts, ends = block.starts[lines], block.ends[lines]
+    good = np.ones(len(lines), bool)
+    if shape.longest is not None:
+        good &= ends - starts <= shape.longest
+    for run, (least, most) in shape.widths.items():
+        if (least, most) != (1, MOST_WIDTH):
+            width = stops[run] - begins[run]
+            good &= width == least if least == most else (width >= least) & (width <= most)
+    for piece in shape.pieces:
+        from_ = starts if piece.behind < 0 else stops[piece.behind]
+        to = ends if piece.before is None else begins[piece.before]
+        over = to - from_ - len(piece.text)
+        good &= (over >= 0) & (over <= MOST_PAD) if piece.pad else over == 0
+    keep = np.flatnonzero(good)
+    lines, begins, stops = lines[keep], begins[:, keep], stops[:, keep]
+    starts = starts[keep]
+    for piece in shape.pieces:
+        if not len(lines):
+            break
+        from_ = starts if piece.behind < 0 else stops[piece.behind]
+        good = _holds(block, from_, piece.text)
+        if piece.pad and piece.before is not None:
+            over = begins[piece.before] - from_ - len(piece.text)
+            window = block.words[begins[piece.before] - 8] ^ np.uint64(0x2020202020202020)
+            good &= (window & LAST[over]) == 0
+        if not good.all():
+            keep = np.flatnonzero(good)
+            lines, begins, stops = lines[keep], begins[:, keep], stops[:, keep]
+            starts = starts[keep]
+    return Fit(shape, lines, begins, stops)
+
+
+LAST: Final = np.array(
+    [0, *(((1 << (8 * n)) - 1) << (64 - 8 * n) for n in range(1, 9))], dtype=np.uint64
+)
+"""The last n bytes of a word of eight."""
+
+
+def _holds(block: Block, at: Ints, text: bytes) -> Bools:
+    """Whether `text` stands there."""
+    size = len(text)
+    if not size:
+        return np.ones(len(at), bool)
+    if size <= 8:  # noqa: PLR2004 - a word
+        word = np.uint64(int.from_bytes(text, "little"))
+        mask = np.uint64((1 << (8 * size)) - 1)
+        return np.asarray((block.words[at] & mask) == word)
+    kind = np.dtype(f"V{size}")
+    wanted = np.frombuffer(text, kind)
+    return np.asarray(_view(block.bytes, kind)[at] == wanted)
+
+
+# --- what their digits say ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Rows of lines of one shape; columns of equal length by name."""
+
+    lines: Ints
+    columns: dict[str, Any]
+
+
+def decode(block: Block, found: Fit) -> Decoded:
+    """The rows of the lines that fit; those that cannot be exact are left out."""
+    shape = found.shape
+    good = np.ones(len(found.lines), bool)
+    columns: dict[str, Any] = {}
+    for value in shape.values:
+        columns[value.column] = _value(block, found, value, good)
+    if shape.stamp:
+        columns["logged_at"] = _stamps(block, found, shape.stamp, good)
+    if not good.all():
+        keep = np.flatnonzero(good)
+        columns = {name: column[keep] for name, column in columns.items()}
+        found = Fit(shape, found.lines[keep], found.begins[:, keep], found.stops[:, keep])
+    for text in shape.texts:
+        columns[text.column] = _texts(block, found, text.pieces)
+    return Decoded(found.lines, columns)
+
+
+def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
+    number = value.number
+    digits = _digits(block, found, number.whole[0], good)
+    count = found.stops[number.whole[0]] - found.begins[number.whole[0]]
+    for run in number.whole[1:]:
+        digits = digits * 1000 + _digits(block, found, run, good)
+        count = count + 3
+    if number.decimals is None and number.exponent is None and value.kind == "int":
+        good &= count <= WHOLE_DIGITS
+        return -digits if number.negative else digits
+    power = np.zeros(len(digits), np.int64)
+    if number.decimals is not None:
+        width = found.stops[number.decimals] - found.begins[number.decimals]
+        good &= width <= EXACT_DIGITS
+        power = -np.minimum(width, EXACT_DIGITS)
+        digits = digits * TENS[-power] + _digits(block, found, number.decimals, good)
+        count = count + width
+    if number.exponent is not None:
+        power = power + number.exponent_sign * _digits(block, found, number.exponent, good)
+    good &= (count <= EXACT_DIGITS) & (np.abs(power) <= EXACT_POWER)
+    power = np.clip(power, -EXACT_POWER, EXACT_POWER)
+    small = power < 0
+    floats = digits.astype(np.float64)
+    out = np.where(small, floats / POWERS[np.where(small, -power, 0)], floats)
+    if number.exponent is not None:
+        out = np.where(small, out, floats * POWERS[np.where(small, 0, power)])
+    out = -out if number.negative else out
+    if value.kind == "int":
+        good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
+        return out.astype(np.int64)
+    return out if value.factor is None else out * value.factor
+
+
+TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
+LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
+
+
+def _digits(block: Block, found: Fit, run: int, good: Bools) -> Ints:
+    """The whole number of a run of digits, at most 16 of them."""
+    stop = found.stops[run]
+    width = stop - found.begins[run]
+    widest = int(width.max(initial=0))
+    if widest > WHOLE_DIGITS:
+        good &= width <= WHOLE_DIGITS
+    out = _eight(block.words[stop - 8] & LOW[np.minimum(width, 8)])
+    if widest > 8:  # noqa: PLR2004 - a word
+        high = _eight(block.words[stop - 16] & LOW[np.clip(width - 8, 0, 8)])
+        out = out + high * np.uint64(10**8)
+    return np.asarray(out, np.uint64).astype(np.int64)
+
+
+def _eight(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Eight digits, the first one in the lowest byte, as the number that they write."""
+    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
+    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
+    return (word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+
+
+NO_YEAR: Final = 5
+"""Runs of a stamp without year: month, day, hour, minute, second."""
+YEARS: Final = range(1970, 2971)
+"""A stamp of another year is none: a time next to the last one that there is breaks arithmetic."""
+YEAR_UNKNOWN: Final = 2000
+"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
+
+
+def _stamps(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+    parts = [_digits(block, found, run, good) for run in runs]
+    if len(parts) == NO_YEAR:
+        parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
+    year, month, day, hour, minute, second, *fraction = parts
+    good &= (hour < 24) & (minute < 60) & (second < 60)  # noqa: PLR2004 - of a day
+    microseconds = ((hour * 60 + minute) * 60 + second) * 1_000_000
+    if fraction:
+        width = found.stops[runs[-1]] - found.begins[runs[-1]]
+        good &= width <= 6  # noqa: PLR2004 - microseconds
+        microseconds += fraction[0] * TENS[np.clip(6 - width, 0, 6)]
+    dates = (year * 100 + month) * 100 + day
+    return (microseconds + _midnights(dates, good)).astype("datetime64[us]")
+
+
+def _midnights(dates: Ints, good: Bools) -> Ints:
+    """Of dates such as 20261120 the microseconds since 1970."""
+    if not len(dates):
+        return dates
+    if (dates == dates[0]).all():
+        found, which = dates[:1], np.zeros(len(dates), np.int64)
+    else:
+        found, which = np.unique(dates, return_inverse=True)
+    at = [_midnight(int(date)) for date in found]
+    good &= np.array([one is not None for one in at])[which]
+    return np.array([one or 0 for one in at], np.int64)[which]
+
+
+def _midnight(date: int) -> int | None:
+    if date // 10_000 not in YEARS:
+        return None
+    try:
+        day = datetime(date // 10_000, date // 100 % 100, date % 100, tzinfo=UTC)
+    except ValueError:
+        return None
+    return (day - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000
+
+
+def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
+    """Each line's pieces one behind the other."""
+    constant = "".join(piece for piece in pieces if isinstance(piece, str)).encode()
+    source = np.concatenate([block.bytes, np.frombuffer(constant, np.uint8)])
+    count, at = len(found.lines), len(block.bytes)
+    begins, sizes = [], []
+    for piece in pieces:
+        if isinstance(piece, str):
+            size = len(piece.encode())
+            begins.append(np.full(count, at))
+            sizes.append(np.full(count, size))
+            at += size
+        else:
+            begin = found.begins[piece.first] - piece.negative
+            begins.append(begin)
+            sizes.append(found.stops[piece.last] - begin)
+    from_, long = np.stack(begins, axis=1).ravel(), np.stack(sizes, axis=1).ravel()
+    ends = np.cumsum(long)
+    total = int(ends[-1]) if len(ends) else 0
+    data = source[np.arange(total) + np.repeat(from_ - (ends - long), long)]
+    offsets = np.concatenate([[0], ends[len(pieces) - 1 :: len(pieces)]]).astype(np.int64)
+    texts = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
+    return pl.Series(pl.from_arrow(texts))
+
+
+# --- learning -----------------------------------------------------------------------------------
+
+
+def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
+    """The shape of a line; None where the regexes do not read lines of its kind alike."""
+    if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
+        return None
+    base = read(raw)
+    if isinstance(base, Other):
+        shape = _of_other(raw, base, read)
+    else:
+        shape = None if base is None else _Learner(raw, base, read, rng).shape()
+    return shape if shape is not None and _believed(shape, raw, read, rng) else None
+
+
+def _of_other(raw: bytes, base: Other, read: Read) -> Shape | None:
+    """Lines that no pattern knows, whatever their digits are."""
+    runs = _runs(raw)
+    zeros = bytearray(raw)
+    for begin, end in runs:
+        zeros[begin:end] = b"0" * (end - begin)
+    if read(bytes(zeros)) != base:
+        return None
+    free = dict.fromkeys(range(len(runs)), (1, MOST_WIDTH))
+    pieces = _pieces(raw, runs, free, frozenset())
+    return Shape(len(runs), pieces, free, kind=base.kind, longest=base.sure)
+
+
+def _runs(raw: bytes) -> list[tuple[int, int]]:
+    return [match.span() for match in RUN.finditer(raw)]
+
+
+def _pieces(
+    raw: bytes,
+    runs: Sequence[tuple[int, int]],
+    variable: Iterable[int],
+    padded: Collection[int],
+) -> tuple[Piece, ...]:
+    """The constant bytes between the runs that vary; constant runs are among them."""
+    out: list[Piece] = []
+    behind, begin = -1, 0
+    for run in sorted(variable):
+        text, pad = raw[begin : runs[run][0]], run in padded
+        out.append(Piece(behind, text.rstrip(b" ") + b" " if pad else text, run, pad))
+        behind, begin = run, runs[run][1]
+    out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
+    return tuple(out)
+
+
+class _Learner:
+    """Finds out what the runs of digits of one step line do, by having it read with others."""
+
+    def __init__(self, raw: bytes, base: Step, read: Read, rng: random.Random) -> None:
+        self.raw, self.base, self.read, self.rng = raw, base, read, rng
+        self.runs = _runs(raw)
+        self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
+        self.widths: dict[int, tuple[int, int]] = {}
+        self.padded: set[int] = set()
+        self.values: list[Value] = []
+        self.texts: dict[str, list[tuple[int, int, Number]]] = {}
+
+    def shape(self) -> Shape | None:
+        """What is not found to fill a column is constant."""
+        stamp = self._stamp()
+        if (self.base.row["logged_at"] is None) != (not stamp):
+            return None
+        hidden = bytearray(self.raw)
+        for run in stamp:
+            begin, end = self.runs[run]
+            hidden[begin:end] = b"x" * (end - begin)
+            self.widths[run] = end - begin, end - begin
+        for match in NUMBER.finditer(bytes(hidden)):
+            if match.start() in self.place:
+                self._number(match)
+        moving = {value.column for value in self.values} | set(self.texts)
+        moving |= {"logged_at"} if stamp else set()
+        return Shape(
+            runs=len(self.runs),
+            pieces=_pieces(self.raw, self.runs, self.widths, self.padded),
+            widths=self.widths,
+            form=self.base.form,
+            printed=self.base.printed,
+            fields={n: value for n, value in self.base.row.items() if n not in moving},
+            values=tuple(self.values),
+            texts=tuple(self._text(column) for column in self.texts),
+            stamp=stamp,
+        )
+
+    def _with(self, begin: int, end: int, text: bytes) -> Step | None:
+        """The line read with another text there; None where it is read as another line."""
+        now = self.read(self.raw[:begin] + text + self.raw[end:])
+        if not isinstance(now, Step) or now.form is not self.base.form:
+            return None
+        alike = now.printed == self.base.printed and now.row.keys() == self.base.row.keys()
+        return now if alike else None
+
+    def _stamp(self) -> tuple[int, ...]:
+        """Runs of the time stamp; none where they are not those of a date and a time."""
+        before, found = self.base.row["logged_at"], []
+        for index, (begin, end) in enumerate(self.runs if before else ()):
+            now = self._with(begin, end, _nudged(self.raw[begin:end]))
+            if now is not None and now.row["logged_at"] not in (None, before):
+                found.append(index)
+        in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
+        return tuple(found) if in_a_row and NO_YEAR <= len(found) <= NO_YEAR + 2 else ()
+
+    def _number(self, match: re.Match[bytes]) -> None:
+        """What a printed number does, and how it may be printed; else its digits are constant."""
+        parts = re.fullmatch(rb"([\d,]+)(?:\.(\d+))?(?:[eE]([-+]?)(\d+))?", match[0])
+        assert parts is not None  # noqa: S101 - NUMBER is made so
+        begin = match.start()
+        before = self.raw[max(0, begin - 2) : begin]
+        number = Number(
+            whole=tuple(self.place[begin + run.start()] for run in RUN.finditer(parts[1])),
+            decimals=self.place[begin + parts.start(2)] if parts[2] else None,
+            exponent=self.place[begin + parts.start(4)] if parts[4] else None,
+            exponent_sign=-1 if parts[3] == b"-" else 1,
+            negative=before.endswith(b"-") and not before[:-1].isalnum(),
+        )
+        effects = self._effects(number)
+        if effects is None or not any(effects):
+            return  # digits that do nothing may be half of a stamp, with others a whole one
+        self.values += effects[0]
+        for column, start, stop in effects[1]:
+            self.texts.setdefault(column, []).append((start, stop, number))
+        for run in range(number.first, number.last + 1):
+            width = self.runs[run][1] - self.runs[run][0]
+            self.widths[run] = width, width
+        if len(number.whole) == 1:
+            self.widths[number.first] = self._widths(number.first)
+        if number.decimals is not None:
+            self.widths[number.decimals] = self._widths(number.decimals)
+        if self._may_be_padded(number):
+            self.padded.add(number.first)
+
+    def _effects(self, number: Number) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
+        """Columns that it fills, and texts in which it stands; None where it does more."""
+        begin, end = self.runs[number.first][0], self.runs[number.last][1]
+        was = self.raw[begin:end]
+        found: list[tuple[list[Value], list[tuple[str, int, int]]]] = []
+        for _ in range(2):
+            text = _other_digits(was, self.rng)
+            if number.exponent is not None:  # a power that no machine has would be an infinity
+                tail = self.runs[number.exponent][0] - begin
+                text = text[:tail] + was[tail:]
+            now = self._with(begin, end, text)
+            said = None if now is None else self._said(number, now, was.decode(), text.decode())
+            if said is None:
+                return None
+            found.append(said)
+        return found[0] if found[0] == found[1] else None
+
+    def _said(
+        self, number: Number, now: Step, before: str, after: str
+    ) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
+        """What has become of the row where the number was changed."""
+        sign = "-" if number.negative else ""
+        values: list[Value] = []
+        texts: list[tuple[str, int, int]] = []
+        for name, was in self.base.row.items():
+            is_ = now.row[name]
+            if _same(was, is_):
+                continue
+            if isinstance(was, str) and isinstance(is_, str):
+                place = _place(was, is_, sign + before, sign + after)
+                if place is None:
+                    return None
+                texts.append((name, *place))
+                continue
+            value = _how(name, number, [(was, sign + before), (is_, sign + after)])
+            if value is None:
+                return None
+            values.append(value)
+        return values, texts
+
+    def _widths(self, run: int) -> tuple[int, int]:
+        """The least and the most digits of a run with which the line is read alike."""
+        begin, end = self.runs[run]
+        text = self.raw[begin:end]
+        least = 1 if len(text) == 1 or self._with(begin, end, text[:1]) else len(text)
+        for most in (WHOLE_DIGITS, FEW_DIGITS):
+            if len(text) <= most and self._with(begin, end, b"1" * most):
+                return least, most
+        return len(text), len(text)
+
+    def _may_be_padded(self, number: Number) -> bool:
+        """Whether blanks before the number may be more or fewer."""
+        begin = self.runs[number.first][0]
+        if number.negative or self.raw[begin - 1 : begin] != b" ":
+            return False
+        if self.raw[begin - 2 : begin] == b"  " and self._with(begin - 1, begin, b"") is None:
+            return False
+        return self._with(begin, begin, b" ") is not None
+
+    def _text(self, column: str) -> Text:
+        pieces: list[str | Number] = []
+        whole, at = str(self.base.row[column]), 0
+        for begin, end, number in sorted(self.texts[column], key=itemgetter(0)):
+            pieces += [whole[at:begin], number]
+            at = end
+        return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
+
+
+def _nudged(text: bytes) -> bytes:
+    """Another number of as many digits that is a day, a month or an hour where the first was."""
+    value = int(text)
+    other = value - 1 if value > 1 else value + 1
+    return str(other).zfill(len(text)).encode()
+
+
+def _other_digits(text: bytes, rng: random.Random) -> bytes:
+    """Another number of the same form: each digit is another one, the first not 0."""
+    digits = (
+        rng.choice(sorted({*DIGITS[index == 0 :]} - {byte})) for index, byte in enumerate(text)
+    )
+    return bytes(
+        digit if byte in DIGITS else byte for byte, digit in zip(text, digits, strict=True)
+    )
+
+
+DIGITS: Final = b"0123456789"
+
+
+def _place(was: str, is_: str, before: str, after: str) -> tuple[int, int] | None:
+    """Where in a text the number stands, if nothing else of it has changed."""
+    at = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), None)
+    if at is None:
+        return None
+    at -= before.startswith("-")
+    end = at + len(before)
+    same = was[:at] + after + was[end:] == is_ and was[at:end] == before
+    return (at, end) if same else None
+
+
+FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
+"""Of units to those of columns."""
+
+
+def _how(name: str, number: Number, pairs: Sequence[tuple[object, str]]) -> Value | None:
+    """How a number becomes a column; pairs: of the column and the number as printed."""
+    if all(type(value) is int for value, _ in pairs):
+        same = all(value == float(text.replace(",", "")) for value, text in pairs)
+        return Value(name, number, "int", None) if same else None
+    if all(type(value) is float for value, _ in pairs):
+        floats = [(value, float(text.replace(",", ""))) for value, text in pairs]
+        for factor in (None, *FACTORS):
+            if all(value == (x if factor is None else x * factor) for value, x in floats):
+                return Value(name, number, "float", factor)
+    return None
+
+
+# --- trust --------------------------------------------------------------------------------------
+
+
+def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
+    """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
+    trials = TRIALS if shape.kind is None else FEW_TRIALS
+    lines = [raw, *(_drawn(shape, rng) for _ in range(trials))]
+    block = Block(0, b"".join(line + b"\n" for line in lines))
+    found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
+    if 0 not in found.lines:
+        return False
+    if shape.kind is not None:
+        return all(
+            isinstance(now := read(lines[line]), Other) and now.kind == shape.kind
+            for line in found.lines
+        )
+    rows = decode(block, found)
+    enough = len(rows.lines) >= TRIALS // 4
+    return enough and all(
+        _read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
+    )
+
+
+def _read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
+    if not isinstance(now, Step) or now.form is not shape.form or now.printed != shape.printed:
+        return False
+    mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
+    return mine.keys() == now.row.keys() and all(_same(mine[n], now.row[n]) for n in mine)
+
+
+def _item(value: object) -> object:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same(one: object, other: object) -> bool:
+    """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
+    return type(one) is type(other) and repr(one) == repr(other)
+
+
+def _drawn(shape: Shape, rng: random.Random) -> bytes:
+    """A line of that shape with other digits, widths and padding."""
+    out = []
+    stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
+    for piece in shape.pieces:
+        out.append(piece.text + b" " * (rng.choice((0, 0, 1, 3, MOST_PAD)) if piece.pad else 0))
+        if piece.before is None:
+            continue
+        least, most = shape.widths[piece.before]
+        if piece.before in shape.stamp:
+            digits = next(stamp)[:most].zfill(most)
+        elif piece.text[-2:].lower() in (b"e-", b"e+"):
+            digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
+        else:
+            widest = rng.random() < 0.05  # noqa: PLR2004 - seldom: it may be too long to be exact
+            width = min(most, WHOLE_DIGITS) if widest else rng.randint(least, min(most, least + 5))
+            digits = _drawn_digits(rng, width)
+        out.append(digits.encode())
+    return b"".join(out)
+
+
+def _drawn_digits(rng: random.Random, width: int) -> str:
+    if rng.random() < 0.1:  # noqa: PLR2004 - of them all alike
+        return rng.choice("09") * width
+    first = rng.choice("0123456789" if rng.random() < 0.3 else "123456789")  # noqa: PLR2004
+    return first + "".join(rng.choice("0123456789") for _ in range(width - 1))
+
+
+def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:
+    parts = [
+        str(rng.randint(2001, 2099)),
+        f"{rng.randint(1, 12):02}",
+        f"{rng.randint(1, 28):02}",
+        f"{rng.randint(0, 23):02}",
+        f"{rng.randint(0, 59):02}",
+        f"{rng.randint(0, 59):02}",
+        f"{rng.randint(0, 999_999):06}",
+    ]
+    return parts[1:6] if runs == NO_YEAR else parts[:runs]
+
+
+# --- all shapes of a format ---------------------------------------------------------------------
+
+
+class Shapes:
+    """What was learned of the lines of one format (with its companions), for all its files."""
+
+    def __init__(self) -> None:
+        self.by_runs: dict[int, list[Shape]] = {}
+        self.count = 0
+        self._seen: Counter[bytes] = Counter()
+        self._rng = random.Random(7)  # noqa: S311 - lines to try
+
+    def see(self, raw: bytes, read: Read) -> Shape | None:
+        """A line that no shape fits; the shape that it becomes, if it does."""
+        if self.count >= MOST_SHAPES:
+            return None
+        skeleton = RUN.sub(b"0", raw[:400])
+        if skeleton not in self._seen and len(self._seen) >= MOST_SKELETONS:
+            return None
+        self._seen[skeleton] += 1
+        seen = self._seen[skeleton]
+        if not SEEN_BEFORE <= seen <= SEEN_IN_VAIN:
+            return None
+        shape = learn(raw, read, self._rng)
+        if shape is not None:
+            self.by_runs.setdefault(shape.runs, []).append(shape)
+            self.count += 1
+        return shape

@@ -1,0 +1,304 @@
+"""The fast reading of logs against the reading line by line, which is the specification.
+
+Equal means every table, row and value, to the last bit. Logs are damaged in all the ways of
+`damaged_lines`; a few thousand lines a format here, $FAIRMFU_GATE lines a format in `make gate`,
+with the public and generated logs in full. A difference is brought down to the few lines that show
+it, and told with the seed of its log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pytest
+from corpus import CORPUS, GENERATED
+from damaged_lines import damaged_log
+from log_lines import KINDS, Kind, Style, noise, write_log
+
+from ingest import bulk, reader
+from ingest.errors import FairmfuError
+from ingest.intake import read_source
+from ingest.log_format import LogFormat
+from ingest.parse import Parser
+from ingest.registry import FORMATS
+from ingest.store import Tables
+
+LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
+"""Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
+FEW: Final = 2_000
+OF_A_LOG: Final = 8_000 if LINES else 1_000
+LARGE: Final = 100_000
+"""Bytes: larger public logs are read by `make gate` alone."""
+
+BY_LINE: Final = [f for f in FORMATS if f.join is None]
+SAMPLES: Final = Path(__file__).resolve().parent.parent / "sample_logs"
+COUNTS: Final = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
+TRIES: Final = 400
+"""Readings in which a log that shows a difference is made smaller."""
+
+
+# -- two readings ---------------------------------------------------------------------------
+
+
+@dataclass
+class Reading:
+    """The tables of a log, or why it is refused; `by_line`: lines that regexes have read."""
+
+    tables: Tables = field(default_factory=dict)
+    refused: str = ""
+    by_line: int = 0
+
+    @property
+    def source(self) -> dict[str, Any]:
+        return self.tables["sources"].row(0, named=True)
+
+
+def reading(path: Path, *, fast: bool) -> Reading:
+    try:
+        with counted_lines() as count:
+            tables = read_source(path, fast=fast)
+    except FairmfuError as error:
+        return Reading(refused=str(error))
+    return Reading(tables, by_line=count[0])
+
+
+@contextmanager
+def counted_lines() -> Iterator[list[int]]:
+    """How many lines come to the parser one by one."""
+    count, line = [0], Parser._line
+
+    def counting(*given: Any, **named: Any) -> None:
+        count[0] += 1
+        line(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Parser, "_line", counting)
+        yield count
+
+
+def differences(fast: Reading, slow: Reading) -> Iterator[str]:
+    """What is not the same; nothing where all is."""
+    if fast.refused or slow.refused:
+        if fast.refused != slow.refused:
+            yield f"refused: {fast.refused or 'read'!r}, not {slow.refused or 'read'!r}"
+        return
+    for name, expected in slow.tables.items():
+        yield from (f"{name}: {text}" for text in unlike(fast.tables[name], expected))
+    if fast.tables.keys() != slow.tables.keys():
+        yield f"tables {fast.tables.keys()}, not {slow.tables.keys()}"
+
+
+def unlike(one: pl.DataFrame, other: pl.DataFrame) -> Iterator[str]:
+    """Columns, dtypes, heights and values that differ; floats by their bits, any NaN as one."""
+    if one.schema != other.schema:
+        yield f"{one.schema}, not {other.schema}"
+    elif one.height != other.height:
+        yield f"{one.height} rows, not {other.height}"
+    else:
+        for column in other:
+            here = np.flatnonzero(~same(one[column.name], column))
+            if len(here):
+                place = int(here[0])
+                two = one[column.name][place], column[place]
+                yield f"{column.name}, row {place} of {len(here)} such: {two[0]!r}, not {two[1]!r}"
+
+
+def same(one: pl.Series, other: pl.Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Of each row whether the values are one."""
+    if not other.dtype.is_float():
+        return np.array(one.eq_missing(other).to_list(), dtype=bool)
+    bits = [
+        s.fill_nan(float("nan")).fill_null(0.0).to_numpy().view(np.uint64) for s in (one, other)
+    ]
+    nan = one.is_nan().fill_null(value=False) & other.is_nan().fill_null(value=False)
+    nulls = (one.is_null() == other.is_null()).to_numpy()
+    equal: np.ndarray[Any, np.dtype[np.bool_]] = ((bits[0] == bits[1]) | nan.to_numpy()) & nulls
+    return equal
+
+
+def uncounted(read: Reading, text: bytes) -> Iterator[str]:
+    """Lines that are counted twice or never."""
+    source, tables = read.source, read.tables
+    counts = [source[name] for name in COUNTS]
+    if sum(counts) != source["lines"]:
+        yield f"{dict(zip(COUNTS, counts, strict=True))} of {source['lines']} lines"
+    if (lines := text.count(b"\n") + (not text.endswith(b"\n"))) != source["lines"]:
+        yield f"{source['lines']} lines, not {lines}"
+    if tables["steps"].height != source["step_lines"]:
+        yield f"{tables['steps'].height} rows of {source['step_lines']} lines"
+    if tables["unread"].height != source["unread_lines"]:
+        yield f"{tables['unread'].height} unread of {source['unread_lines']}"
+
+
+def faults(path: Path) -> list[str]:
+    """All that is wrong with the readings of a log; a crash too."""
+    try:
+        fast, slow = reading(path, fast=True), reading(path, fast=False)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a fault
+        return [f"{type(error).__name__}: {error}"]
+    wrong = list(differences(fast, slow))
+    text = path.read_bytes()
+    return wrong if slow.refused else [*wrong, *uncounted(slow, text), *uncounted(fast, text)]
+
+
+def fewest_lines(text: bytes, wrong: Callable[[bytes], bool]) -> bytes:
+    """Of the lines of a text those without which it is not wrong any more."""
+    lines = text.split(b"\n")
+    size, tries = len(lines) // 2, 0
+    while size and tries < TRIES:
+        place = 0
+        while place < len(lines) and tries < TRIES:
+            fewer = [*lines[:place], *lines[place + size :]]
+            tries += 1
+            if wrong(b"\n".join(fewer)):
+                lines = fewer
+            else:
+                place += size
+        size //= 2
+    return b"\n".join(lines)
+
+
+def told(path: Path, what: str) -> str:
+    """The faults of a log, and the few lines of it that show one."""
+    whole = faults(path)
+    if not whole:
+        return ""
+    small = path.with_name(f"small-{path.name}")
+
+    def wrong(text: bytes) -> bool:
+        small.write_bytes(text)
+        return bool(faults(small))
+
+    few = fewest_lines(path.read_bytes(), wrong)
+    small.write_bytes(few)
+    lines = "\n".join(repr(line[:1000]) for line in few.split(b"\n")[:20])
+    return f"{what}: {'; '.join(whole[:5])}\n{'; '.join(faults(small)[:5])} of\n{lines}"
+
+
+# -- damaged logs ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", BY_LINE, ids=lambda form: form.name)
+def test_damaged_logs_are_read_alike(
+    form: LogFormat,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = by_line = refused = rows = seed = 0
+    while lines < (LINES or FEW):
+        path = tmp_path / f"{form.name}-{seed}.log"
+        text = damaged_log(form, seed, OF_A_LOG)
+        path.write_bytes(text)
+        # blocks end anywhere in a line, of logs that are smaller than one
+        size = Random(seed).choice((30_011, 262_144, 2 * 1024 * 1024))  # noqa: S311
+        monkeypatch.setattr(reader, "BLOCK_BYTES", size)
+        monkeypatch.setattr(bulk, "WORTH_LEARNING", 0)
+        monkeypatch.setattr(bulk, "FEW", 1)
+        if faults(path):
+            pytest.fail(told(path, f"{form.name}, seed {seed}, blocks of {size} bytes"))
+        read = reading(path, fast=True)
+        refused += bool(read.refused)
+        if not read.refused:
+            lines, by_line = lines + read.source["lines"], by_line + read.by_line
+            rows += read.tables["steps"].height
+        path.unlink()
+        seed += 1
+    assert refused < 0.8 * seed  # a line that is damaged may look like one of another format
+    assert rows > lines / 10
+    if LINES:
+        with capsys.disabled():
+            print(  # noqa: T201 - the report of `make gate`
+                f"\n{form.name}: {lines:,} lines of {seed} logs, {rows:,} rows, "
+                f"{refused} logs refused; {1 - by_line / lines:.0%} of the lines read fast",
+                file=sys.stderr,  # which workers of xdist share
+            )
+
+
+@pytest.mark.parametrize("stamp", ["9999-12-31 23:59:59,000", "0001-01-01 00:00:00,000"])
+def test_a_stamp_at_the_end_of_time_does_not_stop_a_log(stamp: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    line = f"{stamp} - root - INFO - step: {{}}  loss:  8.1  memory:  1.50GiB(3.00%)  tps: 1,000\n"
+    path.write_text(line.format(2) + line.format(1))
+    assert read_source(path, fast=False)["steps"].height == 2
+
+
+# -- whole logs -----------------------------------------------------------------------------
+
+
+def logs(*folders: Path) -> list[Any]:
+    """Files of folders that exist, by name, with what stands for those that do not."""
+    out = []
+    for folder in folders:
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        names = [str(path.relative_to(folder.parent)) for path in paths]
+        missing = [pytest.param(folder, id=f"no folder {folder.name}")]
+        out += [pytest.param(p, id=n) for p, n in zip(paths, names, strict=True)] or missing
+    return out
+
+
+@pytest.mark.parametrize("path", logs(CORPUS, GENERATED))
+def test_public_and_generated_logs_are_read_alike(path: Path) -> None:
+    if not path.is_file():
+        pytest.skip(f"no folder of public or generated logs at {path}")
+    if path.stat().st_size > LARGE and not LINES:
+        pytest.skip("a large log: `make gate` reads it")
+    assert list(differences(reading(path, fast=True), reading(path, fast=False))) == []
+
+
+@pytest.mark.parametrize("path", logs(SAMPLES))
+def test_sample_logs_are_read_alike(path: Path) -> None:
+    assert list(differences(reading(path, fast=True), reading(path, fast=False))) == []
+
+
+@pytest.mark.parametrize("style", [Style(), Style(ansi=False, ranks=1)], ids=["ranks", "one rank"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.log_format)
+def test_what_was_written_is_read(kind: Kind, style: Style, tmp_path: Path) -> None:
+    """Each row, value and line number, of logs whose rows are known."""
+    log, truth = tmp_path / "run.log", tmp_path / "rows.parquet"
+    size, few = (4_000_000 if LINES else 150_000), noise(kind, style, 0, 2_000)
+    write_log(log, kind, size, truth=truth, style=style, between=few, at_once=200)
+    written = pl.read_parquet(truth)
+    for fast in (True, False):
+        read = reading(log, fast=fast)
+        assert read.source["log_format"] == kind.log_format
+        assert list(unlike(read.tables["steps"].select(written.columns), written)) == []
+        assert list(uncounted(read, log.read_bytes())) == []
+
+
+# -- the gate itself ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ([1.0, 2.0], [1.0, 2.0000000000000004]),
+        ([0.0], [-0.0]),
+        ([None], [float("nan")]),
+        ([None], [0.0]),
+        (["a"], ["b"]),
+        (["a"], [None]),
+        ([1], [1.0]),
+        ([1], [1, 1]),
+    ],
+)
+def test_a_difference_is_seen(one: Sequence[Any], other: Sequence[Any]) -> None:
+    frames = [pl.DataFrame({"x": pl.Series(values, strict=False)}) for values in (one, other)]
+    assert len(list(unlike(*frames))) == 1
+    for frame in frames:
+        assert list(unlike(frame, frame.clone())) == []
+
+
+def test_a_difference_is_brought_down_to_its_lines() -> None:
+    text = b"\n".join(b"line %d" % number for number in range(100))
+    few = fewest_lines(text, lambda some: b"line 17" in some and b"line 80" in some)
+    assert few == b"line 17\nline 80"
