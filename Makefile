@@ -27,7 +27,7 @@ types: $(VENV)/tested
 	$(BIN)/mypy
 
 tests: $(VENV)/tested
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from ingest.log_format import LogFormat, StepLine
-from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
+from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
 from ingest.rows import FORM, SCHEMA, Batch, of_rows
 from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
@@ -26,6 +26,7 @@ from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
 NO_STAMP: Final = -(2**63)
+NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
 FEW: Final = 8
@@ -86,6 +87,7 @@ class _Plan:
     row_traits: Ints
     traits: list[_Trait]
     forms: Ints
+    epochs: Ints
     steps: Ints
     stamps: Ints
 
@@ -119,6 +121,9 @@ class _Planner:
         frame = frame.with_columns(
             pl.Series("line", places + self.block.number, pl.Int64), pl.Series(FORM, form, pl.Int8)
         )
+        if any(line.counts for line in self.parser.primary.steps):
+            texts = pl.Series("text", self._texts(places, form.astype(np.int64)), pl.String)
+            frame = frame.with_columns(texts)
         others = _joined([lines for lines, _ in self.others])
         kinds = _joined([np.full(len(lines), kind) for lines, kind in self.others])
         order = np.argsort(others)
@@ -132,6 +137,7 @@ class _Planner:
             row_traits=traits,
             traits=list(self.traits),
             forms=form.astype(np.int64),
+            epochs=frame["epoch"].fill_null(NO_EPOCH).to_numpy(),
             steps=frame["step"].to_numpy(),
             stamps=frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy(),
         )
@@ -160,7 +166,8 @@ class _Planner:
             trait = self._trait(found.form, found.printed, found.row)
             self.free[line] = False
             self.by_regex.append((line, trait, found.row))
-        if found is None or len(self.block.data) - self.block.starts[line] < WORTH_LEARNING:
+        alone = found is None or (isinstance(found, Other) and not found.sure)
+        if alone or len(self.block.data) - self.block.starts[line] < WORTH_LEARNING:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
@@ -182,9 +189,17 @@ class _Planner:
         places = _joined([lines for lines, _, _ in self.rows])
         traits = _joined([traits for _, traits, _ in self.rows])
         order = np.argsort(places)
-        empty = pl.DataFrame(schema={"step": pl.Int64, "logged_at": SCHEMA["logged_at"]})
+        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in ("step", "epoch", "logged_at")})
         frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
         return places[order], traits[order], frame[order] if len(order) else frame
+
+    def _texts(self, places: Ints, forms: Ints) -> list[str | None]:
+        """The lines of rows with a counter of their own: they may turn out to be events."""
+        counts = [bool(form.counts) for form in self.parser.primary.steps]
+        return [
+            self.parser.clean(self.block.raw(place))[:QUOTED_CHARACTERS] if counts[form] else None
+            for place, form in zip(places.tolist(), forms.tolist(), strict=True)
+        ]
 
 
 class _Reader:
@@ -246,7 +261,11 @@ class _Reader:
         forms = plan.forms[first:last]
         for form in np.unique(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
-            progress = launch.known_progress(self.forms[form])
+            other = mine[plan.epochs[mine] != plan.epochs[mine[0]]]
+            if self.forms[form].counts and len(other):  # the counter may begin anew with an epoch
+                sure = min(sure, int(other[0]))
+                mine = mine[mine < other[0]]
+            progress = self._progress(launch, form, plan, int(mine[0]))
             count = _of_one_process(launch, progress, plan, mine)
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
@@ -256,6 +275,10 @@ class _Reader:
                 sure = min(sure, first + int(np.argmax(traits == trait)))
         return sure
 
+    def _progress(self, launch: Launch, form: int, plan: _Plan, row: int) -> Progress | None:
+        epoch = int(plan.epochs[row])
+        return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
+
     def _take_rows(self, block: Block, plan: _Plan, first: int, last: int) -> None:
         forms = plan.forms[first:last]
         for form in np.unique(forms).tolist():
@@ -264,7 +287,7 @@ class _Reader:
             text = self.parser.clean(block.raw(int(plan.places[mine[-1]])))
             self.parser.printed_last(self.forms[form], trait.printed, text)
             _advance(
-                self.parser.out.launches[-1].known_progress(self.forms[form]),
+                self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1])),
                 plan.steps[mine],
                 plan.stamps[mine],
             )

@@ -144,9 +144,9 @@ class Launch:
             self.progress[key] = Progress()
         return self.progress[key]
 
-    def known_progress(self, form: StepLine) -> Progress | None:
-        """The same of a form without a counter of its own, if it has printed a step."""
-        found = self.progress.get((id(form), None))
+    def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
+        """The same of a form, in that epoch, if it has printed a step."""
+        found = self.progress.get((id(form), epoch if form.counts else None))
         return found if found is not None and found.top_step >= 0 else None
 
     @property
@@ -320,10 +320,20 @@ class Parser:
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
                 return self._sure_step(line, text, match)
-        return None
+        return None if self._says_something(text) else Other(_kind_of(text), 0)
+
+    def _says_something(self, text: str) -> bool:
+        """Whether a line that is no event and no step of the primary may be of any use."""
+        companions = ((line, regex) for _, line, regex, _ in self._companion_steps)
+        lines: Iterable[tuple[StepLine | FactLine, re.Pattern[str]]] = (*companions, *self._facts)
+        if any(line.anchor in text and regex.search(text) for line, regex in lines):
+            return True
+        launch = self._launch is not None and self._launch.search(text)
+        starts = (start for _, start, _ in self._blocks)
+        return bool(launch or self._looks.search(text)) or any(s.search(text) for s in starts)
 
     def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
-        if line.may_continue or line.numbered or line.counts:
+        if line.may_continue or line.numbered:
             return None
         try:
             printed = self._cut(line, match)
@@ -638,7 +648,7 @@ class Parser:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
         launch.unsettled = []
-        if any(row["form"].counts for row in launch.rows.own()):
+        if any(form.counts for form in launch.rows.forms()):
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = Rows(aligned.rows), aligned.step_unit
             self._unplaced(launch, aligned.unplaced)

@@ -86,10 +86,13 @@ class Rows(Sequence[Row]):
         """Rows that were read line by line; they may be changed in place."""
         return chain.from_iterable(part for part in self._parts if isinstance(part, list))
 
-    @property
-    def batches(self) -> Iterator[Batch]:
-        """Rows that were read many at once."""
-        return (part for part in self._parts if isinstance(part, Batch))
+    def forms(self) -> Iterator[Any]:
+        """The StepLines of the rows, some of them several times."""
+        for part in self._parts:
+            if isinstance(part, Batch):
+                yield from (part.forms[index] for index in part.frame[FORM].unique())
+            else:
+                yield from (row[FORM] for row in part)
 
     def alter(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
         """Change the rows that were read many at once."""

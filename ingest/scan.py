@@ -86,7 +86,8 @@ class Step(NamedTuple):
 class Other(NamedTuple):
     """A line that no pattern knows, whatever its digits.
 
-    kind: as what it is counted; sure: so it is however wide its numbers are, up to so many bytes.
+    kind: as what it is counted; sure: so it is however wide its numbers are, up to so many bytes; 0
+    where it is so of this line alone.
     """
 
     kind: str

@@ -1,0 +1,199 @@
+"""Shapes of lines: what fits one is read to the bit as the regex reads it, or is not taken."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest import bulk
+from ingest.formats.torchtitan import TORCHTITAN
+from ingest.intake import read_source
+from ingest.parse import Parser, parse_stamp
+from ingest.scan import Block, Other, Read, Reading, Shape, Shapes, Step, decode, fit, learn
+from tests.log_lines import BY_NAME, write_log
+
+LINE = re.compile(
+    rb"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) )?run (\d+) of (-?[\d.]+(?:[eE][-+]?\d+)?) "
+    rb"at ([\d,]+) +says ([\d.]+)%\r?"
+)
+FORM = "a form"
+EXAMPLE = b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%"
+
+
+def read(raw: bytes) -> Reading:
+    """As a format's regex would: a whole number, a float, one with commas, and a text."""
+    match = LINE.fullmatch(raw)
+    if match is None:
+        return None
+    stamp, step, loss, rate, share = (None if g is None else g.decode() for g in match.groups())
+    assert step is not None
+    row: dict[str, Any] = {"logged_at": parse_stamp(stamp) if stamp else None, "rank": None}
+    try:
+        row |= {
+            "step": int(step),
+            "loss": float(loss or ""),
+            "rate": float((rate or "").replace(",", "")) * 0.001,
+            "extra": f'{{"share": "{share}"}}',
+            "says": {},
+        }
+    except ValueError:
+        return None
+    return Step(FORM, frozenset({"step", "loss"}), row)
+
+
+def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
+    return learn(raw, reader, random.Random(3))  # noqa: S311 - lines to try
+
+
+def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The lines that a shape takes, with the row of each."""
+    block = Block(1, b"".join(line + b"\n" for line in lines))
+    found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
+    rows = decode(block, found)
+    for index, line in enumerate(rows.lines):
+        mine = {name: column[index] for name, column in rows.columns.items()}
+        values = {n: v.item() if isinstance(v, np.generic) else v for n, v in mine.items()}
+        yield lines[line], {**shape.fields, **values}
+
+
+numbers = st.from_regex(r"-?\d{1,18}(\.\d{1,18})?([eE][-+]?\d{1,3})?", fullmatch=True)
+stamps = st.from_regex(
+    r"(20\d\d|\d{4})-[01]\d-[0-3]\d [0-2]\d:[0-6]\d:[0-6]\d,\d{3} ", fullmatch=True
+)
+lines_of = st.builds(
+    "{}run {} of {} at {}{}says {}%{}".format,
+    st.one_of(stamps, st.just("")),
+    st.integers(0, 10**19).map(str),
+    numbers,
+    st.integers(0, 10**9).flatmap(lambda n: st.sampled_from([str(n), f"{n:,}"])),
+    st.sampled_from([" ", "  ", "     ", "            "]),
+    st.decimals(0, 100, places=2).map(str),
+    st.sampled_from(["", "\r", " "]),
+).map(str.encode)
+
+
+@settings(max_examples=150)
+@given(learned=lines_of, lines=st.lists(lines_of, min_size=1, max_size=20))
+def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes]) -> None:
+    shape = shape_of(learned)
+    if shape is None:
+        return
+    for raw, row in taken(shape, [learned, *lines]):
+        expected = read(raw)
+        assert isinstance(expected, Step), raw
+        assert {name: repr(value) for name, value in row.items()} == {
+            name: repr(value) for name, value in expected.row.items()
+        }, raw
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"2026-11-20 15:34:16,731 run 123456 of 0.000001 at 99  says 99.99%",
+        b"2027-02-28 00:00:00,000 run 0 of 7.25 at    1  says 0.00%",
+        b"2028-02-29 23:59:59,999 run 8 of 123456.5 at 123456789  says 100.00%",
+        b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%\r",
+    ],
+)
+def test_numbers_dates_and_padding_may_be_others(line: bytes) -> None:
+    shape = shape_of(EXAMPLE)
+    assert shape is not None
+    assert [raw for raw, _ in taken(shape, [line])] == [line]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"2026-02-30 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%",
+        b"2026-11-20 24:34:16,731 run 7 of 12.5 at 1234  says 3.10%",
+        b"9999-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%",
+        b"2026-11-20 15:34:16,731 run 7 of 1.2345678901234567 at 1234  says 3.10%",
+        b"2026-11-20 15:34:16,731 run 12345678901234567890 of 12.5 at 1234  says 3.10%",
+        b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10% ",
+        b"2026-11-20 15:34:16,731 run 7 of -12.5 at 1234  says 3.10%",
+        b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234\tsays 3.10%",
+        b"[2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%",
+    ],
+)
+def test_what_is_not_sure_is_left_to_the_regex(line: bytes) -> None:
+    shape = shape_of(EXAMPLE)
+    assert shape is not None
+    assert not list(taken(shape, [line]))
+
+
+def test_a_number_whose_value_tells_more_is_constant() -> None:
+    """A format may leave out a loss that cannot be: then digits do not tell what a row says."""
+
+    def wary(raw: bytes) -> Reading:
+        found = read(raw)
+        if isinstance(found, Step) and found.row["loss"] > 15:
+            return found._replace(row=found.row | {"loss": None})
+        return found
+
+    shape = shape_of(EXAMPLE, wary)
+    lines = [EXAMPLE.replace(b"12.5", loss) for loss in (b"12.5", b"11.5", b"15.5")]
+    assert shape is None or [raw for raw, _ in taken(shape, lines)] == [EXAMPLE]
+
+
+def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
+    """A thirteenth month gives no stamp; with a month of the year the same line has one."""
+
+    def within(raw: bytes) -> Reading:
+        found = re.search(rb"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) step (\d+)", raw)
+        if found is None:
+            return None
+        row = {"logged_at": parse_stamp(found[1].decode()), "step": int(found[2]), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    shape = shape_of(b"2026-13-20 15:34:16 step 7", within)
+    rows = [] if shape is None else list(taken(shape, [b"2026-12-20 15:34:16 step 8"]))
+    assert all(row["logged_at"] == datetime(2026, 12, 20, 15, 34, 16) for _, row in rows)
+
+
+def test_a_kind_of_line_is_the_same_whatever_its_numbers() -> None:
+    text = b"worker 12 of 128 read 4096 bytes"
+    parser = Parser(TORCHTITAN)
+    first = parser.sure(text)
+    assert isinstance(first, Other)
+    shape = shape_of(text, parser.sure)
+    assert shape is not None
+    assert shape.kind == first.kind
+    assert not list(taken(shape, [b"worker 12 of 128 wrote 4096 bytes"]))
+
+
+def test_lines_are_learned_once_for_all_files() -> None:
+    shapes = Shapes()
+    learned = [shapes.see(EXAMPLE, read) for _ in range(100)]
+    assert sum(shape is not None for shape in learned) >= 1
+    assert shapes.count < 30
+
+
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("torchtitan", 0.9), ("xtuner", 0.9), ("megatron-deepspeed", 0.8), ("deepspeed", 0.4)],
+)
+def test_most_lines_of_a_log_are_read_many_at_once(
+    name: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all tests that hold both readings equal would say little."""
+    path = tmp_path / "run.log"
+    write_log(path, BY_NAME[name], 1_000_000)
+    alone, line = [0], Parser.read
+
+    def counted(parser: Parser, one: Any) -> None:
+        alone[0] += 1
+        line(parser, one)
+
+    monkeypatch.setattr(Parser, "read", counted)
+    lines = read_source(path)["sources"]["lines"][0]
+    assert alone[0] <= (1 - share) * lines
+    assert bulk.FEW > 1
