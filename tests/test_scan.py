@@ -23,7 +23,7 @@ from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
     rb"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) )?run (\d+) of (-?[\d.]+(?:[eE][-+]?\d+)?) "
-    rb"at ([\d,]+) +says ([\d.]+)%\r?"
+    rb"at +([\d,]+)  says ([\d.]+)%\r?"
 )
 FORM = "a form"
 EXAMPLE = b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%"
@@ -70,12 +70,12 @@ stamps = st.from_regex(
     r"(20\d\d|\d{4})-[01]\d-[0-3]\d [0-2]\d:[0-6]\d:[0-6]\d,\d{3} ", fullmatch=True
 )
 lines_of = st.builds(
-    "{}run {} of {} at {}{}says {}%{}".format,
+    "{}run {} of {} at{}{}  says {}%{}".format,
     st.one_of(stamps, st.just("")),
     st.integers(0, 10**19).map(str),
     numbers,
-    st.integers(0, 10**9).flatmap(lambda n: st.sampled_from([str(n), f"{n:,}"])),
     st.sampled_from([" ", "  ", "     ", "            "]),
+    st.integers(0, 10**9).flatmap(lambda n: st.sampled_from([str(n), f"{n:,}"])),
     st.decimals(0, 100, places=2).map(str),
     st.sampled_from(["", "\r", " "]),
 ).map(str.encode)
