@@ -61,10 +61,10 @@ verify: $(VENV)/tested
 year: $(VENV)/tested
 	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/test_nights.py -k a_year_of
 
-# The tests that draw at random, with more draws. Long.
+# The tests that draw at random, with more draws, and those that read every log. Long.
 thorough: $(VENV)/tested
 	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest tests/test_store_parts.py tests/test_kept.py \
-	    tests/test_coverage.py
+	    tests/test_coverage.py tests/test_audit.py tests/test_evidence.py tests/test_goodput.py
 
 # Runs killed at each step that writes, and at 200 random moments. Long.
 kills: $(VENV)/tested

@@ -24,6 +24,7 @@ from ingest.facts import from_flags
 from ingest.intake import read_source
 from metrics.logged import Audit
 from metrics.utilization import analyse
+from tests.effort import every_log
 
 ROOT = Path(__file__).resolve().parent.parent
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -43,6 +44,7 @@ def rows() -> list[Row]:
 # --- the table ------------------------------------------------------------------------------
 
 
+@every_log
 @absent
 def test_the_table_is_the_golden(rows: list[Row], request: pytest.FixtureRequest) -> None:
     if request.config.getoption("update_golden"):
@@ -50,6 +52,7 @@ def test_the_table_is_the_golden(rows: list[Row], request: pytest.FixtureRequest
     assert {(r.path, r.launch): r.golden() for r in rows} == report.golden()
 
 
+@every_log
 @absent
 def test_every_given_fact_is_of_a_run_that_printed_figures(rows: list[Row]) -> None:
     for fact in report.given():
@@ -65,6 +68,7 @@ def reported() -> list[tuple[str, int, list[str]]]:
     return [(f"logged_{row['figure']}", int(row["lines"]), row["paths"].split()) for row in rows]
 
 
+@every_log
 @absent
 @pytest.mark.parametrize(("figure", "lines", "paths"), reported(), ids=lambda x: str(x)[:60])
 def test_at_least_as_many_lines_come_out_as_the_formats_descriptions_report(
@@ -75,6 +79,7 @@ def test_at_least_as_many_lines_come_out_as_the_formats_descriptions_report(
     assert sum(row.figures.get(figure, (0, 0))[1] for row in mine) >= lines
 
 
+@every_log
 @absent
 def test_the_formula_is_the_one_of_the_day_or_of_the_release(rows: list[Row]) -> None:
     """Of Torchtitan's main line: an old formula that fits by chance would show here."""
@@ -87,6 +92,7 @@ def test_the_formula_is_the_one_of_the_day_or_of_the_release(rows: list[Row]) ->
         assert era.spans(row.day) or row.release in era.versions, (row.path, row.launch)
 
 
+@every_log
 @absent
 def test_what_is_reproduced_leaves_nothing_unexplained(rows: list[Row]) -> None:
     whole = [row for row in rows if row.lines and row.reproduced == row.lines]
@@ -98,6 +104,7 @@ def test_what_is_reproduced_leaves_nothing_unexplained(rows: list[Row]) -> None:
         assert low <= 1 <= high, (row.path, row.launch)
 
 
+@every_log
 @absent
 def test_every_bridge_of_a_reproduced_figure_is_whole(rows: list[Row]) -> None:
     """Its factors multiply to ours, and nothing but the print's rounding is left."""
@@ -109,6 +116,7 @@ def test_every_bridge_of_a_reproduced_figure_is_whole(rows: list[Row]) -> None:
         assert bridge.explained, (row.path, row.launch, bridge)
 
 
+@every_log
 @absent
 def test_every_log_can_be_explained_and_stand_in_one_report(tmp_path: Path) -> None:
     files = [str(p) for folder in (CORPUS, GENERATED) for p in folder.rglob("*") if p.is_file()]
@@ -129,6 +137,7 @@ COUNTS = {
 """Framework: runs of which every line is reproduced, not every line, and none is compared."""
 
 
+@every_log
 @absent
 @pytest.mark.parametrize("framework", COUNTS)
 def test_so_many_runs_are_reproduced_and_so_many_are_not(rows: list[Row], framework: str) -> None:
@@ -140,6 +149,7 @@ def test_so_many_runs_are_reproduced_and_so_many_are_not(rows: list[Row], framew
     assert all(row.why for row in (*partly, *none))
 
 
+@every_log
 @absent
 def test_no_run_is_compared_by_a_model_that_its_figures_do_not_single_out(
     rows: list[Row],
@@ -147,12 +157,14 @@ def test_no_run_is_compared_by_a_model_that_its_figures_do_not_single_out(
     assert [row.path for row in rows if row.known_by == "ambiguous"] == []
 
 
+@every_log
 @absent
 def test_no_line_is_counted_that_is_not_compared(rows: list[Row]) -> None:
     for row in rows:
         assert row.reproduced <= row.lines <= max((n for n, _ in row.figures.values()), default=0)
 
 
+@every_log
 @absent
 def test_every_generated_torchtitan_figure_is_reproduced(rows: list[Row]) -> None:
     mine = [r for r in rows if r.framework == "torchtitan" and (GENERATED / r.path).is_file()]

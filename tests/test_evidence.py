@@ -16,6 +16,7 @@ from metrics.columns import Columns
 from metrics.evidence import Comparison
 from metrics.utilization import run_metrics
 from metrics.windows import windows
+from tests.effort import every_log
 
 ABSENT = f"NO LOGS in {CORPUS} or {GENERATED}: set FAIRMFU_CORPUS and FAIRMFU_GENERATED"
 absent = pytest.mark.skipif(not (CORPUS.is_dir() and GENERATED.is_dir()), reason=ABSENT)
@@ -279,6 +280,7 @@ def rows() -> tuple[list[report.Row], list[report.Row]]:
     return report.every_row()
 
 
+@every_log
 @absent
 @pytest.mark.parametrize(("which", "path"), list(enumerate((report.TIME, report.TOKENS))))
 def test_the_table_is_the_golden(

@@ -34,8 +34,8 @@ from ingest.store import Tables
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
 """Damaged lines a format; 0 in ordinary tests, which take `FEW`."""
-FEW: Final = 2_000
-OF_A_LOG: Final = 8_000 if LINES else 1_000
+FEW: Final = 600
+OF_A_LOG: Final = 8_000 if LINES else 600
 LARGE: Final = 20_000
 """Bytes: larger public logs are read by `make gate` alone."""
 

@@ -21,6 +21,7 @@ from metrics import inputs, windows
 from metrics.end_to_end import clock
 from metrics.resumes import chain
 from metrics.utilization import analyse
+from tests.effort import every_log
 
 BEGIN = datetime(2026, 3, 1, 8, 0, 0, 250_000)  # not of whole seconds, which are coarse
 TOKENS = 2 * 1024  # of one step on one GPU: two sequences of 1024
@@ -441,6 +442,7 @@ def test_real_logs_that_have_no_honest_goodput(
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)
 
 
+@every_log
 def test_no_real_log_has_goodput_above_end_to_end_or_that_above_steady(
     ingest: Callable[..., object], store: Store
 ) -> None:
