@@ -211,6 +211,13 @@ class _Reader:
 
     def read(self, block: Block) -> None:
         """All lines of a block: those that are unsure, and what lies between them."""
+        at = 0
+        while at < len(block) and not self.parser.settled:  # in a header nothing can be together
+            self._one(block, at)
+            at += 1
+        if at == len(block):
+            return
+        block = block.behind(at)
         plan, at = _Planner(block, self.shapes, self.parser).plan(), 0
         for stop in (*plan.unsure, len(block)):
             while at < stop:

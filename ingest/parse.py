@@ -771,11 +771,19 @@ def _sure_other(text: str) -> Other:
 
     A kind is made of the beginning; where that reaches further than it needs, numbers may grow.
     """
-    needed = next(
-        (n for n in range(len(text)) if len(_VARIES.sub("#", text[:n])) > KIND_LENGTH),
-        KIND_CHARACTERS,
-    )
-    return Other(_kind_of(text), max(KIND_CHARACTERS, len(text) + KIND_CHARACTERS - needed))
+    room = KIND_CHARACTERS - _kind_reaches(text)
+    return Other(_kind_of(text), max(KIND_CHARACTERS, len(text) + room))
+
+
+def _kind_reaches(text: str) -> int:
+    """Characters of a text after which its kind is full."""
+    length = at = 0
+    for number in _VARIES.finditer(text, 0, KIND_CHARACTERS):
+        if length + number.start() - at > KIND_LENGTH:
+            break
+        length, at = length + number.start() - at + 1, number.end()
+    end = at + max(0, KIND_LENGTH + 1 - length)
+    return end if end <= len(text) else KIND_CHARACTERS
 
 
 def _digits_tell(literals: Iterable[str], patterns: Iterable[str]) -> Callable[[str], object]:
