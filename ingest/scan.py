@@ -22,7 +22,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -547,8 +547,8 @@ class _Learner:
         """Runs of the time stamp; none where they are not those of a date and a time."""
         before, found = self.base.row["logged_at"], []
         for index, (begin, end) in enumerate(self.runs if before else ()):
-            now = self._with(begin, end, _nudged(self.raw[begin:end]))
-            if now is not None and now.row["logged_at"] not in (None, before):
+            others = (self._with(begin, end, text) for text in _nudged(self.raw[begin:end]))
+            if any(now and now.row["logged_at"] not in (None, before) for now in others):
                 found.append(index)
         in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
         return tuple(found) if in_a_row and NO_YEAR <= len(found) <= NO_YEAR + 2 else ()
@@ -650,11 +650,15 @@ class _Learner:
         return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
 
 
-def _nudged(text: bytes) -> bytes:
-    """Another number of as many digits that is a day, a month or an hour where the first was."""
+def _nudged(text: bytes) -> Iterator[bytes]:
+    """Other numbers of as many digits; one is a day, a month or an hour where the first was.
+
+    The month before one of 31 days may have fewer, so that its 31st is none.
+    """
     value = int(text)
-    other = value - 1 if value > 1 else value + 1
-    return str(other).zfill(len(text)).encode()
+    for other in (value - 1, value + 1, 1):
+        if other > 0 and other != value:
+            yield str(other).zfill(len(text)).encode()
 
 
 def _other_digits(text: bytes, rng: random.Random) -> bytes:

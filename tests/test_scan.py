@@ -110,6 +110,14 @@ def test_numbers_dates_and_padding_may_be_others(line: bytes) -> None:
     assert [raw for raw, _ in taken(shape, [line])] == [line]
 
 
+@pytest.mark.parametrize("date", [b"2026-12-31", b"2024-02-29", b"2026-01-01", b"2026-03-31"])
+def test_a_line_of_any_day_becomes_a_shape(date: bytes) -> None:
+    """The month before one of 31 days has fewer, so that a changed month may be no date."""
+    shape = shape_of(EXAMPLE.replace(b"2026-11-20", date))
+    assert shape is not None
+    assert [raw for raw, _ in taken(shape, [EXAMPLE])] == [EXAMPLE]
+
+
 @pytest.mark.parametrize(
     "line",
     [
