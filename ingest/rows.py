@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final, overload
 
 import polars as pl
@@ -103,8 +103,22 @@ class Rows(Sequence[Row]):
 
     def select(self, *names: str) -> pl.DataFrame:
         """These columns of all rows, in their order."""
+        self._merge()
         frames = [_whole(part, names) for part in self._parts if _length(part)]
         return pl.concat(frames or [pl.DataFrame(schema={n: SCHEMA[n] for n in names})])
+
+    def _merge(self) -> None:
+        """Batches that lie side by side become one: what is asked of each costs as much."""
+        merged: list[list[Row] | Batch] = []
+        for of_batches, parts in groupby(self._parts, lambda part: isinstance(part, Batch)):
+            group = list(parts)
+            batches = [part for part in group if isinstance(part, Batch)]
+            if of_batches and len(batches) > 1:
+                frame = pl.concat([batch.frame for batch in batches], how="diagonal")
+                merged.append(Batch(frame, batches[0].forms))
+            else:
+                merged += group
+        self._parts = merged
 
     def frame(self) -> pl.DataFrame:
         """All rows as a frame of `steps`, without run_id."""

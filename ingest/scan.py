@@ -653,10 +653,10 @@ class _Learner:
 def _nudged(text: bytes) -> Iterator[bytes]:
     """Other numbers of as many digits; one is a day, a month or an hour where the first was.
 
-    The month before one of 31 days may have fewer, so that its 31st is none.
+    The month before one of 31 days may have fewer, and a year beside a leap year no 29 February.
     """
     value = int(text)
-    for other in (value - 1, value + 1, 1):
+    for other in (value - 1, value + 1, value + 4, 1):
         if other > 0 and other != value:
             yield str(other).zfill(len(text)).encode()
 
