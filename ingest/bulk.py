@@ -98,7 +98,8 @@ class _Planner:
     def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
         self.block, self.shapes, self.parser = block, shapes, parser
         self.free = np.ones(len(block), bool)
-        self.others: list[tuple[Ints, int]] = []
+        self.others: list[tuple[Ints, Ints]] = []
+        self.others_by_regex: list[tuple[int, int]] = []
         self.kinds: dict[str, int] = {}
         self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
         self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
@@ -124,8 +125,9 @@ class _Planner:
         if any(line.counts for line in self.parser.primary.steps):
             texts = pl.Series("text", self._texts(places, form.astype(np.int64)), pl.String)
             frame = frame.with_columns(texts)
-        others = _joined([lines for lines, _ in self.others])
-        kinds = _joined([np.full(len(lines), kind) for lines, kind in self.others])
+        alone = np.array(self.others_by_regex, np.int64).reshape(-1, 2)
+        others = _joined([alone[:, 0], *(lines for lines, _ in self.others)])
+        kinds = _joined([alone[:, 1], *(kinds for _, kinds in self.others)])
         order = np.argsort(others)
         return _Plan(
             unsure=np.flatnonzero(self.free).tolist(),
@@ -146,7 +148,8 @@ class _Planner:
         """Take those of `lines` that fit a shape."""
         found = fit(self.block, shape, lines)
         if shape.kind is not None:
-            self._take_others(found.lines, shape.kind)
+            self.free[found.lines] = False
+            self.others.append((found.lines, np.full(len(found.lines), self._kind(shape.kind))))
         elif len(found.lines):
             rows = decode(self.block, found)
             trait = self._trait(shape.form, shape.printed, shape.fields)
@@ -161,7 +164,8 @@ class _Planner:
             return
         found = self.parser.sure(raw)
         if isinstance(found, Other):
-            self._take_others(np.array([line]), found.kind)
+            self.free[line] = False
+            self.others_by_regex.append((line, self._kind(found.kind)))
         elif found is not None:
             trait = self._trait(found.form, found.printed, found.row)
             self.free[line] = False
@@ -177,9 +181,8 @@ class _Planner:
         trait = _Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
         return self.traits.setdefault(trait, len(self.traits))
 
-    def _take_others(self, lines: Ints, kind: str) -> None:
-        self.free[lines] = False
-        self.others.append((lines, self.kinds.setdefault(kind, len(self.kinds))))
+    def _kind(self, kind: str) -> int:
+        return self.kinds.setdefault(kind, len(self.kinds))
 
     def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
         """All rows in the order of their lines: these, their traits, and what they say."""
