@@ -20,7 +20,7 @@ import polars as pl
 from ingest.log_format import LogFormat, StepLine
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
-from ingest.rows import FORM, SCHEMA, Batch, of_rows
+from ingest.rows import FORM, SCHEMA, Batch, framed
 from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
 
 SECOND: Final = 1_000_000
@@ -109,8 +109,9 @@ class _Planner:
     def plan(self) -> _Plan:
         """By the shapes that are known; by the regexes what fits none, which may become one."""
         for runs, known in self.shapes.by_runs.items():
+            lines = np.flatnonzero(self.block.runs == runs)
             for shape in known:
-                lines = np.flatnonzero(self.free & (self.block.runs == runs))
+                lines = lines[self.free[lines]]
                 if not len(lines):
                     break
                 self._fitted(shape, lines)
@@ -188,7 +189,9 @@ class _Planner:
         """All rows in the order of their lines: these, their traits, and what they say."""
         if self.by_regex:
             lines, its_traits, rows = zip(*self.by_regex, strict=True)
-            self.rows.append((np.array(lines), np.array(its_traits), of_rows(rows)))
+            self.rows.append(
+                (np.array(lines), np.array(its_traits), framed(rows, SCHEMA, said_only=True))
+            )
         places = _joined([lines for lines, _, _ in self.rows])
         traits = _joined([traits for _, traits, _ in self.rows])
         order = np.argsort(places)

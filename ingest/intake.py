@@ -23,7 +23,7 @@ from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
-from ingest.rows import Rows
+from ingest.rows import Rows, framed
 from ingest.scan import YEAR_UNKNOWN
 from ingest.schema import frame_schema
 from ingest.store import FileMark, Remark, Seen, Store, Tables
@@ -131,18 +131,8 @@ def _tables(
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
-    tables = {table: _frame(table, items) for table, items in rows.items()}
+    tables = {table: framed(items, frame_schema(table)) for table, items in rows.items()}
     return tables | {"steps": pl.concat(steps)}
-
-
-def _frame(table: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
-    schema = frame_schema(table)
-    said = set[str]().union(*rows)
-    columns = {
-        name: [row.get(name) for row in rows] if name in said else [None] * len(rows)
-        for name in schema
-    }
-    return pl.DataFrame(columns, schema=schema, strict=True)
 
 
 def _source(

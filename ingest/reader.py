@@ -99,18 +99,18 @@ class Source:
         if self._kept is not None:
             yield from self._kept
             return
-        number = 1
+        chunk = None
         with self._open() as stream:
             try:
                 for chunk in _whole_lines(stream):
                     yield chunk
-                    number = chunk.number + (chunk.data.count(b"\n") or 1)
             except (EOFError, gzip.BadGzipFile, pa.ArrowException, OSError) as error:
+                read = chunk.number + (chunk.data.count(b"\n") or 1) - 1 if chunk else 0
                 raise UnreadableSourceError(
-                    f"{self.path}: broken off or damaged after line {number - 1:,} ({error}). "
+                    f"{self.path}: broken off or damaged after line {read:,} ({error}). "
                     "Nothing of it was stored; copy the file again or decompress what is left."
                 ) from error
-        if number == 1:
+        if chunk is None:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
     def holds_events(self) -> bool:

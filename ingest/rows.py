@@ -141,15 +141,20 @@ def _whole(part: list[Row] | Batch, names: Iterable[str]) -> pl.DataFrame:
             pl.col(name) if name in found.columns else pl.lit(None, SCHEMA[name]).alias(name)
             for name in names
         )
-    return of_rows(part, names)
+    return framed(part, {name: SCHEMA[name] for name in names})
 
 
-def of_rows(rows: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> pl.DataFrame:
-    """Rows as a frame of these columns of `steps`; by default of those that any row has."""
+def framed(
+    rows: Sequence[Mapping[str, Any]],
+    schema: Mapping[str, pl.DataType],
+    *,
+    said_only: bool = False,
+) -> pl.DataFrame:
+    """Rows as a frame of that schema; what they lack is null, or with `said_only` left out."""
     said = set[str]().union(*rows)
-    wanted = [name for name in SCHEMA if name in said] if names is None else names
+    wanted = {name: kind for name, kind in schema.items() if name in said or not said_only}
     values = {
         name: [row.get(name) for row in rows] if name in said else [None] * len(rows)
         for name in wanted
     }
-    return pl.DataFrame(values, schema={name: SCHEMA[name] for name in values}, strict=True)
+    return pl.DataFrame(values, schema=wanted, strict=True)
