@@ -47,7 +47,6 @@ WHOLE_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
 FEW_DIGITS: Final = 9
 """Digits of a number where more are not read alike."""
-MOST_WIDTH: Final = 1 << 30
 MOST_PAD: Final = 8
 """Blanks before a number that may be more or fewer."""
 
@@ -61,9 +60,7 @@ SEEN_IN_VAIN: Final = 24
 """Lines alike after which no more of their kind are tried."""
 MOST_SKELETONS: Final = 5_000
 TRIALS: Final = 40
-"""Random lines that a shape of a step has to read as the regexes do."""
-FEW_TRIALS: Final = 5
-"""The same for a shape of lines that no pattern knows: there the literals decide."""
+"""Random lines that a shape has to read as the regexes do."""
 
 RUN: Final = re.compile(rb"[0-9]+")
 NUMBER: Final = re.compile(
@@ -84,14 +81,9 @@ class Step(NamedTuple):
 
 
 class Other(NamedTuple):
-    """A line that no pattern knows, whatever its digits.
-
-    kind: as what it is counted; sure: so it is however wide its numbers are, up to so many bytes; 0
-    where it is so of this line alone.
-    """
+    """A line that no pattern knows; kind: as what it is counted."""
 
     kind: str
-    sure: int
 
 
 Reading = Step | Other | None
@@ -129,6 +121,13 @@ class Block:
         if not line:
             return self
         return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
+
+    def lines(self, which: Ints) -> pl.Series:
+        """The bytes of these lines, each with its newline."""
+        offsets = np.append(self.starts - MARGIN, len(self.data))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+        return pl.Series(every).gather(which)
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
@@ -215,10 +214,6 @@ class Shape:
     texts: tuple[Text, ...] = ()
     stamp: tuple[int, ...] = ()
     """Runs of year, month, day, hour, minute, second and fraction; without a year none of it."""
-    kind: str | None = None
-    """Of a line that no pattern knows."""
-    longest: int | None = None
-    """Bytes up to which that kind is sure."""
 
 
 @dataclass(slots=True)
@@ -239,12 +234,9 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
     begins, stops = borders[0::2], borders[1::2]
     starts, ends = block.starts[lines], block.ends[lines]
     good = np.ones(len(lines), bool)
-    if shape.longest is not None:
-        good &= ends - starts <= shape.longest
     for run, (least, most) in shape.widths.items():
-        if (least, most) != (1, MOST_WIDTH):
-            width = stops[run] - begins[run]
-            good &= width == least if least == most else (width >= least) & (width <= most)
+        width = stops[run] - begins[run]
+        good &= width == least if least == most else (width >= least) & (width <= most)
     for piece in shape.pieces:
         from_ = starts if piece.behind < 0 else stops[piece.behind]
         to = ends if piece.before is None else begins[piece.before]
@@ -455,24 +447,10 @@ def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
-    if isinstance(base, Other):
-        shape = _of_other(raw, base, read)
-    else:
-        shape = None if base is None else _Learner(raw, base, read, rng).shape()
-    return shape if shape is not None and _believed(shape, raw, read, rng) else None
-
-
-def _of_other(raw: bytes, base: Other, read: Read) -> Shape | None:
-    """Lines that no pattern knows, whatever their digits are."""
-    runs = _runs(raw)
-    zeros = bytearray(raw)
-    for begin, end in runs:
-        zeros[begin:end] = b"0" * (end - begin)
-    if read(bytes(zeros)) != base:
+    if not isinstance(base, Step):
         return None
-    free = dict.fromkeys(range(len(runs)), (1, MOST_WIDTH))
-    pieces = _pieces(raw, runs, free, frozenset())
-    return Shape(len(runs), pieces, free, kind=base.kind, longest=base.sure)
+    shape = _Learner(raw, base, read, rng).shape()
+    return shape if shape is not None and _believed(shape, raw, read, rng) else None
 
 
 def _runs(raw: bytes) -> list[tuple[int, int]]:
@@ -494,6 +472,10 @@ def _pieces(
         behind, begin = run, runs[run][1]
     out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
     return tuple(out)
+
+
+Effects = tuple[list[Value], list[tuple[str, int, int]]]
+"""Columns that a number fills, and the texts in which it stands (column, from, to)."""
 
 
 class _Learner:
@@ -576,32 +558,33 @@ class _Learner:
             width = self.runs[run][1] - self.runs[run][0]
             self.widths[run] = width, width
         if len(number.whole) == 1:
-            self.widths[number.first] = self._widths(number.first)
+            self.widths[number.first] = self._widths(number, number.first, effects)
         if number.decimals is not None:
-            self.widths[number.decimals] = self._widths(number.decimals)
+            self.widths[number.decimals] = self._widths(number, number.decimals, effects)
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
-    def _effects(self, number: Number) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
-        """Columns that it fills, and texts in which it stands; None where it does more."""
+    def _effects(self, number: Number) -> Effects | None:
+        """What it does with other digits; None where it does more than a shape can tell."""
         begin, end = self.runs[number.first][0], self.runs[number.last][1]
         was = self.raw[begin:end]
-        found: list[tuple[list[Value], list[tuple[str, int, int]]]] = []
+        found: list[Effects | None] = []
         for _ in range(2):
             text = _other_digits(was, self.rng)
             if number.exponent is not None:  # a power that no machine has would be an infinity
                 tail = self.runs[number.exponent][0] - begin
                 text = text[:tail] + was[tail:]
-            now = self._with(begin, end, text)
-            said = None if now is None else self._said(number, now, was.decode(), text.decode())
-            if said is None:
-                return None
-            found.append(said)
+            found.append(self._effects_of(number, text))
         return found[0] if found[0] == found[1] else None
 
-    def _said(
-        self, number: Number, now: Step, before: str, after: str
-    ) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
+    def _effects_of(self, number: Number, text: bytes) -> Effects | None:
+        """What it does where it is printed so."""
+        begin, end = self.runs[number.first][0], self.runs[number.last][1]
+        now = self._with(begin, end, text)
+        was = self.raw[begin:end].decode()
+        return None if now is None else self._said(number, now, was, text.decode())
+
+    def _said(self, number: Number, now: Step, before: str, after: str) -> Effects | None:
         """What has become of the row where the number was changed."""
         sign = "-" if number.negative else ""
         values: list[Value] = []
@@ -622,24 +605,34 @@ class _Learner:
             values.append(value)
         return values, texts
 
-    def _widths(self, run: int) -> tuple[int, int]:
-        """The least and the most digits of a run with which the line is read alike."""
-        begin, end = self.runs[run]
-        text = self.raw[begin:end]
-        least = 1 if len(text) == 1 or self._with(begin, end, text[:1]) else len(text)
-        for most in (WHOLE_DIGITS, FEW_DIGITS):
-            if len(text) <= most and self._with(begin, end, b"1" * most):
-                return least, most
-        return len(text), len(text)
+    def _widths(self, number: Number, run: int, effects: Effects) -> tuple[int, int]:
+        """The least and the most digits of a run with which the number does the same."""
+        whole, (begin, end) = self.runs[number.first][0], self.runs[run]
+        before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
+        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"  # not the one that it has
+
+        def alike(count: int) -> bool:
+            return self._effects_of(number, before + count * digit + after) == effects
+
+        width = end - begin
+        least = 1 if width == 1 or alike(1) else width
+        most = (most for most in (WHOLE_DIGITS, FEW_DIGITS) if width <= most and alike(most))
+        return least, next(most, width)
 
     def _may_be_padded(self, number: Number) -> bool:
         """Whether blanks before the number may be more or fewer."""
         begin = self.runs[number.first][0]
         if number.negative or self.raw[begin - 1 : begin] != b" ":
             return False
-        if self.raw[begin - 2 : begin] == b"  " and self._with(begin - 1, begin, b"") is None:
-            return False
-        return self._with(begin, begin, b" ") is not None
+        fewer = self.raw[begin - 2 : begin] == b"  "
+        return self._alike(begin, begin, b" ") and (not fewer or self._alike(begin - 1, begin, b""))
+
+    def _alike(self, begin: int, end: int, text: bytes) -> bool:
+        """Whether the line says the same with another text there."""
+        now = self._with(begin, end, text)
+        return now is not None and all(
+            _same(now.row[name], self.base.row[name]) for name in now.row
+        )
 
     def _text(self, column: str) -> Text:
         pieces: list[str | Number] = []
@@ -676,13 +669,12 @@ DIGITS: Final = b"0123456789"
 
 def _place(was: str, is_: str, before: str, after: str) -> tuple[int, int] | None:
     """Where in a text the number stands, if nothing else of it has changed."""
-    at = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), None)
-    if at is None:
-        return None
-    at -= before.startswith("-")
-    end = at + len(before)
-    same = was[:at] + after + was[end:] == is_ and was[at:end] == before
-    return (at, end) if same else None
+    first = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), len(was))
+    for at in range(first, max(-1, first - len(before)), -1):
+        end = at + len(before)
+        if was[at:end] == before and was[:at] + after + was[end:] == is_:
+            return at, end
+    return None
 
 
 FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
@@ -707,17 +699,11 @@ def _how(name: str, number: Number, pairs: Sequence[tuple[object, str]]) -> Valu
 
 def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
-    trials = TRIALS if shape.kind is None else FEW_TRIALS
-    lines = [raw, *(_drawn(shape, rng) for _ in range(trials))]
+    lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
     block = Block(0, b"".join(line + b"\n" for line in lines))
     found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
     if 0 not in found.lines:
         return False
-    if shape.kind is not None:
-        return all(
-            isinstance(now := read(lines[line]), Other) and now.kind == shape.kind
-            for line in found.lines
-        )
     rows = decode(block, found)
     enough = len(rows.lines) >= TRIALS // 4
     return enough and all(
@@ -745,6 +731,7 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
     """A line of that shape with other digits, widths and padding."""
     out = []
     stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
+    widest = rng.choice([None, None, *shape.widths])  # one that may be too long to be exact
     for piece in shape.pieces:
         out.append(piece.text + b" " * (rng.choice((0, 0, 1, 3, MOST_PAD)) if piece.pad else 0))
         if piece.before is None:
@@ -755,8 +742,8 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
         else:
-            widest = rng.random() < 0.05  # noqa: PLR2004 - seldom: it may be too long to be exact
-            width = min(most, WHOLE_DIGITS) if widest else rng.randint(least, min(most, least + 5))
+            wide = piece.before == widest
+            width = most if wide else rng.randint(least, min(most, least + 5))
             digits = _drawn_digits(rng, width)
         out.append(digits.encode())
     return b"".join(out)

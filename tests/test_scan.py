@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import bulk
-from ingest.formats.torchtitan import TORCHTITAN
 from ingest.intake import read_source
 from ingest.parse import Parser, parse_stamp
-from ingest.scan import Block, Other, Read, Reading, Shape, Shapes, Step, decode, fit, learn
+from ingest.scan import Block, Read, Reading, Shape, Shapes, Step, decode, fit, learn
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -166,17 +165,6 @@ def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
     shape = shape_of(b"2026-13-20 15:34:16 step 7", within)
     rows = [] if shape is None else list(taken(shape, [b"2026-12-20 15:34:16 step 8"]))
     assert all(row["logged_at"] == datetime(2026, 12, 20, 15, 34, 16) for _, row in rows)
-
-
-def test_a_kind_of_line_is_the_same_whatever_its_numbers() -> None:
-    text = b"worker 12 of 128 read 4096 bytes"
-    parser = Parser(TORCHTITAN)
-    first = parser.sure(text)
-    assert isinstance(first, Other)
-    shape = shape_of(text, parser.sure)
-    assert shape is not None
-    assert shape.kind == first.kind
-    assert not list(taken(shape, [b"worker 12 of 128 wrote 4096 bytes"]))
 
 
 def test_lines_are_learned_once_for_all_files() -> None:
