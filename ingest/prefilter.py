@@ -11,7 +11,7 @@ Without it no literal is known: every line is tried, which is slower and comes t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -29,8 +29,11 @@ Part = tuple[Any, Any]
 Parts = Iterable[Part]
 ZERO_WIDTH: Final = ("AT", "ASSERT", "ASSERT_NOT")
 REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
-MOST_TEXTS: Final = 24
+MOST_TEXTS: Final = 64
 """Literals of one part of a pattern: `[Ll]oad(?:ing|ed)` is four."""
+
+TELLING: Final = 4
+"""Characters of the shortest literal of a clause that is worth looking for beside another."""
 
 Clause = frozenset[str]
 """Literals of which a text has to hold one."""
@@ -136,6 +139,16 @@ def _shortest(clause: Clause) -> Clause:
     )
 
 
+def _beside(found: Sequence[Clause], first: Collection[str]) -> Clause:
+    """Of a pattern's clauses the one to look for beside its first; that one if no other tells."""
+    others = (
+        clause
+        for clause in found[1:]
+        if min(map(len, clause)) >= TELLING and clause.isdisjoint(first)
+    )
+    return next(iter((*others, *found[:1])), frozenset())
+
+
 class Sieve:
     """Which of many lines may match any of many patterns, told for all of them at once.
 
@@ -145,13 +158,13 @@ class Sieve:
 
     def __init__(self, patterns: Iterable[tuple[str, str]]) -> None:
         """patterns: each with a literal that it needs, or an empty one."""
-        first, second = set[str](), set[str]()
-        self._open = False
-        for anchor, pattern in patterns:
-            found = ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
-            self._open |= not found
-            first.update(*found[:1])
-            second.update(*(found[1:2] or found[:1]))
+        each = [
+            ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
+            for anchor, pattern in patterns
+        ]
+        self._open = not all(each)
+        first = {text for found in each for text in (*found, frozenset[str]())[0]}
+        second = {text for found in each for text in _beside(found, first)}
         self._rounds = sorted(first), sorted(second)
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
