@@ -813,7 +813,7 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
         else:
-            many = most > WHOLE_DIGITS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+            many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
             widest = rng.random() < 0.05  # noqa: PLR2004 - seldom: it may be too long to be exact
             few = min(most, WHOLE_DIGITS) if widest else rng.randint(least, min(most, least + 5))
             digits = _drawn_digits(rng, rng.randint(least, most) if many else few)
