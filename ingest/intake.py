@@ -94,10 +94,7 @@ def read_source(
         source.keep()  # a pipe can't be read twice
     primary, companions = detect(path, source.lines(), tried.formats, tried.wanted)
     parser = Parser(primary, companions)
-    if fast and not whole.holds_events():
-        parsed = bulk.parse(parser, whole.chunks())
-    else:
-        parsed = parser.parse(whole.lines())
+    parsed = bulk.parse(parser, whole.chunks()) if fast else parser.parse(whole.lines())
     return _tables(whole, primary, companions, parsed, [*by_path, *_beside(path), *extra])
 
 

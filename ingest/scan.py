@@ -11,7 +11,8 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
     find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
             lines with as many runs as a shape are compared with its constant bytes, all at once.
     decode  digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in a
-            double, so that one division rounds as float() does.
+            double, so that one division rounds as float() does. Longer ones, as repr() prints them,
+            Polars reads, which rounds as float() does too (tests/test_scan.py holds it to that).
 
 A line that fits no shape to the last byte, that has a number too long to be exact, or a date that
 is none, is left to the regexes. Nothing here knows any format, and nothing depends on it.
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-NEWLINE, RETURN = 10, 13
+NEWLINE, RETURN, ZERO = 10, 13, 48
 MARGIN: Final = 64
 """Bytes around a block, so that what is read at its ends stays inside the array."""
 
@@ -47,6 +48,8 @@ WHOLE_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
 FEW_DIGITS: Final = 9
 """Digits of a number where more are not read alike."""
+MOST_DECIMALS: Final = 24
+"""As repr() prints some: 17 digits behind the zeros of a small number."""
 MOST_PAD: Final = 8
 """Blanks before a number that may be more or fewer."""
 
@@ -157,6 +160,11 @@ class Number:
     negative: bool
 
     @property
+    def mantissa(self) -> tuple[int, ...]:
+        """Indices of the runs before the exponent."""
+        return self.whole if self.decimals is None else (*self.whole, self.decimals)
+
+    @property
     def first(self) -> int:
         """Index of its first run."""
         return self.whole[0]
@@ -206,6 +214,8 @@ class Shape:
     pieces: tuple[Piece, ...]
     widths: Mapping[int, tuple[int, int]]
     """The least and the most digits of each run that is not constant."""
+    bare: frozenset[int] = frozenset()
+    """Runs that no 0 may begin, unless it is their only digit: JSON knows no 007."""
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -237,6 +247,8 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
     for run, (least, most) in shape.widths.items():
         width = stops[run] - begins[run]
         good &= width == least if least == most else (width >= least) & (width <= most)
+    for run in shape.bare:
+        good &= (block.bytes[begins[run]] != ZERO) | (stops[run] - begins[run] == 1)
     for piece in shape.pieces:
         from_ = starts if piece.behind < 0 else stops[piece.behind]
         to = ends if piece.before is None else begins[piece.before]
@@ -312,14 +324,34 @@ def decode(block: Block, found: Fit) -> Decoded:
 
 def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     number = value.number
-    digits = _digits(block, found, number.whole[0], good)
-    count = found.stops[number.whole[0]] - found.begins[number.whole[0]]
-    for run in number.whole[1:]:
-        digits = digits * 1000 + _digits(block, found, run, good)
-        count = count + 3
     if number.decimals is None and number.exponent is None and value.kind == "int":
+        digits, count = _whole(block, found, number, good)
         good &= count <= WHOLE_DIGITS
         return -digits if number.negative else digits
+    widths = found.stops[list(number.mantissa)] - found.begins[list(number.mantissa)]
+    if len(number.whole) == 1 and int(widths.sum(axis=0).max(initial=0)) > EXACT_DIGITS:
+        out = _printed(block, found, number, good)
+    else:
+        out = _divided(block, found, number, good)
+    out = -out if number.negative else out
+    if value.kind == "int":
+        good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
+        return np.where(good, out, 0.0).astype(np.int64)
+    return out if value.factor is None else out * value.factor
+
+
+def _whole(block: Block, found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+    """The digits before the point, as a number, and how many they are."""
+    first, *groups = number.whole
+    digits = _digits(block, found, first, good)
+    for run in groups:
+        digits = digits * 1000 + _digits(block, found, run, good)
+    return digits, found.stops[first] - found.begins[first] + 3 * len(groups)
+
+
+def _divided(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    """Numbers of few digits: these as a whole number, over or times a power of ten."""
+    digits, count = _whole(block, found, number, good)
     power = np.zeros(len(digits), np.int64)
     if number.decimals is not None:
         width = found.stops[number.decimals] - found.begins[number.decimals]
@@ -336,12 +368,39 @@ def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     out = np.where(small, floats / POWERS[np.where(small, -power, 0)], floats)
     if number.exponent is not None:
         out = np.where(small, out, floats * POWERS[np.where(small, 0, power)])
-    out = -out if number.negative else out
-    if value.kind == "int":
-        good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
-        return out.astype(np.int64)
-    return out if value.factor is None else out * value.factor
+    return np.asarray(out, np.float64)
 
+
+def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    """Numbers of any length, each read from its text; one beyond all floats is left out."""
+    texts = _quoted(block, found.begins[number.first], found.stops[number.last])
+    out = texts.cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
+    good &= np.isfinite(out)
+    return out
+
+
+def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
+    """Texts of a block, as views of its bytes: they hold all of it in memory."""
+    sizes = (stops - begins).astype(np.uint64)
+    head = block.words[begins]
+    views = np.empty((len(begins), 2), np.uint64)
+    views[:, 0] = sizes | head << np.uint64(32)
+    views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
+    short = np.flatnonzero(sizes <= INLINE)
+    if len(short):  # these stand in their views, with zeros behind them
+        sizes, head = sizes[short], head[short]
+        tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
+        low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
+        views[short, 0] = sizes | low << np.uint64(32)
+        views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(block.bytes)]
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
+
+
+INLINE: Final = 12
+"""Bytes of a text that stand in its view."""
+FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+"""The first n bytes of a word of eight."""
 
 TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
 LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -416,27 +475,16 @@ def _midnight(date: int) -> int | None:
 
 def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
-    constant = "".join(piece for piece in pieces if isinstance(piece, str)).encode()
-    source = np.concatenate([block.bytes, np.frombuffer(constant, np.uint8)])
-    count, at = len(found.lines), len(block.bytes)
-    begins, sizes = [], []
-    for piece in pieces:
-        if isinstance(piece, str):
-            size = len(piece.encode())
-            begins.append(np.full(count, at))
-            sizes.append(np.full(count, size))
-            at += size
-        else:
-            begin = found.begins[piece.first] - piece.negative
-            begins.append(begin)
-            sizes.append(found.stops[piece.last] - begin)
-    from_, long = np.stack(begins, axis=1).ravel(), np.stack(sizes, axis=1).ravel()
-    ends = np.cumsum(long)
-    total = int(ends[-1]) if len(ends) else 0
-    data = source[np.arange(total) + np.repeat(from_ - (ends - long), long)]
-    offsets = np.concatenate([[0], ends[len(pieces) - 1 :: len(pieces)]]).astype(np.int64)
-    texts = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
-    return pl.Series(pl.from_arrow(texts))
+    parts = [
+        pl.lit(piece)
+        if isinstance(piece, str)
+        else pl.lit(
+            _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
+        )
+        for piece in pieces
+    ]
+    said = pl.concat_str(*parts, pl.lit(""))  # one part alone would stay a view of the block
+    return pl.select(said).to_series() if len(found.lines) else pl.Series(dtype=pl.String)
 
 
 # --- learning -----------------------------------------------------------------------------------
@@ -487,6 +535,7 @@ class _Learner:
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
+        self.bare: set[int] = set()
         self.values: list[Value] = []
         self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
@@ -509,6 +558,7 @@ class _Learner:
             runs=len(self.runs),
             pieces=_pieces(self.raw, self.runs, self.widths, self.padded),
             widths=self.widths,
+            bare=frozenset(self.bare),
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
@@ -559,8 +609,11 @@ class _Learner:
             self.widths[run] = width, width
         if len(number.whole) == 1:
             self.widths[number.first] = self._widths(number, number.first, effects)
+            if not self._may_begin_with_0(number.first):
+                self.bare.add(number.first)
         if number.decimals is not None:
-            self.widths[number.decimals] = self._widths(number, number.decimals, effects)
+            wide = self._widths(number, number.decimals, effects, MOST_DECIMALS)
+            self.widths[number.decimals] = wide
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
@@ -605,7 +658,9 @@ class _Learner:
             values.append(value)
         return values, texts
 
-    def _widths(self, number: Number, run: int, effects: Effects) -> tuple[int, int]:
+    def _widths(
+        self, number: Number, run: int, effects: Effects, longest: int = WHOLE_DIGITS
+    ) -> tuple[int, int]:
         """The least and the most digits of a run with which the number does the same."""
         whole, (begin, end) = self.runs[number.first][0], self.runs[run]
         before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
@@ -616,8 +671,14 @@ class _Learner:
 
         width = end - begin
         least = 1 if width == 1 or alike(1) else width
-        most = (most for most in (WHOLE_DIGITS, FEW_DIGITS) if width <= most and alike(most))
+        most = (most for most in (longest, FEW_DIGITS) if width <= most and alike(most))
         return least, next(most, width)
+
+    def _may_begin_with_0(self, run: int) -> bool:
+        """Whether a number of several digits is read alike with a 0 as its first."""
+        begin, end = self.runs[run]
+        _, most = self.widths[run]
+        return most == 1 or self._with(begin, end, b"0".ljust(most, b"1")) is not None
 
     def _may_be_padded(self, number: Number) -> bool:
         """Whether blanks before the number may be more or fewer."""
@@ -742,9 +803,11 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
         else:
-            wide = piece.before == widest
-            width = most if wide else rng.randint(least, min(most, least + 5))
-            digits = _drawn_digits(rng, width)
+            many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+            wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
+            digits = _drawn_digits(rng, rng.randint(least, most) if many else wide)
+            if piece.before in shape.bare and len(digits) > 1:
+                digits = digits.replace("0", "1", 1) if digits[0] == "0" else digits
         out.append(digits.encode())
     return b"".join(out)
 
