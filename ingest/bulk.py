@@ -1,18 +1,21 @@
 """A source read many lines at once: what `ingest.parse` makes of each, without asking it of each.
 
-Lines that fit a shape (see ingest.scan) are taken together, as far as nothing lies between them
-that has to be read by itself. The parser is asked of every other line, and of all lines while what
-they mean depends on those before: in a block, in the header of a launch, behind a line that may go
-on. Which rows begin another launch is decided as the parser does it, for all rows of a stretch; the
-first one that might is left to it.
+Of a block, steps are taken by their shapes (ingest.scan), and lines that hold no literal of any
+pattern (ingest.prefilter) are counted as others, all at once. The rest is read by its regexes, line
+by line; what each says on its own is taken with the rest of its stretch. A stretch ends where a
+line means something by those before it: a header, a block of lines, a line that may go on. Such
+lines go to the parser. Which rows begin another launch is decided as the parser does it, for all
+rows of a stretch; the first one that might is left to it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,7 +27,7 @@ from ingest.other_lines import kinds_of
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
 from ingest.rows import FORM, SCHEMA, Batch, framed
-from ingest.scan import Block, Ints, Other, Shape, Shapes, Step, decode, fit
+from ingest.scan import Aside, Block, Ints, Other, Shape, Shapes, Step, decode, fit
 
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
@@ -78,12 +81,14 @@ class _Trait(NamedTuple):
 class _Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. blanks: lines of blanks. others: lines that no pattern knows,
-    with the number of the kind of each. frame: rows of step lines, with the places of their lines
-    in the block, the numbers of their traits, their forms, steps and stamps [us, or NO_STAMP].
+    unsure: lines for the parser. asides: lines of events. blanks: of nothing. others: that no
+    pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
+    of their lines in the block, the numbers of their traits, their forms, steps and stamps [us, or
+    NO_STAMP].
     """
 
     unsure: list[int]
+    asides: list[tuple[int, Aside]]
     blanks: Ints
     others: Ints
     other_kinds: Ints
@@ -108,6 +113,7 @@ class _Planner:
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds: dict[str, int] = {}
         self.others_by_regex: list[tuple[int, int]] = []
+        self.asides: list[tuple[int, Aside]] = []
         self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
         self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
         self.traits: dict[_Trait, int] = {}
@@ -143,6 +149,7 @@ class _Planner:
         order = np.argsort(others)
         return _Plan(
             unsure=np.flatnonzero(self.free).tolist(),
+            asides=self.asides,
             blanks=self.blanks,
             others=others[order],
             other_kinds=kinds[order],
@@ -193,6 +200,9 @@ class _Planner:
             self.free[line] = False
             kind = self.kinds.setdefault(found.kind, len(self.kinds))
             self.others_by_regex.append((line, kind))
+        elif isinstance(found, Aside):
+            self.free[line] = False
+            self.asides.append((line, found))
         elif found is not None:
             trait = self._trait(found.form, found.printed, found.row)
             self.free[line] = False
@@ -278,9 +288,20 @@ class _Reader:
         first_blank, last_blank = np.searchsorted(plan.blanks, (at, stop)).tolist()
         parser.add_blanks(last_blank - first_blank)
         self._take_others(block, plan, at, stop)
+        begin, end = (bisect_left(plan.asides, place, key=itemgetter(0)) for place in (at, stop))
+        asides = plan.asides[begin:end]
         if sure > first:
+            last_row = int(plan.places[sure - 1])
+            before = bisect_left(asides, last_row, key=itemgetter(0))
+            self._take_asides(block, asides[:before])
             self._take_rows(block, plan, first, sure)
+            asides = asides[before:]
+        self._take_asides(block, asides)
         return stop - at
+
+    def _take_asides(self, block: Block, asides: Iterable[tuple[int, Aside]]) -> None:
+        for place, aside in asides:
+            self.parser.add_aside(block.number + place, aside)
 
     def _take_others(self, block: Block, plan: _Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()

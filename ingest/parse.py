@@ -39,7 +39,7 @@ from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, Sieve, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import FORM, Batch, Rows
-from ingest.scan import YEAR_UNKNOWN, YEARS, Other, Reading, Step
+from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
 
 _T = TypeVar("_T")
@@ -293,6 +293,13 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add(kind, count, number, text)
 
+    def add_aside(self, number: int, aside: Aside) -> None:
+        """An event of a line; it waits for the next rows, as every event does."""
+        self.out.lines += 1
+        self.out.companion_lines += aside.companion
+        self.out.known_lines += not aside.companion
+        self._wait("event", aside.event | {"line": number})
+
     def add_blanks(self, count: int) -> None:
         """Lines with nothing but blanks, where they end nothing (see `settled`)."""
         self.out.lines += count
@@ -313,24 +320,23 @@ class Parser:
         text = self.cleaner.text(raw)
         if not text.strip() or text.startswith(SYNTHETIC_MARK):
             return None
-        if self._may_be_event(text) and any(
-            line.anchor in text and regex.search(text) for line, regex in self._events
-        ):
-            return None
+        if (event := self._event_in(text)) is not None:
+            aside = not (event[0].with_facts or self._marks(text))
+            return Aside(self._event_row(0, text, *event), companion=False) if aside else None
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
                 return self._sure_step(line, text, match)
+        if self._looks.search(text):
+            return None
+        if (step := self._companion_event(0, text)) is not None:
+            return Aside(step, companion=True)
         return None if self._says_something(text) else Other(kind_of(text))
 
     def _says_something(self, text: str) -> bool:
-        """Whether a line that is no event and no step of the primary may be of any use."""
-        companions = ((line, regex) for _, line, regex, _ in self._companion_steps)
-        lines: Iterable[tuple[StepLine | FactLine, re.Pattern[str]]] = (*companions, *self._facts)
-        if any(line.anchor in text and regex.search(text) for line, regex in lines):
+        """Whether a line that is no event and no step may be of any use."""
+        if any(line.anchor in text and regex.search(text) for line, regex in self._facts):
             return True
-        launch = self._launch is not None and self._launch.search(text)
-        starts = (start for _, start, _ in self._blocks)
-        return bool(launch or self._looks.search(text)) or any(s.search(text) for s in starts)
+        return self._marks(text) or any(start.search(text) for _, start, _ in self._blocks)
 
     def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
         if line.may_continue or line.numbered:
@@ -391,17 +397,23 @@ class Parser:
             self._start = self._stamp(text, PREFIX_REACH, self._clock)
 
     def _event(self, number: int, text: str) -> bool:
-        if not self._may_be_event(text):
+        found = self._event_in(text)
+        if found is None:
             return False
+        self._wait("event", self._event_row(number, text, *found))
+        if found[0].with_facts:
+            return False
+        self._mark(number, text)
+        self.out.known_lines += self._count
+        return True
+
+    def _event_in(self, text: str) -> tuple[EventLine, re.Match[str]] | None:
+        if not self._may_be_event(text):
+            return None
         for line, regex in self._events:
             if line.anchor in text and (match := regex.search(text)):
-                self._wait("event", self._event_row(number, text, line, match))
-                if line.with_facts:
-                    return False
-                self._mark(number, text)
-                self.out.known_lines += self._count
-                return True
-        return False
+                return line, match
+        return None
 
     def _event_row(
         self, number: int, text: str, line: EventLine, match: re.Match[str]
@@ -415,10 +427,18 @@ class Parser:
             "seconds": _times(_optional(float, seconds), line.factors.get("seconds")),
         }
 
-    def _companion_event(
+    def _companion_event(self, number: int, text: str) -> dict[str, Any] | None:
+        """A step line of a companion: what it says beside the primary's own step."""
+        for form, line, regex, clock in self._companion_steps:
+            if line.anchor in text and (match := regex.search(text)):
+                with suppress(_Rejected):  # damaged: it is no line of the primary's
+                    stamp = self._stamp(text, match.start(), clock)
+                    return self._beside(number, text, form, line, match) | {"logged_at": stamp}
+        return None
+
+    def _beside(
         self, number: int, text: str, form: LogFormat, line: StepLine, match: re.Match[str]
     ) -> dict[str, Any]:
-        """A step line of a companion: what it says beside the primary's own step."""
         printed = self._cut(line, match)
         seconds = None
         with suppress(_Rejected):
@@ -439,15 +459,11 @@ class Parser:
         if row is not None or self._looks.search(text):
             self._held = _Held(number, text, row)
             return True
-        for form, line, regex, clock in self._companion_steps:
-            if line.anchor in text and (match := regex.search(text)):
-                with suppress(_Rejected):  # damaged: it is no line of the primary's
-                    event = self._companion_event(number, text, form, line, match)
-                    event["logged_at"] = self._stamp(text, match.start(), clock)
-                    self.out.companion_lines += self._count
-                    self._wait("event", event)
-                    return True
-        return False
+        if (event := self._companion_event(number, text)) is None:
+            return False
+        self.out.companion_lines += self._count
+        self._wait("event", event)
+        return True
 
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:
         for line, regex in self._steps:
@@ -488,10 +504,13 @@ class Parser:
 
     def _mark(self, number: int, text: str) -> bool:
         """Whether `text` begins a launch; the first such line since the last step is its start."""
-        if self._launch is None or not self._launch.search(text):
+        if not self._marks(text):
             return False
         self._marker = self._marker or (number, text)
         return True
+
+    def _marks(self, text: str) -> bool:
+        return self._launch is not None and self._launch.search(text) is not None
 
     def _header(self, number: int, text: str) -> None:
         known, primary = self._mark(number, text), False

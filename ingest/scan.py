@@ -89,8 +89,18 @@ class Other(NamedTuple):
     kind: str
 
 
-Reading = Step | Other | None
-"""None where the line is neither, or where what it is depends on those before it."""
+class Aside(NamedTuple):
+    """A line that says an event, and nothing of the lines around it.
+
+    event: its row, but for its line; companion: whether it is a step of a companion.
+    """
+
+    event: dict[str, Any]
+    companion: bool
+
+
+Reading = Step | Aside | Other | None
+"""None where the line is none of them, or where what it is depends on those before it."""
 Read = Callable[[bytes], Reading]
 
 
