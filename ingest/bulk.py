@@ -20,7 +20,7 @@ import polars as pl
 from ingest.log_format import LogFormat, StepLine
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
-from ingest.rows import FORM, SCHEMA, Batch, framed
+from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
 
 SECOND: Final = 1_000_000
@@ -305,7 +305,7 @@ class _Reader:
                 plan.stamps[mine],
             )
         text = self.parser.clean(block.raw(int(plan.places[last - 1])))
-        self.parser.add_rows(Batch(plan.frame[first:last], self.forms), text)
+        self.parser.add_rows(plan.frame[first:last], text)
 
 
 def _joined(parts: list[Ints]) -> Ints:

@@ -36,9 +36,10 @@ from ingest.log_format import (
 )
 from ingest.prefilter import Guarded, any_of, literals_of
 from ingest.reader import NumberedLine, text_of
-from ingest.rows import FORM, Batch, Rows
+from ingest.rows import Rows
 from ingest.scan import YEAR_UNKNOWN, YEARS, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
+from ingest.spool import Spool
 
 _T = TypeVar("_T")
 
@@ -100,7 +101,7 @@ class Launch:
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
     progress: dict[Any, Progress] = field(default_factory=dict)
-    unsettled: list[dict[str, Any] | Batch] = field(default_factory=list)
+    settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
     losses: dict[tuple[str | None, int], float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -154,20 +155,22 @@ class Launch:
         """Whether all rows so far are of one form."""
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
 
-    def remember(self, rows: dict[str, Any] | Batch) -> None:
-        """What was printed at each step; it is seldom asked for, so `settle` sorts it then."""
-        self.unsettled.append(rows)
-
     def settle(self) -> None:
-        """Bring what was printed at each step, the first time, up to the last row."""
-        waiting, self.unsettled = self.unsettled, []
-        for rows in waiting:
-            for row in rows.rows() if isinstance(rows, Batch) else (rows,):
-                progress, at = self.progress_of(row), (row["rank"], row["step"])
-                progress.seen.setdefault(at, _loss(row))
-                if row.get("loss") is not None:
-                    self.losses.setdefault(at, row["loss"])
-                self.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
+        """Bring what was printed at each step, the first time, up to the last row.
+
+        It is seldom asked for.
+        """
+        before, self.settled = self.settled, len(self.rows)
+        for row in self.rows.behind(before):
+            progress, at = self.progress_of(row), (row["rank"], row["step"])
+            progress.seen.setdefault(at, _loss(row))
+            if row.get("loss") is not None:
+                self.losses.setdefault(at, row["loss"])
+            self.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
+
+    def forget(self) -> None:
+        """The launch is over: what tells whether a line is still of it is not needed any more."""
+        self.progress, self.last_steps, self.losses = {}, {}, {}
 
     @property
     def run_id(self) -> str:
@@ -211,9 +214,15 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of
 class Parser:
     """Reads the lines of one source with a primary format and its companions."""
 
-    def __init__(self, primary: LogFormat, companions: Sequence[LogFormat] = ()) -> None:
-        """Compile what the formats say."""
+    def __init__(
+        self,
+        primary: LogFormat,
+        companions: Sequence[LogFormat] = (),
+        spool: Spool | None = None,
+    ) -> None:
+        """Compile what the formats say; spool: where rows are put aside."""
         self.primary, self.companions = primary, tuple(companions)
+        self._spool = spool or Spool()
         both = (primary, *companions)
         self._noise = re.compile(primary.noise) if primary.noise else ANSI
         self._clock = re.compile(primary.clock) if primary.clock else None
@@ -249,7 +258,7 @@ class Parser:
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
         self._kinds: dict[str, dict[str, Any]] = {}
-        self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
+        self.out = Parsed(launches=[self._launch_at(1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
         """Read all of `lines`, each once."""
@@ -280,16 +289,14 @@ class Parser:
         """The text of a line, without what colours it."""
         return self._noise.sub("", text_of(raw))
 
-    def add_rows(self, batch: Batch, text: str) -> None:
+    def add_rows(self, frame: pl.DataFrame, text: str) -> None:
         """Rows of the launch that is being read; text: of the last one's line."""
         launch = self.out.launches[-1]
         self._flush(launch)
-        count = batch.frame.height
-        self.out.lines += count
-        self.out.step_lines += count
-        launch.rows.extend(batch)
-        launch.remember(batch)
-        launch.last_line, launch.last_step_text = int(batch.frame["line"][-1]), text
+        self.out.lines += frame.height
+        self.out.step_lines += frame.height
+        launch.rows.extend(frame)
+        launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
 
     def add_others(self, kind: str, count: int, number: int, text: str) -> None:
         """Lines of a kind that no pattern knows; number, text: of the first one."""
@@ -571,13 +578,12 @@ class Parser:
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._start = self._start, None
-        launch.rows.append(row)
-        launch.last_line, launch.last_step_text = row["line"], text
         if row["form"].counts:
             row["text"] = text[:QUOTED_CHARACTERS]
+        launch.rows.append(row)
+        launch.last_line, launch.last_step_text = row["line"], text
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        launch.remember(row)
         progress = launch.progress_of(row)
         if (clock := row.get("since_start_s")) is not None:
             progress.clocks.setdefault((row["rank"], row["step"]), clock)
@@ -611,9 +617,14 @@ class Parser:
         self._flush(self.out.launches[-1])
         self._close(self.out.launches[-1])
         self._pending = after
-        launch = Launch(first_line=number, first_text=first)
+        launch = self._launch_at(number, first)
         self.out.launches.append(launch)
         return launch
+
+    def _launch_at(self, number: int, text: str = "") -> Launch:
+        """A launch that begins at a line."""
+        rows = Rows(self._spool, self.primary.steps)
+        return Launch(first_line=number, first_text=text, rows=rows)
 
     def _wait(self, kind: str, row: dict[str, Any], at: int | None = None) -> None:
         """Keep a row until it is clear of which launch it is; at: of a block its first line."""
@@ -635,7 +646,7 @@ class Parser:
             self._pending, after = before, self._pending[len(before) :]
             self._flush(last)
             self._close(last)
-            self._pending, last = after, Launch(first_line=number, first_text=first)
+            self._pending, last = after, self._launch_at(number, first)
             self.out.launches.append(last)
         self._flush(last)
         last.first_stamp = last.first_stamp or self._start
@@ -647,10 +658,10 @@ class Parser:
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
-        launch.unsettled = []
+        launch.forget()
         if any(form.counts for form in launch.rows.forms()):
             aligned = align(launch.rows, int(accumulation or 0))
-            launch.rows, launch.step_unit = Rows(aligned.rows), aligned.step_unit
+            launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         if (steps := stride(launch.rows, launch.events)) is not None:
             _stretch(launch, steps)
@@ -660,11 +671,7 @@ class Parser:
                 _correct(launch, misprint)
         launch.events.sort(key=itemgetter("line"))
         launch.started_at = _began(launch)
-        for row in launch.rows.own():
-            del row[FORM]
-            row.pop("text", None)
-            row.pop("counted", None)
-        launch.rows.alter(lambda frame: frame.drop(FORM))
+        launch.rows.settle()
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows whose step cannot be known become events."""
@@ -889,8 +896,7 @@ def _began(launch: Launch) -> datetime | None:
 
 def _stretch(launch: Launch, steps: int) -> None:
     """Counted rows at their steps, now that the end tells how far they are apart."""
-    for row in launch.rows:
-        row["step"] *= steps
+    launch.rows.alter(partial(_times_all, {"step": steps}))
     line = launch.rows[-1]["line"]
     why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
     text = launch.last_step_text
@@ -898,9 +904,6 @@ def _stretch(launch: Launch, steps: int) -> None:
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:
-    for row in launch.rows.own():
-        for column, factor in misprint.factors.items():
-            row[column] = _times(row.get(column), factor)
     launch.rows.alter(partial(_times_all, misprint.factors))
     line = launch.rows[0]["line"]
     launch.events.append(_event_of(line, "warning", misprint.why, {}))

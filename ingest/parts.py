@@ -19,14 +19,18 @@ from pathlib import Path
 from typing import Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from ingest.errors import StoreError
 from ingest.schema import SCHEMA_VERSION
+from ingest.spool import Streamed, Table
 
 PARTS: Final = "parts"
 RECORD: Final = "batch"
 WRITING: Final = ".writing"
 MARK: Final = "fairmfu."
+GROUP_ROWS: Final = 65_536
+"""Rows of one row group where a table has more, so that no more of them are in memory."""
 NO_SPACE: Final = 28
 """errno ENOSPC."""
 
@@ -71,17 +75,22 @@ class Record:
     full: bool
 
 
-def write_part(store: Path, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
-    """Rows of one table as a part; those without a `batch` are of this one."""
-    if "batch" not in frame.columns:
-        frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
+def write_part(store: Path, table: str, rows: Table, batch: int, tier: int = 0) -> Part:
+    """Rows of one table as a part; those without a `batch` are of this one, and streamed ones are.
+
+    Streamed rows are in memory all at once where they are few, else piece by piece.
+    """
+    if isinstance(rows, Streamed) and rows.height <= GROUP_ROWS:
+        rows = rows.whole()
+    if "batch" not in rows.columns:
+        rows = rows.with_columns(pl.lit(batch, pl.Int64).alias("batch"))
     path = _path(store, table, batch)
-    size, sha256 = _write(path, frame, {"table": table, "batch": str(batch)})
-    first, last = frame["batch"].min(), frame["batch"].max()
-    assert isinstance(first, int)  # noqa: S101 - a part has rows
-    assert isinstance(last, int)  # noqa: S101
+    size, sha256 = _write(path, rows, {"table": table, "batch": str(batch)})
+    first = last = batch
+    if isinstance(rows, pl.DataFrame):
+        first, last = rows.select(pl.min("batch"), pl.max("batch").alias("last")).row(0)
     relative = path.relative_to(store).as_posix()
-    return Part(table, relative, first, last, tier, frame.height, size, sha256)
+    return Part(table, relative, first, last, tier, rows.height, size, sha256)
 
 
 def write_record(store: Path, record: Record) -> None:
@@ -201,14 +210,18 @@ def _marks(path: Path) -> dict[str, str]:
     return {key.removeprefix(MARK): value for key, value in marks.items()}
 
 
-def _write(path: Path, frame: pl.DataFrame, marks: Mapping[str, str]) -> tuple[int, str]:
+def _write(path: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]:
     """Bytes and hash of the file."""
     if not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         sync(path.parent.parent)
     aside = path.with_suffix(WRITING)
     marked = {f"{MARK}{key}": value for key, value in {"schema": SCHEMA_VERSION, **marks}.items()}
-    frame.write_parquet(aside, metadata=marked)
+    if isinstance(rows, pl.DataFrame):
+        rows.write_parquet(aside, metadata=marked)
+    else:
+        lazy = register_io_source(lambda *_: rows.frames(), schema=rows.schema)
+        lazy.sink_parquet(aside, metadata=marked, row_group_size=GROUP_ROWS)
     sync(aside)
     size, sha256 = aside.stat().st_size, checksum(aside)
     aside.rename(path)
