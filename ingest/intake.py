@@ -103,27 +103,25 @@ def _read_source(  # noqa: PLR0913 - as above
     fast: bool = True,
 ) -> LogTables:
     """The same; spool: where rows wait that are many."""
-    source, again = Source(path), Source(path)
-    if path == STDIN:
-        again = source
-        source.keep()  # a pipe can't be read twice
-    primary, companions = detect(path, source.lines(), tried.formats, tried.wanted)
-    parser = Parser(primary, companions, spool)
-    if fast and not again.holds_events():
-        parsed = bulk.parse(parser, again.chunks())
-    else:
-        parsed = parser.parse(again.lines())
+    with Source(path) as source:
+        primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
+        parser = Parser(primary, companions, spool)
+        if fast and not source.holds_events():
+            parsed = bulk.parse(parser, source.chunks())
+        else:
+            parsed = parser.parse(source.lines())
     facts = [*by_path, *_beside(path), *extra]
-    return _tables(again, primary, companions, parsed, facts, spool)
+    tables = _tables(source, primary, companions, parsed, facts)
+    aside = {name: spool.rows(whole(tables[name])) for name in ("events", "unread")}
+    return {**tables, **aside}
 
 
-def _tables(  # noqa: PLR0913, PLR0917 - all that there is of a source
+def _tables(
     source: Source,
     primary: LogFormat,
     companions: Sequence[LogFormat],
     parsed: Parsed,
     facts: Sequence[Fact],
-    spool: Spool,
 ) -> LogTables:
     sha256 = source.sha256
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
@@ -149,11 +147,7 @@ def _tables(  # noqa: PLR0913, PLR0917 - all that there is of a source
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
     tables = {table: framed(items, frame_schema(table)) for table, items in rows.items()}
-    return tables | {
-        "steps": chained(steps),
-        "events": spool.rows(tables["events"]),
-        "unread": spool.rows(tables["unread"]),
-    }
+    return {**tables, "steps": chained(steps)}
 
 
 def _steps(rows: Rows, run_id: str) -> Streamed:
@@ -306,6 +300,7 @@ class _Job:
     """What one ingest knows beforehand, and what it gathers for the store."""
 
     known: dict[str, str]
+    sizes: set[int]
     files: Mapping[str, FileMark]
     extra: Sequence[Fact]
     by_path: FactsOf
@@ -345,10 +340,14 @@ class _Job:
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
         path = Path(found.path)
-        sha256 = mark.sha256 if mark else "" if path == STDIN else content_hash(path)
+        sha256 = mark.sha256 if mark else self._content(found, path)
         if sha256 not in self.known:
             return self._read(found, path)
         return self._see(found, path, sha256)
+
+    def _content(self, found: Found, path: Path) -> str:
+        """The hash of what the file holds; none where no source is as large, so that it is new."""
+        return content_hash(path) if path != STDIN and found.size in self.sizes else ""
 
     def _given_as_before(self, found: Found, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
@@ -390,6 +389,7 @@ class _Job:
         self.batch.append(tables)
         sha256 = source["sha256"]
         self.known[sha256] = found.identity
+        self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
             if path != STDIN and look(path)[:5] != found[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
@@ -447,7 +447,8 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     """
     store.bring_up()  # before it is read
     spool = store.spool()
-    job = _Job(store.known_sources(), store.files(), extra, by_path, strict, tried, spool)
+    known, sizes = store.known_sources(), store.known_sizes()
+    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool)
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
@@ -465,7 +466,9 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
-    again = _Job({}, {}, extra, by_path, strict, tried, spool)  # known then, and replaced since
+    again = _Job(
+        {}, set(), {}, extra, by_path, strict, tried, spool
+    )  # known then, and replaced since
     for place, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):

@@ -7,7 +7,7 @@ asks for a row gets a mapping; who needs all of a column gets it piece by piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Final, overload
 
 import numpy as np
@@ -135,9 +135,9 @@ class Rows(Sequence[Row]):
         self._fold()
         firsts = [int(frame["step"].min()) for frame in self.frames("step")]  # type: ignore[arg-type]
         order = sorted(range(len(firsts)), key=firsts.__getitem__)
-        ends: list[int | None] = [firsts[place] for place in order[1:]]
+        ends = [firsts[place] for place in order[1:]]
         rest: list[pl.DataFrame] = []
-        for place, end in zip(order, [*ends, None], strict=True):
+        for place, end in zip_longest(order, ends):
             so_far = pl.concat([*rest, _filled(self._read(self._pieces[place], names), names)])
             whole = pl.lit(value=True) if end is None else pl.col("step") < end
             yield so_far.filter(whole).sort("step", "line")

@@ -193,6 +193,13 @@ class Store:
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
 
+    def known_sizes(self) -> set[int]:
+        """Sizes of the sources as they were read [bytes]."""
+        if self._is_new():
+            return set()
+        with self._connected() as con:
+            return {size for (size,) in con.sql("select bytes from held.sources").fetchall()}
+
     def files(self) -> dict[str, FileMark]:
         """How files stood when they were last looked at, by path; a mere cache.
 
