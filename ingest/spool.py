@@ -18,8 +18,8 @@ import polars as pl
 
 from ingest.errors import StoreError
 
-HELD_BYTES: Final = 32 * 1024 * 1024
-"""Of rows that wait in memory, together: about 250,000 steps."""
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Of rows that wait in memory, together: about 100,000 steps."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
@@ -138,12 +138,12 @@ class Streamed:
         """The names of the columns."""
         return self.schema.names()
 
-    def with_columns(self, *exprs: pl.Expr) -> Streamed:
+    def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> Streamed:
         """The same with these columns, which say of each row what follows from it alone."""
-        schema = pl.DataFrame(schema=self.schema).with_columns(exprs).schema
+        schema = pl.DataFrame(schema=self.schema).with_columns(*exprs, **named).schema
         before = self.frames
         return Streamed(
-            schema, self.height, lambda: (frame.with_columns(exprs) for frame in before())
+            schema, self.height, lambda: (f.with_columns(*exprs, **named) for f in before())
         )
 
     def whole(self) -> pl.DataFrame:
