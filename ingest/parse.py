@@ -103,7 +103,6 @@ class Launch:
     progress: dict[Any, Progress] = field(default_factory=dict)
     settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
-    losses: dict[tuple[str | None, int], float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -139,8 +138,7 @@ class Launch:
 
     def progress_of(self, row: Mapping[str, Any]) -> Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
-        form = row["form"]
-        key = id(form), row.get("epoch") if form.counts else None
+        key = _series(row)
         if key not in self.progress:
             self.progress[key] = Progress()
         return self.progress[key]
@@ -156,21 +154,15 @@ class Launch:
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
 
     def settle(self) -> None:
-        """Bring what was printed at each step, the first time, up to the last row.
-
-        It is seldom asked for.
-        """
+        """Bring each rank's last step up to the last row; it is seldom asked for."""
         before, self.settled = self.settled, len(self.rows)
         for row in self.rows.behind(before):
-            progress, at = self.progress_of(row), (row["rank"], row["step"])
-            progress.seen.setdefault(at, _loss(row))
-            if row.get("loss") is not None:
-                self.losses.setdefault(at, row["loss"])
-            self.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
+            rank, progress = row["rank"], self.progress_of(row)
+            self.last_steps[rank] = progress.counted[rank] = row["step"]
 
     def forget(self) -> None:
         """The launch is over: what tells whether a line is still of it is not needed any more."""
-        self.progress, self.last_steps, self.losses = {}, {}, {}
+        self.progress, self.last_steps = {}, {}
 
     @property
     def run_id(self) -> str:
@@ -199,11 +191,9 @@ class Parsed:
 class Progress:
     """Steps that one form of line has printed in a launch; forms print a step one by one."""
 
-    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
     top_step: int = -1
     top_stamp: datetime | None = None
     top_clock: float | None = None
-    clocks: dict[tuple[str | None, int], float] = field(default_factory=dict)
     counted: dict[str | None, int] = field(default_factory=dict)
 
 
@@ -585,8 +575,6 @@ class Parser:
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
         progress = launch.progress_of(row)
-        if (clock := row.get("since_start_s")) is not None:
-            progress.clocks.setdefault((row["rank"], row["step"]), clock)
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")
@@ -927,27 +915,36 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
-    if row.get("since_start_s") is not None and _clock_went_back(progress, row):
+    if row.get("since_start_s") is not None and _clock_went_back(launch, row):
         return True
     if step is None:
         return False
     if stamp is None or top is None or launch.started_at is None:
-        launch.settle()
-        before = progress.seen.get((row["rank"], step))
+        there = list(launch.rows.at(row["rank"], step))
+        before = next((one for one in there if _series(one) == _series(row)), None)
         if before is None:
-            return _unlike(launch.losses.get((row["rank"], step)), row.get("loss"))
-        return one_writer or row["rank"] is not None or before != _loss(row)
+            losses = (one["loss"] for one in there if one.get("loss") is not None)
+            return _unlike(next(losses, None), row.get("loss"))
+        return one_writer or row["rank"] is not None or _loss(before) != _loss(row)
     if step < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
 
 
-def _clock_went_back(progress: Progress, row: Mapping[str, Any]) -> bool:
+def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The rows whose steps go up together: of one form, with a counter of its own of one epoch."""
+    form = row["form"]
+    return id(form), row.get("epoch") if form.counts else None
+
+
+def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Whether the time since the start is not of the process that printed the steps before."""
-    clock, step = row["since_start_s"], row.get("step")
+    progress, clock, step = launch.progress_of(row), row["since_start_s"], row.get("step")
     if progress.top_clock is not None and (step is None or step > progress.top_step):
         return bool(clock < progress.top_clock - SKEW.total_seconds())
-    first = None if step is None else progress.clocks.get((row["rank"], step))
+    there = () if step is None else launch.rows.at(row["rank"], step)
+    clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
+    first = next((first for first in clocks if first is not None), None)
     return first is not None and abs(clock - first) > COPIES.total_seconds()
 
 

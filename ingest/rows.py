@@ -30,6 +30,10 @@ FORM: which of its format's StepLines it is of; in a frame by its place. text: o
 counter of its own. counted: its step is a mere count.
 """
 KEPT: Final = SCHEMA | WHILE_READ
+SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
+"""What is asked of rows of a step that were read before."""
+INDEXED: Final = 16
+"""Pieces that are held in the order of their steps, of those asked last: about 1 MB each."""
 MAPPING: Final = 4
 """A mapping takes as much memory as so many rows of a frame."""
 
@@ -49,6 +53,11 @@ class Rows(Sequence[Row]):
         self._names: Mapping[str, pl.DataType] = KEPT
         self._used: set[int] = set()
         self._count = 0
+        self._put = 0
+        self._spans: list[tuple[int, int]] = []
+        self._sorted: dict[int, pl.DataFrame] = {}
+        self._recent: dict[tuple[str | None, int], list[Row]] = {}
+        self._recent_count = 0
 
     def append(self, row: Row) -> None:
         """One more row."""
@@ -88,6 +97,31 @@ class Rows(Sequence[Row]):
             kept = self._read(first, self._names) if isinstance(first, Piece) else first
             parts.append(kept[skipped:])
         return chain.from_iterable(map(self._rows, reversed(parts)))
+
+    def at(self, rank: str | None, step: int) -> Iterator[Row]:
+        """The rows of that rank and step, with SOUGHT at least, in their order.
+
+        Pieces are looked into where the step lies between their first and last one.
+        """
+        for place, (first, last) in enumerate(self._spans):
+            if first <= step <= last:
+                yield from (row for row in self._of_step(place, step) if row["rank"] == rank)
+        for row in self.behind(self._put + self._recent_count):
+            self._recent.setdefault((row["rank"], row["step"]), []).append(row)
+            self._recent_count += 1
+        yield from self._recent.get((rank, step), ())
+
+    def _of_step(self, place: int, step: int) -> Iterator[Row]:
+        """Those of a piece."""
+        found = self._sorted.pop(place, None)
+        if found is None:
+            piece = self._read(self._pieces[place], SOUGHT)
+            found = _filled(piece, SOUGHT).sort("step", maintain_order=True)
+        self._sorted[place] = found
+        if len(self._sorted) > INDEXED:
+            del self._sorted[next(iter(self._sorted))]
+        first, behind = (found["step"].search_sorted(step, side) for side in ("left", "right"))
+        return self._rows(found[first:behind])
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -156,8 +190,11 @@ class Rows(Sequence[Row]):
         frame = self._joined()
         if FORM in frame.columns:
             self._used.update(frame[FORM].unique())
+        first, last = frame.select(pl.min("step"), pl.max("step").alias("last")).row(0)
+        self._spans.append((first, last))
         self._pieces.append(self._spool.keep(frame))
-        self._waiting, self._loose = [], 0
+        self._waiting, self._loose, self._put = [], 0, self._count
+        self._recent, self._recent_count = {}, 0
 
     def _joined(self) -> pl.DataFrame:
         """The rows that wait, in their order, as one frame."""

@@ -92,6 +92,33 @@ KNOWN = [("known", "known already")]
 READ = [("read", "")]
 
 
+# -- what is new -----------------------------------------------------------------------------
+
+
+def test_a_log_is_hashed_before_it_is_read_only_where_a_known_one_is_as_large(
+    log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    """Its first bytes and its lines are read else: it is opened twice."""
+    larger = write(log.with_name("b.log"), titan(4))
+    other = write(log.with_name("c.log"), titan(3, loss=4.0))
+    copy = write(log.with_name("d.log"), titan(4))
+    for path, times in ((log, 2), (larger, 2), (other, 3)):
+        opened()
+        assert said(ingest(path)) == READ
+        assert opened().count(path.name) == times
+    assert [one.status for one in ingest(copy)] == ["known"]
+    assert opened().count("d.log") == 1
+
+
+def test_copies_of_a_new_log_in_one_ingest_are_read_once(
+    log: Path, store: Store, titan: Titan, ingest: Ingest
+) -> None:
+    for name in ("b.log", "c.log"):
+        write(log.with_name(name), titan(9, loss=3.0))
+    assert [one.status for one in ingest(log.parent)] == ["read", "read", "known"]
+    assert store.table("sources").height == 2
+
+
 # -- what did not change ---------------------------------------------------------------------
 
 

@@ -107,7 +107,8 @@ def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
     assert_frame_equal(read.select(written.columns), written, check_exact=True)
     (part,) = (store.path / "parts" / "steps").iterdir()
     assert pl.read_parquet(part, columns=["batch"])["batch"].unique().to_list() == [1]
-    assert sum(went) >= written.height > 4 * max(went)
+    assert sum(went) >= written.height
+    assert len(went) > 3
     assert examine(store) == []
 
 
