@@ -89,20 +89,20 @@ def read_source(
     by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
     lines that look alike are read many at once, which comes to the same.
     """
-    read = _read_source(path, by_path, extra, tried, Spool(), fast=fast)
+    read = stream_source(path, Spool(), by_path=by_path, extra=extra, tried=tried, fast=fast)
     return {name: whole(table) for name, table in read.items()}
 
 
-def _read_source(  # noqa: PLR0913 - as above
+def stream_source(  # noqa: PLR0913 - as above
     path: Path,
-    by_path: Sequence[Fact],
-    extra: Sequence[Fact],
-    tried: Tried,
     spool: Spool,
     *,
+    by_path: Sequence[Fact] = (),
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
     fast: bool = True,
 ) -> LogTables:
-    """The same; spool: where rows wait that are many."""
+    """The same, never all rows at once; spool: where they wait. Raises FairmfuError."""
     with Source(path) as source:
         primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
         parser = Parser(primary, companions, spool)
@@ -381,7 +381,7 @@ class _Job:
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        tables = _read_source(path, facts, self.extra, self.tried, self.spool)
+        tables = stream_source(path, self.spool, by_path=facts, extra=self.extra, tried=self.tried)
         source = whole(tables["sources"]).row(0, named=True)
         done = _outcome(path, source, tables["unread"], strict=self.strict)
         if done.status != "read":
