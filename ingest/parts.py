@@ -1,6 +1,7 @@
 """The Parquet parts of a store: the truth, immutable, written aside, synced and renamed.
 
-    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it
+    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it;
+                                           <batch>_0001.parquet and so on where they are many
     STORE/parts/batch/<batch>.parquet      the record of a batch: which parts it added
 
 A batch is there when its record is; parts that no record lists are what a killed writer left. A
@@ -15,6 +16,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +25,7 @@ from polars.io.plugins import register_io_source
 
 from ingest.errors import StoreError
 from ingest.schema import SCHEMA_VERSION
-from ingest.spool import Streamed, Table
+from ingest.spool import Streamed, Table, whole
 
 PARTS: Final = "parts"
 RECORD: Final = "batch"
@@ -31,6 +33,9 @@ WRITING: Final = ".writing"
 MARK: Final = "fairmfu."
 GROUP_ROWS: Final = 65_536
 """Rows of one row group where a table has more, so that no more of them are in memory."""
+PART_ROWS: Final = 2**20
+"""Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
+More than half of what a merge takes (ingest.compaction), so such parts stay as they are."""
 NO_SPACE: Final = 28
 """errno ENOSPC."""
 
@@ -75,22 +80,49 @@ class Record:
     full: bool
 
 
-def write_part(store: Path, table: str, rows: Table, batch: int, tier: int = 0) -> Part:
-    """Rows of one table as a part; those without a `batch` are of this one, and streamed ones are.
+def write_parts(store: Path, table: str, rows: Table, batch: int) -> list[Part]:
+    """Rows of one table that a batch adds: a part, or several of PART_ROWS where they are many.
 
-    Streamed rows are in memory all at once where they are few, else piece by piece.
+    Those that are streamed are in memory all at once where they are few, else piece by piece.
     """
-    if isinstance(rows, Streamed) and rows.height <= GROUP_ROWS:
-        rows = rows.whole()
-    if "batch" not in rows.columns:
-        rows = rows.with_columns(pl.lit(batch, pl.Int64).alias("batch"))
+    if not isinstance(rows, Streamed) or rows.height <= GROUP_ROWS:
+        return [write_part(store, table, whole(rows), batch)]
+    frames, rest = rows.frames(), list[pl.DataFrame]()
+    written = []
+    for place, begin in enumerate(range(0, rows.height, PART_ROWS)):
+        height = min(PART_ROWS, rows.height - begin)
+        some = Streamed(rows.schema, height, partial(_first, height, frames, rest))
+        path = _path(store, table, batch, place)
+        size, sha256 = _write(path, some, {"table": table, "batch": str(batch)})
+        relative = path.relative_to(store).as_posix()
+        written.append(Part(table, relative, batch, batch, 0, height, size, sha256))
+    return written
+
+
+def _first(
+    count: int, frames: Iterator[pl.DataFrame], rest: list[pl.DataFrame]
+) -> Iterator[pl.DataFrame]:
+    """So many rows of `frames`; what is over of the last one stands in `rest`, for the next."""
+    while count:
+        frame = rest.pop() if rest else next(frames)
+        mine, over = frame[:count], frame[count:]
+        if over.height:
+            rest.append(over)
+        count -= mine.height
+        yield mine
+
+
+def write_part(store: Path, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
+    """Rows of one table as a part; those without a `batch` are of this one."""
+    if "batch" not in frame.columns:
+        frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
     path = _path(store, table, batch)
-    size, sha256 = _write(path, rows, {"table": table, "batch": str(batch)})
-    first = last = batch
-    if isinstance(rows, pl.DataFrame):
-        first, last = rows.select(pl.min("batch"), pl.max("batch").alias("last")).row(0)
+    size, sha256 = _write(path, frame, {"table": table, "batch": str(batch)})
+    first, last = frame["batch"].min(), frame["batch"].max()
+    assert isinstance(first, int)  # noqa: S101 - a part has rows
+    assert isinstance(last, int)  # noqa: S101
     relative = path.relative_to(store).as_posix()
-    return Part(table, relative, first, last, tier, rows.height, size, sha256)
+    return Part(table, relative, first, last, tier, frame.height, size, sha256)
 
 
 def write_record(store: Path, record: Record) -> None:
@@ -192,8 +224,9 @@ def _recorded(store: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
 
 
-def _path(store: Path, table: str, batch: int) -> Path:
-    return store / PARTS / table / f"{batch:08d}.parquet"
+def _path(store: Path, table: str, batch: int, place: int = 0) -> Path:
+    """place: among the parts of that table that the batch writes."""
+    return store / PARTS / table / f"{batch:08d}{f'_{place:04d}' if place else ''}.parquet"
 
 
 def _marks(path: Path) -> dict[str, str]:

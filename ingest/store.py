@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from os import getpid
 from pathlib import Path
 from typing import Any, Final
@@ -588,8 +589,8 @@ class _Writer:
         number = self.number
         mark = pl.lit(number, pl.Int64).alias("batch")
         numbered = {name: table.with_columns(mark) for name, table in frames.items()}
-        written = [parts.write_part(self.path, n, table, number) for n, table in numbered.items()]
-        record = Record(number, tuple(written), full=False)
+        written = [parts.write_parts(self.path, n, t, number) for n, t in numbered.items()]
+        record = Record(number, tuple(chain.from_iterable(written)), full=False)
         parts.write_record(self.path, record)
         told = {n: f for n, f in numbered.items() if isinstance(f, pl.DataFrame)}
         self._register(record, told)

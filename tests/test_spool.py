@@ -44,6 +44,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         monkeypatch.setattr(spool, "PIECE_ROWS", rows)
         monkeypatch.setattr(spool, "HELD_BYTES", 0)
         monkeypatch.setattr(parts, "GROUP_ROWS", rows)
+        monkeypatch.setattr(parts, "PART_ROWS", 5 * rows + 1)
         monkeypatch.setattr(Spool, "write", counted)
         return went
 
@@ -105,8 +106,11 @@ def test_a_generated_log_is_stored_from_the_disk_as_it_was_written(
     intake.ingest([logs], store)
     written, read = pl.read_parquet(truth), store.table("steps").sort("line")
     assert_frame_equal(read.select(written.columns), written, check_exact=True)
-    (part,) = (store.path / "parts" / "steps").iterdir()
-    assert pl.read_parquet(part, columns=["batch"])["batch"].unique().to_list() == [1]
+    stored = sorted((store.path / "parts" / "steps").iterdir())
+    assert {path.stem for path in stored[:2]} == {"00000001", "00000001_0001"}
+    heights = sorted(pl.read_parquet(path).height for path in stored)
+    assert heights[1:] == [301] * (len(heights) - 1)
+    assert {b for path in stored for b in pl.read_parquet(path)["batch"]} == {1}
     assert sum(went) >= written.height
     assert len(went) > 3
     assert examine(store) == []
