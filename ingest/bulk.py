@@ -12,16 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ingest.log_format import LogFormat, StepLine
+from ingest.other_lines import kinds_of
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Block, Ints, Other, Shape, Shapes, decode, fit
+from ingest.scan import Block, Ints, Other, Shape, Shapes, Step, decode, fit
 
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
@@ -29,6 +32,8 @@ NO_STAMP: Final = -(2**63)
 NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+VISIBLE: Final = "[!-~]"
+"""In a line that is surely not blank."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -73,12 +78,13 @@ class _Trait(NamedTuple):
 class _Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. others: lines that no pattern knows, with the number of the kind
-    of each. frame: rows of step lines, with the places of their lines in the block, the numbers of
-    their traits, their forms, steps and stamps [us, or NO_STAMP].
+    unsure: lines for the parser. blanks: lines of blanks. others: lines that no pattern knows,
+    with the number of the kind of each. frame: rows of step lines, with the places of their lines
+    in the block, the numbers of their traits, their forms, steps and stamps [us, or NO_STAMP].
     """
 
     unsure: list[int]
+    blanks: Ints
     others: Ints
     other_kinds: Ints
     kinds: list[str]
@@ -98,16 +104,20 @@ class _Planner:
     def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
         self.block, self.shapes, self.parser = block, shapes, parser
         self.free = np.ones(len(block), bool)
-        self.others: list[tuple[Ints, Ints]] = []
-        self.others_by_regex: list[tuple[int, int]] = []
+        self.blanks = np.empty(0, np.int64)
+        self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds: dict[str, int] = {}
+        self.others_by_regex: list[tuple[int, int]] = []
         self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
         self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
         self.traits: dict[_Trait, int] = {}
         self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
 
     def plan(self) -> _Plan:
-        """By the shapes that are known; by the regexes what fits none, which may become one."""
+        """Steps by their shapes, what no pattern can match by its literals, the rest by regexes.
+
+        A line of a step that is read by its regex may become a shape, for those behind it.
+        """
         for runs, known in self.shapes.by_runs.items():
             lines = np.flatnonzero(self.block.runs == runs)
             for shape in known:
@@ -115,6 +125,7 @@ class _Planner:
                 if not len(lines):
                     break
                 self._fitted(shape, lines)
+        self._without_literals(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
                 self._by_regex(line)
@@ -127,11 +138,12 @@ class _Planner:
             texts = pl.Series("text", self._texts(places, form.astype(np.int64)), pl.String)
             frame = frame.with_columns(texts)
         alone = np.array(self.others_by_regex, np.int64).reshape(-1, 2)
-        others = _joined([alone[:, 0], *(lines for lines, _ in self.others)])
-        kinds = _joined([alone[:, 1], *(kinds for _, kinds in self.others)])
+        others = np.concatenate([self.others, alone[:, 0]])
+        kinds = np.concatenate([self.other_kinds, alone[:, 1]])
         order = np.argsort(others)
         return _Plan(
             unsure=np.flatnonzero(self.free).tolist(),
+            blanks=self.blanks,
             others=others[order],
             other_kinds=kinds[order],
             kinds=list(self.kinds),
@@ -148,15 +160,28 @@ class _Planner:
     def _fitted(self, shape: Shape, lines: Ints) -> None:
         """Take those of `lines` that fit a shape."""
         found = fit(self.block, shape, lines)
-        if shape.kind is not None:
-            self.free[found.lines] = False
-            self.others.append((found.lines, np.full(len(found.lines), self._kind(shape.kind))))
-        elif len(found.lines):
+        if len(found.lines):
             rows = decode(self.block, found)
             trait = self._trait(shape.form, shape.printed, shape.fields)
             frame = _frame(shape.fields, rows.columns, len(rows.lines))
             self.free[rows.lines] = False
             self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
+
+    def _without_literals(self, lines: Ints) -> None:
+        """Take those of `lines` that are blank, or hold no literal of any pattern."""
+        lengths = self.block.ends[lines] - self.block.starts[lines]
+        lines = lines[lengths <= LONGEST_LINE_BYTES]
+        texts = self.parser.cleaner.texts(self.block.lines(lines))
+        bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
+        blank = bare[[not text.strip() for text in texts.gather(bare)]]
+        other = ~self.parser.sieve.may_match(texts)
+        other[blank] = False
+        kinds = kinds_of(texts.filter(other)).to_arrow().cast(pa.large_string())
+        numbered = kinds.dictionary_encode()
+        self.blanks, self.others = lines[blank], lines[other]
+        self.other_kinds = numbered.indices.to_numpy().astype(np.int64)
+        self.kinds = {kind: number for number, kind in enumerate(numbered.dictionary.to_pylist())}
+        self.free[self.blanks] = self.free[self.others] = False
 
     def _by_regex(self, line: int) -> None:
         """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
@@ -166,13 +191,14 @@ class _Planner:
         found = self.parser.sure(raw)
         if isinstance(found, Other):
             self.free[line] = False
-            self.others_by_regex.append((line, self._kind(found.kind)))
+            kind = self.kinds.setdefault(found.kind, len(self.kinds))
+            self.others_by_regex.append((line, kind))
         elif found is not None:
             trait = self._trait(found.form, found.printed, found.row)
             self.free[line] = False
             self.by_regex.append((line, trait, found.row))
-        alone = found is None or (isinstance(found, Other) and not found.sure)
-        if alone or len(self.block.data) - self.block.starts[line] < WORTH_LEARNING:
+        left = len(self.block.data) - self.block.starts[line]
+        if not isinstance(found, Step) or left < WORTH_LEARNING:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
@@ -181,9 +207,6 @@ class _Planner:
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = _Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
         return self.traits.setdefault(trait, len(self.traits))
-
-    def _kind(self, kind: str) -> int:
-        return self.kinds.setdefault(kind, len(self.kinds))
 
     def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
         """All rows in the order of their lines: these, their traits, and what they say."""
@@ -202,8 +225,9 @@ class _Planner:
     def _texts(self, places: Ints, forms: Ints) -> list[str | None]:
         """The lines of rows with a counter of their own: they may turn out to be events."""
         counts = [bool(form.counts) for form in self.parser.primary.steps]
+        text = self.parser.cleaner.text
         return [
-            self.parser.clean(self.block.raw(place))[:QUOTED_CHARACTERS] if counts[form] else None
+            text(self.block.raw(place))[:QUOTED_CHARACTERS] if counts[form] else None
             for place, form in zip(places.tolist(), forms.tolist(), strict=True)
         ]
 
@@ -251,6 +275,8 @@ class _Reader:
         sure = self._sure_rows(launch, plan, first, last)
         if sure < last:
             stop = int(plan.places[sure])
+        first_blank, last_blank = np.searchsorted(plan.blanks, (at, stop)).tolist()
+        parser.add_blanks(last_blank - first_blank)
         self._take_others(block, plan, at, stop)
         if sure > first:
             self._take_rows(block, plan, first, sure)
@@ -265,8 +291,11 @@ class _Reader:
         )
         for place, kind, count in sorted(zip(where.tolist(), kinds, counts, strict=True)):
             line = int(plan.others[first + place])
-            example = self.parser.clean(block.raw(line))
-            self.parser.add_others(plan.kinds[kind], int(count), block.number + line, example)
+            text = partial(self._text, block, line)
+            self.parser.add_others(plan.kinds[kind], int(count), block.number + line, text)
+
+    def _text(self, block: Block, line: int) -> str:
+        return self.parser.cleaner.text(block.raw(line))
 
     def _sure_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
@@ -297,14 +326,14 @@ class _Reader:
         for form in np.unique(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             trait = plan.traits[plan.row_traits[mine[-1]]]
-            text = self.parser.clean(block.raw(int(plan.places[mine[-1]])))
+            text = self._text(block, int(plan.places[mine[-1]]))
             self.parser.printed_last(self.forms[form], trait.printed, text)
             _advance(
                 self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1])),
                 plan.steps[mine],
                 plan.stamps[mine],
             )
-        text = self.parser.clean(block.raw(int(plan.places[last - 1])))
+        text = self._text(block, int(plan.places[last - 1]))
         self.parser.add_rows(plan.frame[first:last], text)
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ingest.clean import Cleaner
 from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
-from ingest.parse import ANSI, Launch, Parsed, Parser
+from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import NumberedLine, Source
 
 MADE_BY_PARSER: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
@@ -60,7 +61,7 @@ class _Watch:
     """Notes of each line that passes which line of the format takes it, as the parser does."""
 
     def __init__(self, log_format: LogFormat, extends: LogFormat | None) -> None:
-        self.noise = re.compile(log_format.noise) if log_format.noise else ANSI
+        self.cleaner = Cleaner(log_format.noise)
         self.looks = re.compile(log_format.looks_like_step)
         self.kinds = [
             [
@@ -80,7 +81,7 @@ class _Watch:
 
     def through(self, lines: Iterable[NumberedLine]) -> Iterator[NumberedLine]:
         for line in lines:
-            text = self.noise.sub("", line.text)
+            text = self.cleaner.strip(line.text)
             labels = next(filter(None, (self._takers(kind, text) for kind in self.kinds)), [])
             if labels:
                 self.by[line.number] = ", ".join(labels)

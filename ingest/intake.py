@@ -106,10 +106,7 @@ def stream_source(  # noqa: PLR0913 - as above
     with Source(path) as source:
         primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
         parser = Parser(primary, companions, spool)
-        if fast and not source.holds_events():
-            parsed = bulk.parse(parser, source.chunks())
-        else:
-            parsed = parser.parse(source.lines())
+        parsed = bulk.parse(parser, source.chunks()) if fast else parser.parse(source.lines())
     facts = [*by_path, *_beside(path), *extra]
     tables = _tables(source, primary, companions, parsed, facts)
     aside = {name: spool.rows(whole(tables[name])) for name in ("events", "unread")}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest import facts as given
+from ingest.clean import Cleaner
 from ingest.errors import FactError, FormatFileError
 from ingest.log_format import (
     ENGINE,
@@ -40,7 +41,7 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
-from ingest.parse import ANSI, Parsed, Parser, matched_prefix
+from ingest.parse import Parsed, Parser, matched_prefix
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, STEPS
@@ -428,8 +429,7 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
 
 def _example(log_format: LogFormat, line: Line, place: str) -> Iterator[str]:
     """What is wrong with a line's example, as the parser reads it."""
-    noise = re.compile(log_format.noise) if log_format.noise else ANSI
-    text = noise.sub("", line.example)
+    text = Cleaner(log_format.noise).strip(line.example)
     if re.search(line.regex, text) is None:
         reach = matched_prefix(line.regex, text)
         yield f'{place}example: the regex matches it up to "{reach}" only.'

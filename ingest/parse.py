@@ -23,6 +23,7 @@ import polars as pl
 
 from ingest.alignment import align, stride
 from ingest.block_lines import stated_at
+from ingest.clean import Cleaner
 from ingest.endings import ENDINGS
 from ingest.log_format import (
     JSON,
@@ -34,8 +35,9 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
-from ingest.prefilter import Guarded, any_of, literals_of
-from ingest.reader import NumberedLine, text_of
+from ingest.other_lines import Kinds, kind_of
+from ingest.prefilter import Guarded, Sieve, any_of
+from ingest.reader import NumberedLine
 from ingest.rows import Rows
 from ingest.scan import YEAR_UNKNOWN, YEARS, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
@@ -43,7 +45,6 @@ from ingest.spool import Spool
 
 _T = TypeVar("_T")
 
-ANSI: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 LAUNCHER_RANK: Final = re.compile(
     r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
     r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
@@ -55,11 +56,6 @@ GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 QUOTED_CHARACTERS: Final = 500
 """Of a line that is kept as text."""
 
-OTHER_KINDS: Final = 20
-KIND_CHARACTERS: Final = 160
-"""Of a line that no pattern knows, by which it is counted: as many of them as KIND_LENGTH, each
-number but one."""
-KIND_LENGTH: Final = 60
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
 
@@ -78,7 +74,6 @@ PREFIX_REACH: Final = 64
 
 _DIGITS: Final = re.compile(r"\d+")
 _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
-_VARIES: Final = re.compile(r"[\d.:]+")
 _INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
 _FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
 _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
@@ -214,7 +209,7 @@ class Parser:
         self.primary, self.companions = primary, tuple(companions)
         self._spool = spool or Spool()
         both = (primary, *companions)
-        self._noise = re.compile(primary.noise) if primary.noise else ANSI
+        self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
         self._looks = Guarded(primary.looks_like_step)
         self._launch = Guarded(primary.launch) if primary.launch else None
@@ -237,7 +232,12 @@ class Parser:
         block_starts = [b.start for b, _, _ in self._blocks]
         patterns = [*filter(None, (*block_starts, primary.looks_like_step, primary.launch))]
         self._interesting = any_of(anchors, patterns)
-        self._digits_tell = _digits_tell(anchors, patterns)
+        known: list[StepLine | FactLine | EventLine] = [line for f in both for line in f.steps]
+        self.sieve = Sieve(
+            [(SYNTHETIC_MARK, "")]
+            + [(line.anchor, line.regex) for line in (*known, *facts, *events)]
+            + [("", pattern) for pattern in patterns]
+        )
         self._may_be_event = any_of(line.anchor for line in events)
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []
@@ -247,7 +247,7 @@ class Parser:
         self._ended = True
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
-        self._kinds: dict[str, dict[str, Any]] = {}
+        self._kinds = Kinds()
         self.out = Parsed(launches=[self._launch_at(1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
@@ -255,7 +255,7 @@ class Parser:
         for number, count, raw, cut, ended in self._records(lines):
             self._count, self._ended = count, ended
             self.out.lines += count
-            self._line(number, self._noise.sub("", raw), cut=cut)
+            self._line(number, self.cleaner.strip(raw), cut=cut)
         return self.done()
 
     def done(self) -> Parsed:
@@ -275,10 +275,6 @@ class Parser:
         quiet = self._open_block is None and self._held is None and self._marker is None
         return quiet and len(self.out.launches[-1].rows) > 0
 
-    def clean(self, raw: bytes) -> str:
-        """The text of a line, without what colours it."""
-        return self._noise.sub("", text_of(raw))
-
     def add_rows(self, frame: pl.DataFrame, text: str) -> None:
         """Rows of the launch that is being read; text: of the last one's line."""
         launch = self.out.launches[-1]
@@ -288,10 +284,16 @@ class Parser:
         launch.rows.extend(frame)
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
 
-    def add_others(self, kind: str, count: int, number: int, text: str) -> None:
+    def add_others(self, kind: str, count: int, number: int, text: Callable[[], str]) -> None:
         """Lines of a kind that no pattern knows; number, text: of the first one."""
         self.out.lines += count
-        self._others(kind, count, number, text)
+        self.out.other_lines += count
+        self._kinds.add(kind, count, number, text)
+
+    def add_blanks(self, count: int) -> None:
+        """Lines with nothing but blanks, where they end nothing (see `settled`)."""
+        self.out.lines += count
+        self.out.known_lines += count
 
     def printed_last(self, form: StepLine, printed: frozenset[str], text: str) -> None:
         """The last line of a form: its fields, and how it is closed; see _refuse_cut_off."""
@@ -301,15 +303,13 @@ class Parser:
         """One line that is a record of its own."""
         self._count, self._ended = 1, line.ended
         self.out.lines += 1
-        self._line(line.number, self._noise.sub("", line.text), cut=line.cut)
+        self._line(line.number, self.cleaner.strip(line.text), cut=line.cut)
 
     def sure(self, raw: bytes) -> Reading:
         """What a line says whatever was read before it; None where that is not so."""
-        text = self.clean(raw)
+        text = self.cleaner.text(raw)
         if not text.strip() or text.startswith(SYNTHETIC_MARK):
             return None
-        if not self._interesting(text):
-            return None if self._digits_tell(_DIGITS.sub("0", text)) else _sure_other(text)
         if self._may_be_event(text) and any(
             line.anchor in text and regex.search(text) for line, regex in self._events
         ):
@@ -317,7 +317,7 @@ class Parser:
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
                 return self._sure_step(line, text, match)
-        return None if self._says_something(text) else Other(_kind_of(text), 0)
+        return None if self._says_something(text) else Other(kind_of(text))
 
     def _says_something(self, text: str) -> bool:
         """Whether a line that is no event and no step of the primary may be of any use."""
@@ -640,8 +640,7 @@ class Parser:
         last.first_stamp = last.first_stamp or self._start
         self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
-        kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
-        self.out.other_kinds = kinds[:OTHER_KINDS]
+        self.out.other_kinds = self._kinds.commonest()
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
@@ -725,15 +724,8 @@ class Parser:
         self.out.unread.append({"line": number, "reason": reason, "text": text[:QUOTED_CHARACTERS]})
 
     def _other(self, number: int, text: str) -> None:
-        self._others(_kind_of(text), self._count, number, text)
-
-    def _others(self, kind: str, count: int, number: int, text: str) -> None:
-        self.out.other_lines += count
-        found = self._kinds.get(kind)
-        if found is None and len(self._kinds) < OTHER_KINDS * 50:
-            self._kinds[kind] = {"count": count, "line": number, "example": text[:200]}
-        elif found is not None:
-            found["count"] += count
+        self.out.other_lines += self._count
+        self._kinds.add(kind_of(text), self._count, number, lambda: text)
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""
@@ -754,39 +746,6 @@ class Parser:
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
         return parse_stamp(found["stamp"]) if found else None
-
-
-def _kind_of(text: str) -> str:
-    """Lines alike but for their numbers are of one kind."""
-    return _VARIES.sub("#", text[:KIND_CHARACTERS])[:KIND_LENGTH]
-
-
-def _sure_other(text: str) -> Other:
-    """The kind of a line, and up to which length one with wider numbers has it too.
-
-    A kind is made of the beginning; where that reaches further than it needs, numbers may grow.
-    """
-    room = KIND_CHARACTERS - _kind_reaches(text)
-    return Other(_kind_of(text), max(KIND_CHARACTERS, len(text) + room))
-
-
-def _kind_reaches(text: str) -> int:
-    """Characters of a text after which its kind is full."""
-    length = at = 0
-    for number in _VARIES.finditer(text, 0, KIND_CHARACTERS):
-        if length + number.start() - at > KIND_LENGTH:
-            break
-        length, at = length + number.start() - at + 1, number.end()
-    end = at + max(0, KIND_LENGTH + 1 - length)
-    return end if end <= len(text) else KIND_CHARACTERS
-
-
-def _digits_tell(literals: Iterable[str], patterns: Iterable[str]) -> Callable[[str], object]:
-    """Tells of a text whose runs of digits are all 0 whether others could make it interesting."""
-    every, unknown = literals_of(literals, patterns)
-    if unknown:
-        return lambda _: True
-    return any_of(_DIGITS.sub("0", one) for one in every if _DIGITS.search(one))
 
 
 @dataclass(slots=True)

@@ -11,50 +11,172 @@ Without it no literal is known: every line is tried, which is slower and comes t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 try:
     from re import _parser as parser  # type: ignore[attr-defined]
 except ImportError:  # pragma: no cover - of a later Python
     parser = None
 
+Part = tuple[Any, Any]
+"""Of a pattern as Python parses it: an operator, and what it says."""
+Parts = Iterable[Part]
 ZERO_WIDTH: Final = ("AT", "ASSERT", "ASSERT_NOT")
 REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
+MOST_TEXTS: Final = 64
+"""Literals of one part of a pattern: `[Ll]oad(?:ing|ed)` is four."""
+
+TELLING: Final = 4
+"""Characters of the shortest literal of a clause that is worth looking for beside another."""
+
+Clause = frozenset[str]
+"""Literals of which a text has to hold one."""
+
+
+def parsed(pattern: str) -> Parts | None:
+    """Its parts; None where they are not known, or letters of both cases are alike to it."""
+    if parser is None:
+        return None
+    parts: Parts = parser.parse(pattern)
+    return None if parts.state.flags & re.IGNORECASE else parts  # type: ignore[attr-defined]
 
 
 @cache
-def needed(pattern: str) -> frozenset[str]:
+def clauses(pattern: str) -> tuple[Clause, ...]:
+    """What a text has to hold that `pattern` matches, the most telling clause first.
+
+    Telling is one whose shortest literal is long. A clause that follows from another is left out.
+    """
+    parts = parsed(pattern)
+    return () if parts is None else ranked(_clauses(parts))
+
+
+def ranked(found: Iterable[Clause]) -> tuple[Clause, ...]:
+    """Clauses of one pattern, the most telling first, without those that follow from others."""
+    out: list[Clause] = []
+    for clause in sorted(found, key=lambda clause: (-min(map(len, clause)), len(clause))):
+        if not any(all(any(one in text for one in clause) for text in other) for other in out):
+            out.append(clause)
+    return tuple(out)
+
+
+def needed(pattern: str) -> Clause:
     """Literals of which one stands in whatever `pattern` matches; none where that is not known."""
-    if parser is None:
-        return frozenset()
-    parsed = parser.parse(pattern)
-    return frozenset() if parsed.state.flags & re.IGNORECASE else _needed(parsed)
+    return next(iter(clauses(pattern)), frozenset())
 
 
-def _needed(items: Iterable[tuple[Any, Any]]) -> frozenset[str]:
-    """Of the literals that each part of a sequence needs, those of the part with the longest."""
-    choices: list[frozenset[str]] = []
-    run = ""
-    for op, said in items:
-        name = str(op)
-        if name == "LITERAL":
-            run += chr(said)
-        elif name not in ZERO_WIDTH:
-            choices.append(frozenset({run}))
-            run = ""
-        if name == "BRANCH":
-            each = [_needed(branch) for branch in said[1]]
-            choices.append(frozenset().union(*each) if all(each) else frozenset())
-        elif name == "SUBPATTERN" and not said[1] & re.IGNORECASE:
-            choices.append(_needed(said[3]))
-        elif name in REPEATS and said[0] > 0:
-            choices.append(_needed(said[2]))
-    best = max(
-        (*choices, frozenset({run})), key=lambda literals: min(map(len, literals), default=0)
+def _clauses(items: Parts) -> list[Clause]:
+    """What each part of a sequence needs; parts side by side that have few texts are one."""
+    found: list[Clause] = []
+    texts = frozenset({""})
+    for part in items:
+        its = _texts(part)
+        if its is not None and len(texts) * len(its) <= MOST_TEXTS:
+            texts = frozenset(text + more for text in texts for more in its)
+            continue
+        found.append(texts)
+        texts = frozenset({""}) if its is None else its
+        if its is None:
+            found += _inside(part)
+    return [_shortest(clause) for clause in (*found, texts) if clause and "" not in clause]
+
+
+def _inside(part: Part) -> list[Clause]:
+    """What a part needs that has not just a few texts."""
+    name, said = str(part[0]), part[1]
+    if name == "BRANCH":
+        each = [ranked(_clauses(branch))[:1] for branch in said[1]]
+        return [frozenset().union(*(best for (best,) in each))] if all(each) else []
+    if name == "SUBPATTERN" and not said[1] & re.IGNORECASE:
+        return _clauses(said[3])
+    if name in REPEATS and said[0] > 0:
+        return _clauses(said[2])
+    return []
+
+
+def _texts(part: Part) -> Clause | None:
+    """All texts that a part matches, if they are few and known."""
+    name, said = str(part[0]), part[1]
+    found: Clause | None = None
+    if name == "LITERAL":
+        found = frozenset({chr(said)})
+    elif name in ZERO_WIDTH:
+        found = frozenset({""})
+    elif name == "IN" and all(str(kind) == "LITERAL" for kind, _ in said):
+        found = frozenset(chr(one) for _, one in said)
+    elif name == "SUBPATTERN" and not (said[1] | said[2]):
+        found = _sequence(said[3])
+    elif name == "BRANCH":
+        each = [texts for branch in said[1] if (texts := _sequence(branch)) is not None]
+        found = frozenset().union(*each) if len(each) == len(said[1]) else None
+    elif name in REPEATS and said[1] == 1:
+        once = _sequence(said[2])
+        found = once if once is None or said[0] else once | {""}
+    return found if found is not None and len(found) <= MOST_TEXTS else None
+
+
+def _sequence(items: Parts) -> Clause | None:
+    """The same of parts side by side."""
+    texts = frozenset({""})
+    for part in items:
+        its = _texts(part)
+        if its is None or len(texts) * len(its) > MOST_TEXTS:
+            return None
+        texts = frozenset(text + more for text in texts for more in its)
+    return texts
+
+
+def _shortest(clause: Clause) -> Clause:
+    """The same without literals that hold another one."""
+    return frozenset(
+        text for text in clause if not any(one in text for one in clause if one != text)
     )
-    return best - {""}
+
+
+def _beside(found: Sequence[Clause], first: Collection[str]) -> Clause:
+    """Of a pattern's clauses the one to look for beside its first; that one if no other tells."""
+    others = (
+        clause
+        for clause in found[1:]
+        if min(map(len, clause)) >= TELLING and clause.isdisjoint(first)
+    )
+    return next(iter((*others, *found[:1])), frozenset())
+
+
+class Sieve:
+    """Which of many lines may match any of many patterns, told for all of them at once.
+
+    Of each pattern two clauses are looked for: `[XTuner]` stands in most lines of its logs, and
+    fewer of them also hold ` Step `. Polars searches all literals in one pass (Aho-Corasick).
+    """
+
+    def __init__(self, patterns: Iterable[tuple[str, str]]) -> None:
+        """patterns: each with a literal that it needs, or an empty one."""
+        each = [
+            ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
+            for anchor, pattern in patterns
+        ]
+        self._open = not all(each)
+        first = {text for found in each for text in (*found, frozenset[str]())[0]}
+        second = {text for found in each for text in _beside(found, first)}
+        self._rounds = sorted(first), sorted(second)
+
+    def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
+        """Of each text whether it may; one that may not holds a match of no pattern."""
+        if self._open or not all(self._rounds):
+            return np.full(len(texts), self._open)
+        may = np.arange(len(texts))
+        for literals in self._rounds:
+            may = may[texts.gather(may).str.contains_any(literals).to_numpy()]
+        out = np.zeros(len(texts), bool)
+        out[may] = True
+        return out
 
 
 def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[str], object]:

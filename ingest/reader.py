@@ -18,6 +18,8 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import IO, Final, NamedTuple, Protocol, Self
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from ingest.errors import UnreadableSourceError
@@ -108,9 +110,6 @@ class Source:
 
     def peek(self) -> Iterator[NumberedLine]:
         """Lines to be looked at before `lines` or `chunks`, which begin at the first one again."""
-        if self.holds_events():
-            yield from self._events()
-            return
         self._reading, seen = self._read(), 0
         for chunk in self._reading:
             seen += len(chunk.data)
@@ -122,14 +121,11 @@ class Source:
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""
-        if self.holds_events():
-            yield from self._events()
-            return
         for chunk in self.chunks():
             yield from chunk.lines()
 
     def chunks(self) -> Iterator[Chunk]:
-        """The lines of the file, many at once; of no event file.
+        """The lines of the file, many at once; of an event file its values.
 
         Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
         """
@@ -143,6 +139,9 @@ class Source:
 
     def _read(self) -> Generator[Chunk]:
         self.bytes, self.sha256 = 0, ""
+        if self.holds_events():
+            yield from self._events()
+            return
         chunk = None
         with self._open() as stream:
             try:
@@ -166,16 +165,18 @@ class Source:
                 self._of_events = is_event_file(raw.read(64))
         return self._of_events
 
-    def _events(self) -> Iterator[NumberedLine]:
-        """Each value of an event file as a line; the file's own format, so it is not hashed here.
+    def _events(self) -> Iterator[Chunk]:
+        """Values of an event file as lines; the file's own format, so it is not hashed here.
 
         Raises UnreadableSourceError where it holds none.
         """
-        number = 0
-        for number, text in enumerate(event_lines(self.path), start=1):
-            yield NumberedLine(number, text, cut=False)
+        number = 1
+        for texts in event_lines(self.path):
+            for chunk in _as_chunks(number, texts):
+                yield chunk
+                number += chunk.data.count(b"\n") or 1
         self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
-        if number == 0:
+        if number == 1:
             raise UnreadableSourceError(f"{self.path}: an event file without values.")
 
     @contextmanager
@@ -331,6 +332,17 @@ def _whole_lines(stream: _Readable) -> Iterator[Chunk]:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
+
+
+def _as_chunks(number: int, texts: pl.Series) -> Iterator[Chunk]:
+    """Lines that are none of a file; one that is too long stands alone, so that it is not cut."""
+    long = np.flatnonzero((texts.str.len_bytes() > LONGEST_LINE_BYTES).to_numpy()).tolist()
+    for first, last in zip([0, *(at + 1 for at in long)], [*long, len(texts)], strict=True):
+        if first < last:
+            lines = texts[first:last].str.join("\n").item().encode()
+            yield Chunk(number + first, lines + b"\n")
+        if last < len(texts):
+            yield Chunk(number + last, texts[last].encode(), ended=False)
 
 
 def content_hash(path: Path) -> str:

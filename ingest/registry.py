@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from ingest.clean import ANSI
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
@@ -34,7 +35,7 @@ from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, FactLine, LogFormat
-from ingest.parse import ANSI, matched_prefix
+from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine, Source
 
@@ -182,7 +183,7 @@ def _either(*searched: Iterable[tuple[object, Guarded]]) -> Callable[[str], obje
 
 
 def _noise(formats: Iterable[LogFormat]) -> re.Pattern[str]:
-    return re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI.pattern}))
+    return re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI}))
 
 
 def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:

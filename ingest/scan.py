@@ -11,7 +11,8 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
     find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
             lines with as many runs as a shape are compared with its constant bytes, all at once.
     decode  digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in a
-            double, so that one division rounds as float() does.
+            double, so that one division rounds as float() does. Longer ones, as repr() prints them,
+            Polars reads, which rounds as float() does too (tests/test_scan.py holds it to that).
 
 A line that fits no shape to the last byte, that has a number too long to be exact, or a date that
 is none, is left to the regexes. Nothing here knows any format, and nothing depends on it.
@@ -36,7 +37,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-NEWLINE, RETURN = 10, 13
+NEWLINE, RETURN, ZERO = 10, 13, 48
 MARGIN: Final = 64
 """Bytes around a block, so that what is read at its ends stays inside the array."""
 
@@ -47,7 +48,8 @@ WHOLE_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
 FEW_DIGITS: Final = 9
 """Digits of a number where more are not read alike."""
-MOST_WIDTH: Final = 1 << 30
+MOST_DECIMALS: Final = 24
+"""As repr() prints some: 17 digits behind the zeros of a small number."""
 MOST_PAD: Final = 8
 """Blanks before a number that may be more or fewer."""
 
@@ -61,9 +63,7 @@ SEEN_IN_VAIN: Final = 24
 """Lines alike after which no more of their kind are tried."""
 MOST_SKELETONS: Final = 5_000
 TRIALS: Final = 40
-"""Random lines that a shape of a step has to read as the regexes do."""
-FEW_TRIALS: Final = 5
-"""The same for a shape of lines that no pattern knows: there the literals decide."""
+"""Random lines that a shape has to read as the regexes do."""
 
 RUN: Final = re.compile(rb"[0-9]+")
 NUMBER: Final = re.compile(
@@ -84,14 +84,9 @@ class Step(NamedTuple):
 
 
 class Other(NamedTuple):
-    """A line that no pattern knows, whatever its digits.
-
-    kind: as what it is counted; sure: so it is however wide its numbers are, up to so many bytes; 0
-    where it is so of this line alone.
-    """
+    """A line that no pattern knows; kind: as what it is counted."""
 
     kind: str
-    sure: int
 
 
 Reading = Step | Other | None
@@ -130,6 +125,13 @@ class Block:
             return self
         return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
 
+    def lines(self, which: Ints) -> pl.Series:
+        """The bytes of these lines, each with its newline."""
+        offsets = np.append(self.starts - MARGIN, len(self.data))
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
+        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+        return pl.Series(every).gather(which)
+
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
         stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
@@ -156,6 +158,11 @@ class Number:
     exponent: int | None
     exponent_sign: int
     negative: bool
+
+    @property
+    def mantissa(self) -> tuple[int, ...]:
+        """Indices of the runs before the exponent."""
+        return self.whole if self.decimals is None else (*self.whole, self.decimals)
 
     @property
     def first(self) -> int:
@@ -207,6 +214,8 @@ class Shape:
     pieces: tuple[Piece, ...]
     widths: Mapping[int, tuple[int, int]]
     """The least and the most digits of each run that is not constant."""
+    bare: frozenset[int] = frozenset()
+    """Runs that no 0 may begin, unless it is their only digit: JSON knows no 007."""
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -215,10 +224,6 @@ class Shape:
     texts: tuple[Text, ...] = ()
     stamp: tuple[int, ...] = ()
     """Runs of year, month, day, hour, minute, second and fraction; without a year none of it."""
-    kind: str | None = None
-    """Of a line that no pattern knows."""
-    longest: int | None = None
-    """Bytes up to which that kind is sure."""
 
 
 @dataclass(slots=True)
@@ -239,12 +244,11 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
     begins, stops = borders[0::2], borders[1::2]
     starts, ends = block.starts[lines], block.ends[lines]
     good = np.ones(len(lines), bool)
-    if shape.longest is not None:
-        good &= ends - starts <= shape.longest
     for run, (least, most) in shape.widths.items():
-        if (least, most) != (1, MOST_WIDTH):
-            width = stops[run] - begins[run]
-            good &= width == least if least == most else (width >= least) & (width <= most)
+        width = stops[run] - begins[run]
+        good &= width == least if least == most else (width >= least) & (width <= most)
+    for run in shape.bare:
+        good &= (block.bytes[begins[run]] != ZERO) | (stops[run] - begins[run] == 1)
     for piece in shape.pieces:
         from_ = starts if piece.behind < 0 else stops[piece.behind]
         to = ends if piece.before is None else begins[piece.before]
@@ -320,14 +324,34 @@ def decode(block: Block, found: Fit) -> Decoded:
 
 def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     number = value.number
-    digits = _digits(block, found, number.whole[0], good)
-    count = found.stops[number.whole[0]] - found.begins[number.whole[0]]
-    for run in number.whole[1:]:
-        digits = digits * 1000 + _digits(block, found, run, good)
-        count = count + 3
     if number.decimals is None and number.exponent is None and value.kind == "int":
+        digits, count = _whole(block, found, number, good)
         good &= count <= WHOLE_DIGITS
         return -digits if number.negative else digits
+    widths = found.stops[list(number.mantissa)] - found.begins[list(number.mantissa)]
+    if len(number.whole) == 1 and int(widths.sum(axis=0).max(initial=0)) > EXACT_DIGITS:
+        out = _printed(block, found, number, good)
+    else:
+        out = _divided(block, found, number, good)
+    out = -out if number.negative else out
+    if value.kind == "int":
+        good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
+        return np.where(good, out, 0.0).astype(np.int64)
+    return out if value.factor is None else out * value.factor
+
+
+def _whole(block: Block, found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+    """The digits before the point, as a number, and how many they are."""
+    first, *groups = number.whole
+    digits = _digits(block, found, first, good)
+    for run in groups:
+        digits = digits * 1000 + _digits(block, found, run, good)
+    return digits, found.stops[first] - found.begins[first] + 3 * len(groups)
+
+
+def _divided(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    """Numbers of few digits: these as a whole number, over or times a power of ten."""
+    digits, count = _whole(block, found, number, good)
     power = np.zeros(len(digits), np.int64)
     if number.decimals is not None:
         width = found.stops[number.decimals] - found.begins[number.decimals]
@@ -344,12 +368,39 @@ def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     out = np.where(small, floats / POWERS[np.where(small, -power, 0)], floats)
     if number.exponent is not None:
         out = np.where(small, out, floats * POWERS[np.where(small, 0, power)])
-    out = -out if number.negative else out
-    if value.kind == "int":
-        good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
-        return out.astype(np.int64)
-    return out if value.factor is None else out * value.factor
+    return np.asarray(out, np.float64)
 
+
+def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    """Numbers of any length, each read from its text; one beyond all floats is left out."""
+    texts = _quoted(block, found.begins[number.first], found.stops[number.last])
+    out = texts.cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
+    good &= np.isfinite(out)
+    return out
+
+
+def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
+    """Texts of a block, as views of its bytes: they hold all of it in memory."""
+    sizes = (stops - begins).astype(np.uint64)
+    head = block.words[begins]
+    views = np.empty((len(begins), 2), np.uint64)
+    views[:, 0] = sizes | head << np.uint64(32)
+    views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
+    short = np.flatnonzero(sizes <= INLINE)
+    if len(short):  # these stand in their views, with zeros behind them
+        sizes, head = sizes[short], head[short]
+        tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
+        low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
+        views[short, 0] = sizes | low << np.uint64(32)
+        views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
+    buffers = [None, pa.py_buffer(views), pa.py_buffer(block.bytes)]
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
+
+
+INLINE: Final = 12
+"""Bytes of a text that stand in its view."""
+FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+"""The first n bytes of a word of eight."""
 
 TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
 LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -424,27 +475,16 @@ def _midnight(date: int) -> int | None:
 
 def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
-    constant = "".join(piece for piece in pieces if isinstance(piece, str)).encode()
-    source = np.concatenate([block.bytes, np.frombuffer(constant, np.uint8)])
-    count, at = len(found.lines), len(block.bytes)
-    begins, sizes = [], []
-    for piece in pieces:
-        if isinstance(piece, str):
-            size = len(piece.encode())
-            begins.append(np.full(count, at))
-            sizes.append(np.full(count, size))
-            at += size
-        else:
-            begin = found.begins[piece.first] - piece.negative
-            begins.append(begin)
-            sizes.append(found.stops[piece.last] - begin)
-    from_, long = np.stack(begins, axis=1).ravel(), np.stack(sizes, axis=1).ravel()
-    ends = np.cumsum(long)
-    total = int(ends[-1]) if len(ends) else 0
-    data = source[np.arange(total) + np.repeat(from_ - (ends - long), long)]
-    offsets = np.concatenate([[0], ends[len(pieces) - 1 :: len(pieces)]]).astype(np.int64)
-    texts = pa.LargeStringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(data))
-    return pl.Series(pl.from_arrow(texts))
+    parts = [
+        pl.lit(piece)
+        if isinstance(piece, str)
+        else pl.lit(
+            _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
+        )
+        for piece in pieces
+    ]
+    said = pl.concat_str(*parts, pl.lit(""))  # one part alone would stay a view of the block
+    return pl.select(said).to_series() if len(found.lines) else pl.Series(dtype=pl.String)
 
 
 # --- learning -----------------------------------------------------------------------------------
@@ -455,24 +495,10 @@ def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
-    if isinstance(base, Other):
-        shape = _of_other(raw, base, read)
-    else:
-        shape = None if base is None else _Learner(raw, base, read, rng).shape()
-    return shape if shape is not None and _believed(shape, raw, read, rng) else None
-
-
-def _of_other(raw: bytes, base: Other, read: Read) -> Shape | None:
-    """Lines that no pattern knows, whatever their digits are."""
-    runs = _runs(raw)
-    zeros = bytearray(raw)
-    for begin, end in runs:
-        zeros[begin:end] = b"0" * (end - begin)
-    if read(bytes(zeros)) != base:
+    if not isinstance(base, Step):
         return None
-    free = dict.fromkeys(range(len(runs)), (1, MOST_WIDTH))
-    pieces = _pieces(raw, runs, free, frozenset())
-    return Shape(len(runs), pieces, free, kind=base.kind, longest=base.sure)
+    shape = _Learner(raw, base, read, rng).shape()
+    return shape if shape is not None and _believed(shape, raw, read, rng) else None
 
 
 def _runs(raw: bytes) -> list[tuple[int, int]]:
@@ -496,6 +522,10 @@ def _pieces(
     return tuple(out)
 
 
+Effects = tuple[list[Value], list[tuple[str, int, int]]]
+"""Columns that a number fills, and the texts in which it stands (column, from, to)."""
+
+
 class _Learner:
     """Finds out what the runs of digits of one step line do, by having it read with others."""
 
@@ -505,6 +535,7 @@ class _Learner:
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
+        self.bare: set[int] = set()
         self.values: list[Value] = []
         self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
@@ -527,6 +558,7 @@ class _Learner:
             runs=len(self.runs),
             pieces=_pieces(self.raw, self.runs, self.widths, self.padded),
             widths=self.widths,
+            bare=frozenset(self.bare),
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
@@ -576,32 +608,36 @@ class _Learner:
             width = self.runs[run][1] - self.runs[run][0]
             self.widths[run] = width, width
         if len(number.whole) == 1:
-            self.widths[number.first] = self._widths(number.first)
+            self.widths[number.first] = self._widths(number, number.first, effects)
+            if not self._may_begin_with_0(number.first):
+                self.bare.add(number.first)
         if number.decimals is not None:
-            self.widths[number.decimals] = self._widths(number.decimals)
+            wide = self._widths(number, number.decimals, effects, MOST_DECIMALS)
+            self.widths[number.decimals] = wide
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
-    def _effects(self, number: Number) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
-        """Columns that it fills, and texts in which it stands; None where it does more."""
+    def _effects(self, number: Number) -> Effects | None:
+        """What it does with other digits; None where it does more than a shape can tell."""
         begin, end = self.runs[number.first][0], self.runs[number.last][1]
         was = self.raw[begin:end]
-        found: list[tuple[list[Value], list[tuple[str, int, int]]]] = []
+        found: list[Effects | None] = []
         for _ in range(2):
             text = _other_digits(was, self.rng)
             if number.exponent is not None:  # a power that no machine has would be an infinity
                 tail = self.runs[number.exponent][0] - begin
                 text = text[:tail] + was[tail:]
-            now = self._with(begin, end, text)
-            said = None if now is None else self._said(number, now, was.decode(), text.decode())
-            if said is None:
-                return None
-            found.append(said)
+            found.append(self._effects_of(number, text))
         return found[0] if found[0] == found[1] else None
 
-    def _said(
-        self, number: Number, now: Step, before: str, after: str
-    ) -> tuple[list[Value], list[tuple[str, int, int]]] | None:
+    def _effects_of(self, number: Number, text: bytes) -> Effects | None:
+        """What it does where it is printed so."""
+        begin, end = self.runs[number.first][0], self.runs[number.last][1]
+        now = self._with(begin, end, text)
+        was = self.raw[begin:end].decode()
+        return None if now is None else self._said(number, now, was, text.decode())
+
+    def _said(self, number: Number, now: Step, before: str, after: str) -> Effects | None:
         """What has become of the row where the number was changed."""
         sign = "-" if number.negative else ""
         values: list[Value] = []
@@ -622,24 +658,42 @@ class _Learner:
             values.append(value)
         return values, texts
 
-    def _widths(self, run: int) -> tuple[int, int]:
-        """The least and the most digits of a run with which the line is read alike."""
+    def _widths(
+        self, number: Number, run: int, effects: Effects, longest: int = WHOLE_DIGITS
+    ) -> tuple[int, int]:
+        """The least and the most digits of a run with which the number does the same."""
+        whole, (begin, end) = self.runs[number.first][0], self.runs[run]
+        before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
+        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"  # not the one that it has
+
+        def alike(count: int) -> bool:
+            return self._effects_of(number, before + count * digit + after) == effects
+
+        width = end - begin
+        least = 1 if width == 1 or alike(1) else width
+        most = (most for most in (longest, FEW_DIGITS) if width <= most and alike(most))
+        return least, next(most, width)
+
+    def _may_begin_with_0(self, run: int) -> bool:
+        """Whether a number of several digits is read alike with a 0 as its first."""
         begin, end = self.runs[run]
-        text = self.raw[begin:end]
-        least = 1 if len(text) == 1 or self._with(begin, end, text[:1]) else len(text)
-        for most in (WHOLE_DIGITS, FEW_DIGITS):
-            if len(text) <= most and self._with(begin, end, b"1" * most):
-                return least, most
-        return len(text), len(text)
+        _, most = self.widths[run]
+        return most == 1 or self._with(begin, end, b"0".ljust(most, b"1")) is not None
 
     def _may_be_padded(self, number: Number) -> bool:
         """Whether blanks before the number may be more or fewer."""
         begin = self.runs[number.first][0]
         if number.negative or self.raw[begin - 1 : begin] != b" ":
             return False
-        if self.raw[begin - 2 : begin] == b"  " and self._with(begin - 1, begin, b"") is None:
-            return False
-        return self._with(begin, begin, b" ") is not None
+        fewer = self.raw[begin - 2 : begin] == b"  "
+        return self._alike(begin, begin, b" ") and (not fewer or self._alike(begin - 1, begin, b""))
+
+    def _alike(self, begin: int, end: int, text: bytes) -> bool:
+        """Whether the line says the same with another text there."""
+        now = self._with(begin, end, text)
+        return now is not None and all(
+            _same(now.row[name], self.base.row[name]) for name in now.row
+        )
 
     def _text(self, column: str) -> Text:
         pieces: list[str | Number] = []
@@ -676,13 +730,12 @@ DIGITS: Final = b"0123456789"
 
 def _place(was: str, is_: str, before: str, after: str) -> tuple[int, int] | None:
     """Where in a text the number stands, if nothing else of it has changed."""
-    at = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), None)
-    if at is None:
-        return None
-    at -= before.startswith("-")
-    end = at + len(before)
-    same = was[:at] + after + was[end:] == is_ and was[at:end] == before
-    return (at, end) if same else None
+    first = next((i for i, (a, b) in enumerate(zip(was, is_, strict=False)) if a != b), len(was))
+    for at in range(first, max(-1, first - len(before)), -1):
+        end = at + len(before)
+        if was[at:end] == before and was[:at] + after + was[end:] == is_:
+            return at, end
+    return None
 
 
 FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
@@ -707,17 +760,11 @@ def _how(name: str, number: Number, pairs: Sequence[tuple[object, str]]) -> Valu
 
 def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
-    trials = TRIALS if shape.kind is None else FEW_TRIALS
-    lines = [raw, *(_drawn(shape, rng) for _ in range(trials))]
+    lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
     block = Block(0, b"".join(line + b"\n" for line in lines))
     found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
     if 0 not in found.lines:
         return False
-    if shape.kind is not None:
-        return all(
-            isinstance(now := read(lines[line]), Other) and now.kind == shape.kind
-            for line in found.lines
-        )
     rows = decode(block, found)
     enough = len(rows.lines) >= TRIALS // 4
     return enough and all(
@@ -745,6 +792,7 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
     """A line of that shape with other digits, widths and padding."""
     out = []
     stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
+    widest = rng.choice([None, None, *shape.widths])  # one that may be too long to be exact
     for piece in shape.pieces:
         out.append(piece.text + b" " * (rng.choice((0, 0, 1, 3, MOST_PAD)) if piece.pad else 0))
         if piece.before is None:
@@ -755,9 +803,11 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
         else:
-            widest = rng.random() < 0.05  # noqa: PLR2004 - seldom: it may be too long to be exact
-            width = min(most, WHOLE_DIGITS) if widest else rng.randint(least, min(most, least + 5))
-            digits = _drawn_digits(rng, width)
+            many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+            wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
+            digits = _drawn_digits(rng, rng.randint(least, most) if many else wide)
+            if piece.before in shape.bare and len(digits) > 1:
+                digits = digits.replace("0", "1", 1) if digits[0] == "0" else digits
         out.append(digits.encode())
     return b"".join(out)
 

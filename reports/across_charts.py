@@ -16,7 +16,7 @@ from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
 from reports.figure import Figure, Row, Spec, made, plain, rows_of
 from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
 
-MOST_RUNS: Final = 30
+MOST_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
 SHORT: Final = 13
 """Characters of a run's name where there is little room."""

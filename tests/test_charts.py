@@ -502,7 +502,7 @@ def test_many_runs_are_drawn_as_few_dots():
         assert "2,000 runs: a dot is the median" in figure.notes[-1]
     comparison = charts.comparison(rows)
     assert len(comparison.datasets["runs"]) == across_charts.MOST_RUNS
-    assert "The 30 best of 2,000 runs; 1,970 more are not drawn." in comparison.notes
+    assert "The 20 best of 2,000 runs; 1,980 more are not drawn." in comparison.notes
     assert len(charts.mfu_by_run(rows).datasets["runs"]) == across_charts.MOST_RUNS
 
 

@@ -12,11 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from ingest.clean import Cleaner
 from ingest.errors import FormatFileError
 from ingest.known_formats import FOLDER, Known, known
 from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
 from ingest.own_formats import load
-from ingest.parse import ANSI, Parser
+from ingest.parse import Parser
 from ingest.reader import NumberedLine, Source
 from ingest.registry import FORMATS, detect
 
@@ -93,13 +94,13 @@ def said_of(text: str, folder: Path) -> str:
 
 def step_texts(name: str, log_format: LogFormat) -> list[str]:
     """Lines of the samples, and the built-in examples, that are steps of the file's variant."""
-    noise = re.compile(log_format.noise) if log_format.noise else ANSI
+    cleaner = Cleaner(log_format.noise)
     texts = [s.example for s in (*BUILT_IN[name].steps, *log_format.steps)]
     for sample in SAMPLES:
         if detect(sample, Source(sample).lines())[0].name == name:
             texts += [line.text for line in Source(sample).lines()]
     steps = [re.compile(step.regex) for step in log_format.steps]
-    return [t for t in texts if any(regex.search(noise.sub("", t)) for regex in steps)]
+    return [t for t in texts if any(regex.search(cleaner.strip(t)) for regex in steps)]
 
 
 def rows(log_format: LogFormat, text: str) -> list[dict[str, Any]]:

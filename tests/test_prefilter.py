@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
 import pytest
 
 from ingest.endings import ENDINGS
-from ingest.prefilter import Guarded, any_of, needed
+from ingest.prefilter import Guarded, Sieve, any_of, needed
 from ingest.registry import FORMATS
 
 LINES = [line for f in FORMATS for line in (*f.steps, *f.facts, *f.events)] + [*ENDINGS]
@@ -21,8 +22,12 @@ EXAMPLES = sorted({*(x.example for x in LINES), *(text for b in BLOCKS for text 
     ("pattern", "literals"),
     [
         (r"\bstep: *\d+ loss: ", {" loss: "}),
-        (r"(?:Iter|Epoch)\(train\)", {"(train)"}),
-        (r"(?:Iteration|Epoch) \d", {"Iteration", "Epoch"}),
+        (r"(?:Iter|Epoch)\(train\)", {"Iter(train)", "Epoch(train)"}),
+        (r"(?:Iteration|Epoch) \d", {"Iteration ", "Epoch "}),
+        (r"[Ll]oad(?:ing)? it|saved", {"Load it", "load it", "Loading it", "loading it", "saved"}),
+        (r"x[abcdefghi][abcdefghi]y{2}long", {"long"}),
+        (r"x[^y]z", {"x"}),
+        (r"(?:ab){2}", {"ab"}),
         (r"a(?=long lookahead)b", {"ab"}),
         (r"(?:maybe)?x(?:often)+", {"often"}),
         (r"(?P<name>group)\d", {"group"}),
@@ -43,6 +48,22 @@ def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
         matched = [text for text in EXAMPLES if search(text)]
         wrong = [t for t in matched if literals and not any(x in t for x in literals)]
         assert not wrong, (pattern, literals, wrong)
+
+
+def test_a_sieve_lets_pass_whatever_a_pattern_matches() -> None:
+    lines = [(line.anchor, line.regex) for line in LINES]
+    for pattern in [*lines, *(("", mark) for mark in (*MARKS, *(b.start for b in BLOCKS)))]:
+        sieve, search = Sieve([pattern]), re.compile(pattern[1]).search
+        matched = [x for x in EXAMPLES if pattern[0] in x and search(x)]
+        assert sieve.may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
+
+
+def test_a_sieve_asks_for_two_clauses_of_each_pattern() -> None:
+    sieve = Sieve([("", r"\[XTuner\].* Step \d+"), ("loss", r"loss: \d")])
+    texts = ["[XTuner] Step 1", "[XTuner] saved", " Step 1", "loss: 1", "loss 1", ""]
+    assert sieve.may_match(pl.Series(texts)).tolist() == [True, False, False, True, False, False]
+    assert Sieve([("", r"\d+")]).may_match(pl.Series(texts)).all()
+    assert not Sieve([]).may_match(pl.Series(texts)).any()
 
 
 def test_what_marks_a_format_is_known_by_literals() -> None:

@@ -20,11 +20,12 @@ from polars.testing import assert_frame_equal
 from cli import main
 from ingest import intake
 from ingest.block_lines import MOST_LINES, stated_at
+from ingest.clean import Cleaner
 from ingest.errors import FairmfuError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.intake import read_source
-from ingest.parse import ANSI, QUOTED_CHARACTERS, Parsed
+from ingest.parse import QUOTED_CHARACTERS, Parsed
 from ingest.reader import Source
 from ingest.registry import FORMATS
 from ingest.schema import FACT_NAMES
@@ -59,8 +60,8 @@ def test_a_quoted_line_is_the_logs(path: Path) -> None:
     primary = FORMAT[tables["sources"]["log_format"][0]]
     if primary.join is not None:  # a record is not a line
         return
-    noise = re.compile(primary.noise) if primary.noise else ANSI
-    lines = {line.number: noise.sub("", line.text) for line in Source(path).lines()}
+    cleaner = Cleaner(primary.noise)
+    lines = {line.number: cleaner.strip(line.text) for line in Source(path).lines()}
     for fact in facts.filter(pl.col("line").is_not_null()).iter_rows(named=True):
         line, text = lines[fact["line"]], fact["text"]
         assert fact["origin"] == f"log:{fact['line']}" or f"(log:{fact['line']})" in fact["origin"]

@@ -1,0 +1,59 @@
+"""Lines that no pattern knows: cleaned and counted many at once as one by one."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ingest.clean import Cleaner
+from ingest.formats.torchtitan import TORCHTITAN
+from ingest.other_lines import BEGINNING, LENGTH, MOST_KINDS, REMEMBERED, Kinds, kind_of, kinds_of
+
+NOISES = [None, TORCHTITAN.noise, r"<[^>]*>", r"\bnoise\s*", r"(?i)tag\d"]
+PIECES = ["\x1b[31m", "\x1b[m", "[0m", "\0", "\r", "\xa0", "step 12", "1.5:2", " ", "é", "百分"]
+LINES = st.one_of(
+    st.binary(max_size=80),
+    st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=12).map(
+        lambda pieces: "".join(pieces).encode("utf-8", "replace")
+    ),
+).map(lambda raw: raw.replace(b"\n", b""))
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@given(lines=st.lists(LINES, max_size=8))
+@example(lines=[b"\r", b"\r\r", b"a\r", b"\ra", b"a\r\r", b"", b"\xff", b"\xc2\xa0", b"\x1b[1"])
+@example(lines=["\x1b[٣m".encode(), "\U0001e4f1 \U0001f917".encode(), b"<a<b>", b"tAg1 noise \t"])
+def test_lines_are_cleaned_together_as_one_by_one(noise: str | None, lines: list[bytes]) -> None:
+    cleaner = Cleaner(noise)
+    together = cleaner.texts(pl.Series([line + b"\n" for line in lines], dtype=pl.Binary))
+    assert together.to_list() == [cleaner.text(line) for line in lines]
+
+
+@given(st.lists(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))))
+@example(["x" * (LENGTH - 1) + "12:34" + "y" * BEGINNING, "1" * 300, "٣٤ ३.४", "a" * 159 + "12"])
+def test_kinds_are_the_same_together_as_one_by_one(texts: list[str]) -> None:
+    assert kinds_of(pl.Series(texts, dtype=pl.String)).to_list() == [kind_of(x) for x in texts]
+
+
+def test_polars_and_python_know_the_same_digits() -> None:
+    """Of the characters that are not cleaned one by one."""
+    plane = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
+    found = pl.Series(plane).str.contains(r"\d").to_list()
+    assert found == [re.search(r"\d", one) is not None for one in plane], sys.version
+
+
+def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
+    kinds = Kinds()
+    for number in range(REMEMBERED + 5):
+        kinds.add(f"kind {number}", 1, number, lambda: "an example")
+    kinds.add("kind 7", 3, 90_000, lambda: pytest.fail("it has one"))
+    kinds.add(f"kind {REMEMBERED}", 9, 90_001, lambda: pytest.fail("not remembered"))
+    first, second, *rest = kinds.commonest()
+    assert first == {"count": 4, "line": 7, "example": "an example"}
+    assert second == {"count": 1, "line": 0, "example": "an example"}
+    assert len(rest) == MOST_KINDS - 2
