@@ -13,64 +13,50 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ingest.log_format import MICRO_STEPS, last_place
-
-Row = dict[str, Any]
+from ingest.rows import FORM, Row, Rows
 
 
 @dataclass(slots=True)
 class Aligned:
     """Rows with steps of the training, rows without, and the unit where it is not the format's."""
 
-    rows: list[Row]
+    rows: Rows
     unplaced: list[Row] = field(default_factory=list)
     step_unit: str | None = None
 
 
-def align(rows: Sequence[Row], accumulation: int) -> Aligned:
+def align(rows: Rows, accumulation: int) -> Aligned:
     """The rows of a launch, those that count by themselves brought to the steps of the others.
 
-    rows: each with the StepLine `form` it was read with; accumulation: micro-steps of an optimizer
-    step as the log states them, 0 where it does not.
+    accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
     """
-    own = [row for row in rows if row["form"].counts]
-    if not own:
-        return Aligned(list(rows))
-    alone = len(own) == len(rows)
-    places: dict[int, tuple[int | None, int]] = {}
-    met = _meetings(rows)
-    for key, group in _groups(own).items():
-        pairs = met.get(key, [])
-        micro = key[1] == MICRO_STEPS
-        factor = (accumulation or _factor(pairs)) if micro else 1
-        offset = _offset(pairs, factor)
-        if alone and not key[2] and not pairs:
-            offset = 0
-        for row in group:
-            places[row["line"]] = _place(row["step"], factor, offset), factor
-    if alone and all(place is None for place, _ in places.values()):
-        return _micro_steps(own)
-    out = Aligned([])
+    relations, alone = _relations(rows, accumulation)
+    if not relations:
+        return Aligned(rows)
+    if alone and not any(_placed_at(relations, *one) for one in _counted(rows)):
+        return _micro_steps(rows)
+    out = Aligned(rows.like())
     for row in rows:
-        if not row["form"].counts:
+        if not row[FORM].counts:
             out.rows.append(row)
             continue
-        place, factor = places[row["line"]]
+        key = _key(row[FORM].counts, row["rank"], row.get("epoch"))
+        place = _placed_at(relations, key, row["step"])
         if place is None:
             out.unplaced.append(row)
         else:
-            alone_timed = factor > 1 or _one_stop(row, accumulation)
+            alone_timed = relations[key].factor > 1 or _one_stop(row, accumulation)
             out.rows.append(_placed(row, place, of_micro_step=alone_timed))
     return out
 
 
-def stride(rows: Sequence[Row], events: Iterable[Mapping[str, Any]]) -> int | None:
+def stride(rows: Rows, events: Iterable[Mapping[str, Any]]) -> int | None:
     """Steps between two lines that print none and were counted one by one; null where unknown.
 
     The Trainer's console prints dicts at each `logging_steps`, and at the end how many steps there
@@ -78,14 +64,18 @@ def stride(rows: Sequence[Row], events: Iterable[Mapping[str, Any]]) -> int | No
     mere count. The epoch has to grow with the count from the start, as it does not after a resume.
     """
     ends = {event["step"] for event in events if event["kind"] == "end" and event["step"]}
-    if len(ends) != 1 or not rows or not all(row.get("counted") for row in rows):
+    if len(ends) != 1 or not rows:
         return None
-    last, count = ends.pop(), max(row["step"] for row in rows)
+    last, count = ends.pop(), 0
+    for frame in rows.frames("counted", "step"):
+        if not frame["counted"].fill_null(value=False).all():
+            return None
+        count = max(count, *frame["step"])
     fitting = range(last // (count + 1) + 1, last // count + 1)
     return fitting[0] if len(fitting) == 1 and _grows_from_start(rows, count) else None
 
 
-def _grows_from_start(rows: Sequence[Row], count: int) -> bool:
+def _grows_from_start(rows: Rows, count: int) -> bool:
     epochs = [json.loads(row["extra"] or "{}").get("epoch") for row in (rows[0], rows[-1])]
     try:
         first, last = (Decimal(epoch) for epoch in epochs)
@@ -98,49 +88,94 @@ Key = tuple[str | None, str, int]
 """Rank, what is counted, and the epoch: the counter of micro-steps may start anew with it."""
 
 
-def _key(row: Mapping[str, Any]) -> Key:
-    counts = row["form"].counts
-    return row["rank"], counts, (row.get("epoch") or 0) if counts == MICRO_STEPS else 0
+class _Relation(NamedTuple):
+    """Counts per step of the training (0: not known), and what is to be taken from them first."""
+
+    factor: int
+    offset: int | None
 
 
-def _groups(own: Iterable[Row]) -> dict[Key, list[Row]]:
-    groups: dict[Key, list[Row]] = {}
-    for row in own:
-        groups.setdefault(_key(row), []).append(row)
-    return groups
+@dataclass(slots=True)
+class _Met:
+    """Moments of one counter, of which both counts are known: of the line and of the training.
+
+    ratios: by how much more one has grown than the other, from one moment to the next.
+    """
+
+    moments: int = 0
+    last: tuple[int, int] = (0, 0)
+    ratios: Counter[int] = field(default_factory=Counter)
+    offsets: Counter[int] = field(default_factory=Counter)
+
+    def grow(self, mine: int, whole: int) -> None:
+        """One more moment."""
+        more, steps = mine - self.last[0], whole - self.last[1]
+        if self.moments and steps > 0 and more % steps == 0:
+            self.ratios[more // steps] += 1
+        self.moments, self.last = self.moments + 1, (mine, whole)
 
 
-def _meetings(rows: Sequence[Row]) -> dict[Key, list[tuple[int, int]]]:
-    """Both counts of a moment: (of the line, of the training), where one is behind the other."""
-    found: dict[Key, list[tuple[int, int]]] = {}
-    before: dict[str | None, Row] = {}
-    for row in rows:
-        last = before.get(row["rank"])
-        if row["form"].counts and last is not None and not last["form"].counts:
-            found.setdefault(_key(row), []).append((row["step"], last["step"]))
-        before[row["rank"]] = row
-    return found
+def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
+    """How the counters of the rows relate to the training; whether all rows are of counters."""
+    met: dict[Key, _Met] = {}
+    alone = True
+    for key, step, whole in _moments(rows):
+        alone = alone and key is not None
+        one = met.setdefault(key, _Met()) if key is not None else None
+        if one is not None and whole is not None:
+            one.grow(step, whole)
+    factors = {
+        key: (accumulation or _most(one.ratios, one.moments - 1) or 0)
+        if key[1] == MICRO_STEPS
+        else 1
+        for key, one in met.items()
+    }
+    for key, step, whole in _moments(rows) if met else ():
+        if key is not None and whole is not None:
+            met[key].offsets[step - factors[key] * whole] += 1
+    relations = {}
+    for key, one in met.items():
+        offset = _most(one.offsets, one.moments)
+        if alone and not key[2] and not one.moments:
+            offset = 0
+        relations[key] = _Relation(factors[key], offset)
+    return relations, alone
 
 
-def _factor(pairs: Sequence[tuple[int, int]]) -> int:
-    """Counts per step of the training, as most moments next to each other tell; 0: not known."""
-    grown = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(pairs)]
-    ratios = [mine // whole for mine, whole in grown if whole > 0 and mine % whole == 0]
-    return _most(ratios, len(grown)) or 0
+def _moments(rows: Rows) -> Iterator[tuple[Key | None, int, int | None]]:
+    """Of each row its counter, its count, and the step of the training right before it.
+
+    The counter is none where the row has the training's step; that before it is of the same rank.
+    """
+    counts = [form.counts for form in rows.all_forms]
+    before: dict[str | None, int | None] = {}
+    for frame in rows.frames(FORM, "rank", "step", "epoch"):
+        for form, rank, step, epoch in frame.iter_rows():
+            if counts[form]:
+                yield _key(counts[form], rank, epoch), step, before.get(rank)
+                before[rank] = None
+            else:
+                yield None, step, None
+                before[rank] = step
 
 
-def _offset(pairs: Sequence[tuple[int, int]], factor: int) -> int | None:
-    return _most([mine - factor * whole for mine, whole in pairs], len(pairs))
+def _counted(rows: Rows) -> Iterator[tuple[Key, int]]:
+    return ((key, step) for key, step, _ in _moments(rows) if key is not None)
 
 
-def _most(values: Sequence[int], of: int) -> int | None:
+def _key(counts: str, rank: str | None, epoch: int | None) -> Key:
+    return rank, counts, (epoch or 0) if counts == MICRO_STEPS else 0
+
+
+def _most(values: Counter[int], of: int) -> int | None:
     """The value of more than half."""
-    ((value, count),) = Counter(values).most_common(1) or [(0, 0)]
+    ((value, count),) = values.most_common(1) or [(0, 0)]
     return value if 2 * count > of else None  # never of none
 
 
-def _place(count: int, factor: int, offset: int | None) -> int | None:
+def _placed_at(relations: Mapping[Key, _Relation], key: Key, count: int) -> int | None:
     """The step of the training; null in the middle of one, or where the relation is not known."""
+    factor, offset = relations[key]
     if offset is None or not factor or (count - offset) % factor:
         return None
     step = (count - offset) // factor
@@ -170,8 +205,14 @@ def _placed(row: Row, place: int, *, of_micro_step: bool) -> Row:
     }
 
 
-def _micro_steps(own: Sequence[Row]) -> Aligned:
+def _micro_steps(rows: Rows) -> Aligned:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
-    first = [row for row in own if _key(row)[1:] == (MICRO_STEPS, 0)]
-    rest = [row for row in own if _key(row)[1:] != (MICRO_STEPS, 0)]
-    return Aligned(first, rest, "micro_step" if first else None)
+    out = Aligned(rows.like())
+    for row in rows:
+        counts = row[FORM].counts
+        if counts == MICRO_STEPS and not row.get("epoch"):
+            out.rows.append(row)
+        else:
+            out.unplaced.append(row)
+    out.step_unit = "micro_step" if out.rows else None
+    return out

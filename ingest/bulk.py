@@ -26,7 +26,7 @@ from ingest.log_format import LogFormat, StepLine
 from ingest.other_lines import kinds_of
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
-from ingest.rows import FORM, SCHEMA, Batch, framed
+from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan import Aside, Block, Ints, Other, Shape, Shapes, Step, decode, fit
 
 SECOND: Final = 1_000_000
@@ -355,7 +355,7 @@ class _Reader:
                 plan.stamps[mine],
             )
         text = self._text(block, int(plan.places[last - 1]))
-        self.parser.add_rows(Batch(plan.frame[first:last], self.forms), text)
+        self.parser.add_rows(plan.frame[first:last], text)
 
 
 def _joined(parts: list[Ints]) -> Ints:

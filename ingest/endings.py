@@ -174,8 +174,7 @@ def outcome(
     behind the last step counts: before it, a run went on. Of several errors the first is the
     cause, the others follow from it; exhausted memory is a cause wherever it stands.
     """
-    last, top = rows.select("line", "step").fill_null(0).max().row(0)
-    last, top = last or 0, top or 0
+    last, top = _furthest(rows)
     behind = sorted((e for e in events if e["line"] > last or _ends_at(e, top)), key=_line)
     if rows and _reached(top, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
@@ -212,13 +211,24 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next(iter((*memory, *own, *bad)), None)
 
 
+def _furthest(rows: Rows) -> tuple[int, int]:
+    """The last line and the highest step; 0 where there is none."""
+    highest = (f.fill_null(0).max().row(0) for f in rows.frames("line", "step"))
+    lines, steps = zip((0, 0), *highest, strict=True)
+    return max(lines), max(steps)
+
+
 def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
     """Where the last loss that was printed is no number."""
-    losses = rows.select("line", "step", "loss").drop_nulls("loss")
-    if losses.is_empty() or math.isfinite(losses["loss"][-1]):
+    first, last = None, 0.0
+    for frame in rows.frames("line", "step", "loss"):
+        losses = frame.drop_nulls("loss")
+        odd = losses.filter(~pl.col("loss").is_finite())
+        first = first or next(odd.iter_rows(), None)
+        last = losses["loss"][-1] if losses.height else last
+    if first is None or math.isfinite(last):
         return None
-    line, step, _ = losses.filter(~pl.col("loss").is_finite()).row(0)
-    return "nan_loss", line, f"loss is {losses['loss'][-1]} from step {step} on"
+    return "nan_loss", first[0], f"loss is {last} from step {first[1]} on"
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:

@@ -139,9 +139,12 @@ def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
 def _gpus_from_rates(rows: Rows) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
     samples, tokens, tgs = _RATES
-    printed = rows.select(*_RATES).filter(pl.col(name) != 0 for name in _RATES)
-    ratios = printed.select((pl.col(samples) * pl.col(tokens) / pl.col(tgs)).unique()).to_series()
-    counts = {round(ratio) for ratio in ratios if math.isfinite(ratio)}
+    of_all = (pl.col(samples) * pl.col(tokens) / pl.col(tgs)).unique()
+    counts = set()
+    for frame in rows.frames(*_RATES):
+        printed = frame.filter(pl.col(name) != 0 for name in _RATES)
+        ratios = printed.select(of_all).to_series()
+        counts |= {round(ratio) for ratio in ratios if math.isfinite(ratio)}
     if len(counts) != 1 or 0 in counts:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -23,10 +23,11 @@ from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
-from ingest.rows import Rows, framed
+from ingest.rows import SCHEMA, Rows, framed
 from ingest.scan import YEAR_UNKNOWN
 from ingest.schema import frame_schema
-from ingest.store import FileMark, Remark, Seen, Store, Tables
+from ingest.spool import Spool, Streamed, Table, chained, frames, whole
+from ingest.store import FileMark, LogTables, Remark, Seen, Store, Tables
 from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
 
 HALF_A_YEAR: Final = timedelta(days=182)
@@ -88,14 +89,28 @@ def read_source(
     by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
     lines that look alike are read many at once, which comes to the same.
     """
-    source, whole = Source(path), Source(path)
-    if path == STDIN:
-        whole = source
-        source.keep()  # a pipe can't be read twice
-    primary, companions = detect(path, source.lines(), tried.formats, tried.wanted)
-    parser = Parser(primary, companions)
-    parsed = bulk.parse(parser, whole.chunks()) if fast else parser.parse(whole.lines())
-    return _tables(whole, primary, companions, parsed, [*by_path, *_beside(path), *extra])
+    read = stream_source(path, Spool(), by_path=by_path, extra=extra, tried=tried, fast=fast)
+    return {name: whole(table) for name, table in read.items()}
+
+
+def stream_source(  # noqa: PLR0913 - as above
+    path: Path,
+    spool: Spool,
+    *,
+    by_path: Sequence[Fact] = (),
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
+    fast: bool = True,
+) -> LogTables:
+    """The same, never all rows at once; spool: where they wait. Raises FairmfuError."""
+    with Source(path) as source:
+        primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
+        parser = Parser(primary, companions, spool)
+        parsed = bulk.parse(parser, source.chunks()) if fast else parser.parse(source.lines())
+    facts = [*by_path, *_beside(path), *extra]
+    tables = _tables(source, primary, companions, parsed, facts)
+    aside = {name: spool.rows(whole(tables[name])) for name in ("events", "unread")}
+    return {**tables, **aside}
 
 
 def _tables(
@@ -104,11 +119,11 @@ def _tables(
     companions: Sequence[LogFormat],
     parsed: Parsed,
     facts: Sequence[Fact],
-) -> Tables:
+) -> LogTables:
     sha256 = source.sha256
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
-    steps = [pl.DataFrame(schema=frame_schema("steps"))]
+    steps: list[Table] = [pl.DataFrame(schema=frame_schema("steps"))]
     ids: dict[str, int] = {}
     for number, launch in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
@@ -120,7 +135,7 @@ def _tables(
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
-        steps.append(launch.rows.frame().select(pl.lit(run_id).alias("run_id"), pl.all()))
+        steps.append(_steps(launch.rows, run_id))
         rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
         every = [*launch.stated, *facts, *given.inferred(primary, launch)]
         rows["facts"] += [
@@ -129,7 +144,17 @@ def _tables(
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
     tables = {table: framed(items, frame_schema(table)) for table, items in rows.items()}
-    return tables | {"steps": pl.concat(steps)}
+    return {**tables, "steps": chained(steps)}
+
+
+def _steps(rows: Rows, run_id: str) -> Streamed:
+    """The rows of a launch as rows of `steps`."""
+    run = pl.lit(run_id).alias("run_id")
+    return Streamed(
+        frame_schema("steps"),
+        len(rows),
+        lambda: (frame.select(run, pl.all()) for frame in rows.frames(*SCHEMA)),
+    )
 
 
 def _source(
@@ -205,9 +230,7 @@ def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
     """Rows of a file of one rank have that rank, where only the file's name says it."""
     pattern = primary.rank_in_path
     match = re.search(pattern, str(path)) if pattern else None
-    if match and not launch.rows.select("rank")["rank"].count():
-        for row in launch.rows.own():
-            row["rank"] = match[1]
+    if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
         launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
 
 
@@ -224,19 +247,42 @@ def _name(path: Path) -> str:
 
 def _date(launch: Launch) -> None:
     """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
-    years = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
+    said = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
     before = launch.started_at
     if before is None or before.year != YEAR_UNKNOWN:
         return
-    year = years[-1] if years else YEAR_UNKNOWN
-    launch.started_at = _in_year(before, year)
-    launch.rows = Rows(launch.rows)  # each by itself
-    for row in sorted((*launch.rows, *launch.events), key=itemgetter("line")):
-        stamp = row["logged_at"]
-        if stamp is not None and stamp.year == YEAR_UNKNOWN:
-            year += before - stamp > HALF_A_YEAR  # a New Year lies between them
-            before = stamp
-            row["logged_at"] = _in_year(stamp, year)
+    years = _Years(before, said[-1] if said else YEAR_UNKNOWN)
+    launch.started_at = years.dated(before)
+    dated, events = launch.rows.like(), deque(launch.events)
+    for frame in launch.rows.frames(*SCHEMA):
+        stamps = []
+        for line, stamp in frame.select("line", "logged_at").iter_rows():
+            while events and events[0]["line"] < line:
+                years.date(events.popleft())
+            stamps.append(years.dated(stamp))
+        dated.extend(frame.with_columns(pl.Series("logged_at", stamps, SCHEMA["logged_at"])))
+    for event in events:
+        years.date(event)
+    dated.settle()
+    launch.rows = dated
+
+
+@dataclass(slots=True)
+class _Years:
+    """Gives stamps without a year one, in the order of their lines; last: the one before."""
+
+    last: datetime
+    year: int
+
+    def dated(self, stamp: datetime | None) -> datetime | None:
+        if stamp is None or stamp.year != YEAR_UNKNOWN:
+            return stamp
+        self.year += self.last - stamp > HALF_A_YEAR  # a New Year lies between them
+        self.last = stamp
+        return _in_year(stamp, self.year)
+
+    def date(self, row: dict[str, Any]) -> None:
+        row["logged_at"] = self.dated(row["logged_at"])
 
 
 def _in_year(stamp: datetime, year: int) -> datetime | None:
@@ -251,14 +297,16 @@ class _Job:
     """What one ingest knows beforehand, and what it gathers for the store."""
 
     known: dict[str, str]
+    sizes: set[int]
     files: Mapping[str, FileMark]
     extra: Sequence[Fact]
     by_path: FactsOf
     strict: bool
     tried: Tried
+    spool: Spool
     began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
-    batch: list[Tables] = field(default_factory=list)
+    batch: list[LogTables] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
@@ -289,10 +337,14 @@ class _Job:
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
         path = Path(found.path)
-        sha256 = mark.sha256 if mark else "" if path == STDIN else content_hash(path)
+        sha256 = mark.sha256 if mark else self._content(found, path)
         if sha256 not in self.known:
             return self._read(found, path)
         return self._see(found, path, sha256)
+
+    def _content(self, found: Found, path: Path) -> str:
+        """The hash of what the file holds; none where no source is as large, so that it is new."""
+        return content_hash(path) if path != STDIN and found.size in self.sizes else ""
 
     def _given_as_before(self, found: Found, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
@@ -326,13 +378,15 @@ class _Job:
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        tables = read_source(path, by_path=facts, extra=self.extra, tried=self.tried)
-        done = _outcome(path, tables, strict=self.strict)
+        tables = stream_source(path, self.spool, by_path=facts, extra=self.extra, tried=self.tried)
+        source = whole(tables["sources"]).row(0, named=True)
+        done = _outcome(path, source, tables["unread"], strict=self.strict)
         if done.status != "read":
             return done
         self.batch.append(tables)
-        sha256 = tables["sources"]["sha256"][0]
+        sha256 = source["sha256"]
         self.known[sha256] = found.identity
+        self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
             if path != STDIN and look(path)[:5] != found[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
@@ -363,7 +417,7 @@ class _Job:
     def claims(self) -> list[Seen]:
         """Copies that were left alone, of what another file of this ingest may take away."""
         touched = {one.path for one in self.seen}
-        touched.update(path for tables in self.batch for path in tables["sources"]["path"])
+        touched.update(path for tables in self.batch for path in whole(tables["sources"])["path"])
         copies = (m for m in self.left_alone if self.known[m.sha256] != m.path)
         return [Seen(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
@@ -389,7 +443,9 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     it comes, and again where the store has something to say of it.
     """
     store.bring_up()  # before it is read
-    job = _Job(store.known_sources(), store.files(), extra, by_path, strict, tried)
+    spool = store.spool()
+    known, sizes = store.known_sources(), store.known_sizes()
+    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool)
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
@@ -407,7 +463,9 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
-    again = _Job({}, {}, extra, by_path, strict, tried)  # known then, and replaced since
+    again = _Job(
+        {}, set(), {}, extra, by_path, strict, tried, spool
+    )  # known then, and replaced since
     for place, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):
@@ -473,11 +531,10 @@ def _beside(path: Path) -> list[Fact]:
     return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
 
 
-def _outcome(path: Path, tables: Tables, *, strict: bool) -> Outcome:
-    row = tables["sources"].row(0, named=True)
+def _outcome(path: Path, row: Mapping[str, Any], unread: Table, *, strict: bool) -> Outcome:
     counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
     if strict and row["unread_lines"]:
-        first = tables["unread"].row(0, named=True)
+        first = next(frames(unread)).row(0, named=True)
         message = (
             f"{path}:{first['line']}: {first['reason']}: {first['text'][:120]!r}. "
             f"{row['unread_lines']} such lines; without --strict the rest is read."

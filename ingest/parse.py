@@ -38,9 +38,10 @@ from ingest.log_format import (
 from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, Sieve, any_of
 from ingest.reader import NumberedLine
-from ingest.rows import FORM, Batch, Rows
+from ingest.rows import Rows
 from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
+from ingest.spool import Spool
 
 _T = TypeVar("_T")
 
@@ -95,9 +96,8 @@ class Launch:
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's
     progress: dict[Any, Progress] = field(default_factory=dict)
-    unsettled: list[dict[str, Any] | Batch] = field(default_factory=list)
+    settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
-    losses: dict[tuple[str | None, int], float] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -133,8 +133,7 @@ class Launch:
 
     def progress_of(self, row: Mapping[str, Any]) -> Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
-        form = row["form"]
-        key = id(form), row.get("epoch") if form.counts else None
+        key = _series(row)
         if key not in self.progress:
             self.progress[key] = Progress()
         return self.progress[key]
@@ -149,20 +148,16 @@ class Launch:
         """Whether all rows so far are of one form."""
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
 
-    def remember(self, rows: dict[str, Any] | Batch) -> None:
-        """What was printed at each step; it is seldom asked for, so `settle` sorts it then."""
-        self.unsettled.append(rows)
-
     def settle(self) -> None:
-        """Bring what was printed at each step, the first time, up to the last row."""
-        waiting, self.unsettled = self.unsettled, []
-        for rows in waiting:
-            for row in rows.rows() if isinstance(rows, Batch) else (rows,):
-                progress, at = self.progress_of(row), (row["rank"], row["step"])
-                progress.seen.setdefault(at, _loss(row))
-                if row.get("loss") is not None:
-                    self.losses.setdefault(at, row["loss"])
-                self.last_steps[row["rank"]] = progress.counted[row["rank"]] = row["step"]
+        """Bring each rank's last step up to the last row; it is seldom asked for."""
+        before, self.settled = self.settled, len(self.rows)
+        for row in self.rows.behind(before):
+            rank, progress = row["rank"], self.progress_of(row)
+            self.last_steps[rank] = progress.counted[rank] = row["step"]
+
+    def forget(self) -> None:
+        """The launch is over: what tells whether a line is still of it is not needed any more."""
+        self.progress, self.last_steps = {}, {}
 
     @property
     def run_id(self) -> str:
@@ -191,11 +186,9 @@ class Parsed:
 class Progress:
     """Steps that one form of line has printed in a launch; forms print a step one by one."""
 
-    seen: dict[tuple[str | None, int], str] = field(default_factory=dict)
     top_step: int = -1
     top_stamp: datetime | None = None
     top_clock: float | None = None
-    clocks: dict[tuple[str | None, int], float] = field(default_factory=dict)
     counted: dict[str | None, int] = field(default_factory=dict)
 
 
@@ -206,9 +199,15 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of
 class Parser:
     """Reads the lines of one source with a primary format and its companions."""
 
-    def __init__(self, primary: LogFormat, companions: Sequence[LogFormat] = ()) -> None:
-        """Compile what the formats say."""
+    def __init__(
+        self,
+        primary: LogFormat,
+        companions: Sequence[LogFormat] = (),
+        spool: Spool | None = None,
+    ) -> None:
+        """Compile what the formats say; spool: where rows are put aside."""
         self.primary, self.companions = primary, tuple(companions)
+        self._spool = spool or Spool()
         both = (primary, *companions)
         self.cleaner = Cleaner(primary.noise)
         self._clock = re.compile(primary.clock) if primary.clock else None
@@ -249,7 +248,7 @@ class Parser:
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
         self._kinds = Kinds()
-        self.out = Parsed(launches=[Launch(first_line=1)], unread=[])
+        self.out = Parsed(launches=[self._launch_at(1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
         """Read all of `lines`, each once."""
@@ -276,16 +275,14 @@ class Parser:
         quiet = self._open_block is None and self._held is None and self._marker is None
         return quiet and len(self.out.launches[-1].rows) > 0
 
-    def add_rows(self, batch: Batch, text: str) -> None:
+    def add_rows(self, frame: pl.DataFrame, text: str) -> None:
         """Rows of the launch that is being read; text: of the last one's line."""
         launch = self.out.launches[-1]
         self._flush(launch)
-        count = batch.frame.height
-        self.out.lines += count
-        self.out.step_lines += count
-        launch.rows.extend(batch)
-        launch.remember(batch)
-        launch.last_line, launch.last_step_text = int(batch.frame["line"][-1]), text
+        self.out.lines += frame.height
+        self.out.step_lines += frame.height
+        launch.rows.extend(frame)
+        launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
 
     def add_others(self, kind: str, count: int, number: int, text: Callable[[], str]) -> None:
         """Lines of a kind that no pattern knows; number, text: of the first one."""
@@ -590,16 +587,13 @@ class Parser:
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._start = self._start, None
-        launch.rows.append(row)
-        launch.last_line, launch.last_step_text = row["line"], text
         if row["form"].counts:
             row["text"] = text[:QUOTED_CHARACTERS]
+        launch.rows.append(row)
+        launch.last_line, launch.last_step_text = row["line"], text
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
-        launch.remember(row)
         progress = launch.progress_of(row)
-        if (clock := row.get("since_start_s")) is not None:
-            progress.clocks.setdefault((row["rank"], row["step"]), clock)
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")
@@ -630,9 +624,14 @@ class Parser:
         self._flush(self.out.launches[-1])
         self._close(self.out.launches[-1])
         self._pending = after
-        launch = Launch(first_line=number, first_text=first)
+        launch = self._launch_at(number, first)
         self.out.launches.append(launch)
         return launch
+
+    def _launch_at(self, number: int, text: str = "") -> Launch:
+        """A launch that begins at a line."""
+        rows = Rows(self._spool, self.primary.steps)
+        return Launch(first_line=number, first_text=text, rows=rows)
 
     def _wait(self, kind: str, row: dict[str, Any], at: int | None = None) -> None:
         """Keep a row until it is clear of which launch it is; at: of a block its first line."""
@@ -654,7 +653,7 @@ class Parser:
             self._pending, after = before, self._pending[len(before) :]
             self._flush(last)
             self._close(last)
-            self._pending, last = after, Launch(first_line=number, first_text=first)
+            self._pending, last = after, self._launch_at(number, first)
             self.out.launches.append(last)
         self._flush(last)
         last.first_stamp = last.first_stamp or self._start
@@ -665,10 +664,10 @@ class Parser:
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
-        launch.unsettled = []
+        launch.forget()
         if any(form.counts for form in launch.rows.forms()):
             aligned = align(launch.rows, int(accumulation or 0))
-            launch.rows, launch.step_unit = Rows(aligned.rows), aligned.step_unit
+            launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         if (steps := stride(launch.rows, launch.events)) is not None:
             _stretch(launch, steps)
@@ -678,11 +677,7 @@ class Parser:
                 _correct(launch, misprint)
         launch.events.sort(key=itemgetter("line"))
         launch.started_at = _began(launch)
-        for row in launch.rows.own():
-            del row[FORM]
-            row.pop("text", None)
-            row.pop("counted", None)
-        launch.rows.alter(lambda frame: frame.drop(FORM))
+        launch.rows.settle()
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows whose step cannot be known become events."""
@@ -867,8 +862,7 @@ def _began(launch: Launch) -> datetime | None:
 
 def _stretch(launch: Launch, steps: int) -> None:
     """Counted rows at their steps, now that the end tells how far they are apart."""
-    for row in launch.rows:
-        row["step"] *= steps
+    launch.rows.alter(partial(_times_all, {"step": steps}))
     line = launch.rows[-1]["line"]
     why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
     text = launch.last_step_text
@@ -876,9 +870,6 @@ def _stretch(launch: Launch, steps: int) -> None:
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:
-    for row in launch.rows.own():
-        for column, factor in misprint.factors.items():
-            row[column] = _times(row.get(column), factor)
     launch.rows.alter(partial(_times_all, misprint.factors))
     line = launch.rows[0]["line"]
     launch.events.append(_event_of(line, "warning", misprint.why, {}))
@@ -902,27 +893,36 @@ def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> b
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
-    if row.get("since_start_s") is not None and _clock_went_back(progress, row):
+    if row.get("since_start_s") is not None and _clock_went_back(launch, row):
         return True
     if step is None:
         return False
     if stamp is None or top is None or launch.started_at is None:
-        launch.settle()
-        before = progress.seen.get((row["rank"], step))
+        there = list(launch.rows.at(row["rank"], step))
+        before = next((one for one in there if _series(one) == _series(row)), None)
         if before is None:
-            return _unlike(launch.losses.get((row["rank"], step)), row.get("loss"))
-        return one_writer or row["rank"] is not None or before != _loss(row)
+            losses = (one["loss"] for one in there if one.get("loss") is not None)
+            return _unlike(next(losses, None), row.get("loss"))
+        return one_writer or row["rank"] is not None or _loss(before) != _loss(row)
     if step < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
 
 
-def _clock_went_back(progress: Progress, row: Mapping[str, Any]) -> bool:
+def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The rows whose steps go up together: of one form, with a counter of its own of one epoch."""
+    form = row["form"]
+    return id(form), row.get("epoch") if form.counts else None
+
+
+def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Whether the time since the start is not of the process that printed the steps before."""
-    clock, step = row["since_start_s"], row.get("step")
+    progress, clock, step = launch.progress_of(row), row["since_start_s"], row.get("step")
     if progress.top_clock is not None and (step is None or step > progress.top_step):
         return bool(clock < progress.top_clock - SKEW.total_seconds())
-    first = None if step is None else progress.clocks.get((row["rank"], step))
+    there = () if step is None else launch.rows.at(row["rank"], step)
+    clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
+    first = next((first for first in clocks if first is not None), None)
     return first is not None and abs(clock - first) > COPIES.total_seconds()
 
 

@@ -1,6 +1,7 @@
 """The Parquet parts of a store: the truth, immutable, written aside, synced and renamed.
 
-    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it
+    STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it;
+                                           <batch>_0001.parquet and so on where they are many
     STORE/parts/batch/<batch>.parquet      the record of a batch: which parts it added
 
 A batch is there when its record is; parts that no record lists are what a killed writer left. A
@@ -15,18 +16,26 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from ingest.errors import StoreError
 from ingest.schema import SCHEMA_VERSION
+from ingest.spool import Streamed, Table, whole
 
 PARTS: Final = "parts"
 RECORD: Final = "batch"
 WRITING: Final = ".writing"
 MARK: Final = "fairmfu."
+GROUP_ROWS: Final = 65_536
+"""Rows of one row group where a table has more, so that no more of them are in memory."""
+PART_ROWS: Final = 2**20
+"""Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
+More than half of what a merge takes (ingest.compaction), so such parts stay as they are."""
 NO_SPACE: Final = 28
 """errno ENOSPC."""
 
@@ -69,6 +78,38 @@ class Record:
     batch: int
     parts: tuple[Part, ...]
     full: bool
+
+
+def write_parts(store: Path, table: str, rows: Table, batch: int) -> list[Part]:
+    """Rows of one table that a batch adds: a part, or several of PART_ROWS where they are many.
+
+    Those that are streamed are in memory all at once where they are few, else piece by piece.
+    """
+    if not isinstance(rows, Streamed) or rows.height <= GROUP_ROWS:
+        return [write_part(store, table, whole(rows), batch)]
+    frames, rest = rows.frames(), list[pl.DataFrame]()
+    written = []
+    for place, begin in enumerate(range(0, rows.height, PART_ROWS)):
+        height = min(PART_ROWS, rows.height - begin)
+        some = Streamed(rows.schema, height, partial(_first, height, frames, rest))
+        path = _path(store, table, batch, place)
+        size, sha256 = _write(path, some, {"table": table, "batch": str(batch)})
+        relative = path.relative_to(store).as_posix()
+        written.append(Part(table, relative, batch, batch, 0, height, size, sha256))
+    return written
+
+
+def _first(
+    count: int, frames: Iterator[pl.DataFrame], rest: list[pl.DataFrame]
+) -> Iterator[pl.DataFrame]:
+    """So many rows of `frames`; what is over of the last one stands in `rest`, for the next."""
+    while count:
+        frame = rest.pop() if rest else next(frames)
+        mine, over = frame[:count], frame[count:]
+        if over.height:
+            rest.append(over)
+        count -= mine.height
+        yield mine
 
 
 def write_part(store: Path, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
@@ -183,8 +224,9 @@ def _recorded(store: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
 
 
-def _path(store: Path, table: str, batch: int) -> Path:
-    return store / PARTS / table / f"{batch:08d}.parquet"
+def _path(store: Path, table: str, batch: int, place: int = 0) -> Path:
+    """place: among the parts of that table that the batch writes."""
+    return store / PARTS / table / f"{batch:08d}{f'_{place:04d}' if place else ''}.parquet"
 
 
 def _marks(path: Path) -> dict[str, str]:
@@ -201,14 +243,18 @@ def _marks(path: Path) -> dict[str, str]:
     return {key.removeprefix(MARK): value for key, value in marks.items()}
 
 
-def _write(path: Path, frame: pl.DataFrame, marks: Mapping[str, str]) -> tuple[int, str]:
+def _write(path: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]:
     """Bytes and hash of the file."""
     if not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         sync(path.parent.parent)
     aside = path.with_suffix(WRITING)
     marked = {f"{MARK}{key}": value for key, value in {"schema": SCHEMA_VERSION, **marks}.items()}
-    frame.write_parquet(aside, metadata=marked)
+    if isinstance(rows, pl.DataFrame):
+        rows.write_parquet(aside, metadata=marked)
+    else:
+        lazy = register_io_source(lambda *_: rows.frames(), schema=rows.schema)
+        lazy.sink_parquet(aside, metadata=marked, row_group_size=GROUP_ROWS)
     sync(aside)
     size, sha256 = aside.stat().st_size, checksum(aside)
     aside.rename(path)

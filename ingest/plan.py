@@ -13,14 +13,18 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import polars as pl
 
 from ingest.errors import StoreError
 from ingest.schema import frame_schema
+from ingest.spool import Table, chained, frames, whole
 
 Tables = dict[str, pl.DataFrame]
+LogTables = Mapping[str, Table]
+"""All tables of one log; those that may be long are read piece by piece."""
 
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
 """Parts of what was read of a log."""
@@ -110,17 +114,18 @@ class Plan:
             self.at.setdefault(source.path, []).append(source)
         self.facts = facts
         self.now = now
-        self.new: dict[str, Tables] = {}
+        self.new: dict[str, dict[str, Table]] = {}
         self.removed: dict[str, tuple[str, ...]] = {}
         self.beside: dict[str, list[dict[str, Any]]] = {}
         self.by_hand: list[dict[str, Any]] = []
         self.remarks: list[Remark] = []
 
-    def place(self, tables: Tables) -> None:
+    def place(self, tables: LogTables) -> None:
         """A file that was read: it replaces what grew into it; its runs get their own ids."""
-        path, sha256 = tables["sources"].select("path", "sha256").row(0)
-        runs = tables["runs"]["run_id"].to_list()
-        outer, log = _apart(tables["facts"])
+        sources = whole(tables["sources"])
+        path, sha256 = sources.select("path", "sha256").row(0)
+        runs = whole(tables["runs"])["run_id"].to_list()
+        outer, log = _apart(whole(tables["facts"]))
         if sha256 in self.stored:  # another process was faster, or it came through a pipe again
             self.remarks.append(Remark(path, "known", self.stored[sha256].path))
             self.see(Seen(path, sha256, outer))
@@ -128,15 +133,15 @@ class Plan:
         stale, kept = self._at(path, runs)
         for source in stale:
             self._drop(source)
-        stepped = frozenset(tables["steps"]["run_id"])
+        stepped = _runs_of(tables["steps"])
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
-        source = Stored(path, sha256, (), first, lambda: stepped)
+        source = Stored(path, sha256, (), first, stepped)
         own = {run: self._own_id(run, source, stale) for run in runs}
         source = replace(source, runs=tuple(own.values()))
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
-        dated = tables["sources"].with_columns(read_at=pl.lit(first, pl.Datetime("us")))
-        self.new[sha256] = _renamed(tables | {"facts": log, "sources": dated}, own)
+        dated = sources.with_columns(read_at=pl.lit(first, pl.Datetime("us")))
+        self.new[sha256] = _renamed({**tables, "facts": log, "sources": dated}, own)
         self._carry(stale, source)
         self._update(source, outer, beside=True)
         if kept and not stale and path != "-":
@@ -174,10 +179,10 @@ class Plan:
             self._drop(source)
         return {source.path: list(source.runs) for source in sources.values()}
 
-    def frames(self, batch: int) -> Tables:
+    def frames(self, batch: int) -> dict[str, Table]:
         """The rows that a batch of this number writes, by table; none where nothing changes."""
-        found = {
-            table: pl.concat([tables[table] for tables in self.new.values()])
+        found: dict[str, Table] = {
+            table: chained([tables[table] for tables in self.new.values()])
             for table in (LOG_TABLES if self.new else ())
         }
         if beside := self._beside(batch):
@@ -288,7 +293,12 @@ def _short(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:6]
 
 
-def _renamed(tables: Tables, ids: Mapping[str, str]) -> Tables:
+def _runs_of(table: Table) -> Callable[[], frozenset[str]]:
+    """Tells the runs that have a row; seldom asked."""
+    return lambda: frozenset(chain.from_iterable(f["run_id"].unique() for f in frames(table)))
+
+
+def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, Table]:
     own = pl.col("run_id").replace(ids)
     return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
 

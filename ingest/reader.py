@@ -2,18 +2,21 @@
 
 A line ends at a newline only; carriage returns stay (progress bars put records behind them).
 Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), and
-no-break spaces of web copies become spaces.
+no-break spaces of web copies become spaces. What is compressed is decompressed by a thread, a few
+blocks ahead of who reads.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, NamedTuple, Protocol
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import IO, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import polars as pl
@@ -23,11 +26,18 @@ from ingest.errors import UnreadableSourceError
 from ingest.event_files import event_lines, is_event_file
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024
+BLOCKS_AHEAD: Final = 3
+"""Decompressed, that wait for who reads."""
+PEEKED_BYTES: Final = 4 * BLOCK_BYTES
+"""Of a file that is looked at before it is read: as much is not read twice."""
 LONGEST_LINE_BYTES: Final = 256 * 1024
 """Longer lines are cut to this; the longest line seen in a real log has 123,793 characters."""
 
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 GZIP_MAGIC: Final = b"\x1f\x8b"
+GZIP: Final = 31
+"""To zlib: a header and a checksum as gzip has them, and the largest window."""
+PACKED_BYTES: Final = 256 * 1024
 STDIN: Final = Path("-")
 
 
@@ -72,18 +82,42 @@ def text_of(raw: bytes) -> str:
 
 
 class Source:
-    """One file read once: numbered lines, its size and content hash when the lines are spent."""
+    """One file read once: numbered lines, its size and content hash when the lines are spent.
+
+    A context that lets the file go, also where its lines were not read to the end.
+    """
 
     def __init__(self, path: Path) -> None:
         """`path` may be `-` for standard input."""
         self.path = path
         self.bytes = 0
         self.sha256 = ""
-        self._kept: list[Chunk] | None = None
+        self._reading: Generator[Chunk] | None = None
+        self._peeked: list[Chunk] | None = []
+        self._of_events: bool | None = None
 
-    def keep(self) -> None:
-        """Read it now, to give its lines as often as they are asked for. Raises as `chunks`."""
-        self._kept = list(self.chunks())
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._reading is not None:
+            self._reading.close()
+        self._reading, self._peeked = None, []
+
+    def peek(self) -> Iterator[NumberedLine]:
+        """Lines to be looked at before `lines` or `chunks`, which begin at the first one again."""
+        self._reading, seen = self._read(), 0
+        for chunk in self._reading:
+            seen += len(chunk.data)
+            if self._peeked is not None and (self.path == STDIN or seen <= PEEKED_BYTES):
+                self._peeked.append(chunk)
+            else:
+                self._peeked = None
+            yield from chunk.lines()
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""
@@ -95,9 +129,16 @@ class Source:
 
         Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
         """
-        if self._kept is not None:
-            yield from self._kept
-            return
+        if self._reading is None or self._peeked is None:  # or that was too much to be kept
+            self.close()
+            self._reading = self._read()
+        while self._peeked:
+            yield self._peeked.pop(0)
+        yield from self._reading
+        self._reading = None
+
+    def _read(self) -> Generator[Chunk]:
+        self.bytes, self.sha256 = 0, ""
         if self.holds_events():
             yield from self._events()
             return
@@ -106,7 +147,7 @@ class Source:
             try:
                 for chunk in _whole_lines(stream):
                     yield chunk
-            except (EOFError, gzip.BadGzipFile, pa.ArrowException, OSError) as error:
+            except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
                 read = chunk.number + (chunk.data.count(b"\n") or 1) - 1 if chunk else 0
                 raise UnreadableSourceError(
                     f"{self.path}: broken off or damaged after line {read:,} ({error}). "
@@ -119,8 +160,10 @@ class Source:
         """Whether it is an event file, whose values are its lines."""
         if self.path == STDIN:
             return False
-        with _open_file(self.path) as raw:
-            return is_event_file(raw.read(64))
+        if self._of_events is None:
+            with _open_file(self.path) as raw:
+                self._of_events = is_event_file(raw.read(64))
+        return self._of_events
 
     def _events(self) -> Iterator[Chunk]:
         """Values of an event file as lines; the file's own format, so it is not hashed here.
@@ -147,9 +190,12 @@ class Source:
             hashed = _HashingStream(raw, self)
             _refuse_binary(self.path, magic, raw)
             if magic.startswith(GZIP_MAGIC):
-                yield gzip.GzipFile(fileobj=hashed, mode="rb")  # type: ignore[call-overload]
+                with _Ahead(_Gunzipped(hashed)) as ahead:
+                    yield ahead
             elif magic == ZSTD_MAGIC:
-                yield pa.CompressedInputStream(pa.PythonFile(hashed, mode="r"), "zstd")
+                packed = pa.PythonFile(hashed, mode="r")
+                with _Ahead(pa.CompressedInputStream(packed, "zstd")) as ahead:
+                    yield ahead
             else:
                 yield hashed
 
@@ -183,6 +229,73 @@ class _HashingStream:
 
     def close(self) -> None:
         """The opener closes the raw file."""
+
+
+class _Gunzipped:
+    """The content of a gzip file: of its members one after another, perhaps with zeros behind them.
+
+    By large blocks: the gzip module takes 8 KiB at a time, and each time waits for its turn where
+    another thread reads.
+    """
+
+    def __init__(self, packed: _Readable) -> None:
+        self._packed, self._waiting, self._member = packed, b"", zlib.decompressobj(GZIP)
+
+    def read(self, size: int = BLOCK_BYTES, /) -> bytes:
+        """Up to so many bytes; none at the end. Raises EOFError, zlib.error."""
+        block = b""
+        while not block:
+            self._waiting = self._waiting or self._packed.read(PACKED_BYTES)
+            ended = not self._waiting
+            if self._member.eof:
+                self._waiting = self._waiting.lstrip(b"\0")
+                if ended:
+                    break
+                if not self._waiting:
+                    continue
+                self._member = zlib.decompressobj(GZIP)
+            block = self._member.decompress(self._waiting, size)
+            self._waiting = self._member.unconsumed_tail or self._member.unused_data
+            if ended and not block and not self._member.eof:
+                raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+        return block
+
+
+class _Ahead:
+    """A stream that a thread reads, some blocks ahead of who asks."""
+
+    def __init__(self, stream: _Readable) -> None:
+        self._stream = stream
+        self._blocks: Queue[bytes | Exception] = Queue(BLOCKS_AHEAD)
+        self._unwanted = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._unwanted.set()
+        with suppress(Empty):
+            while True:  # so that it does not wait for room any more
+                self._blocks.get_nowait()
+        self._thread.join()
+
+    def read(self, _size: int = -1, /) -> bytes:
+        """The next block; none at the end, where asking ends too. Raises as the stream does."""
+        block = self._blocks.get()
+        if isinstance(block, Exception):
+            raise block
+        return block
+
+    def _run(self) -> None:
+        block: bytes | Exception = b"begun"
+        while block and not isinstance(block, Exception) and not self._unwanted.is_set():
+            try:
+                block = self._stream.read(BLOCK_BYTES)
+            except Exception as error:  # noqa: BLE001 - `read` raises it
+                block = error
+            self._blocks.put(block)
 
 
 def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:

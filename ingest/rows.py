@@ -1,19 +1,21 @@
 """Step rows of a launch: those that were read line by line, and those of many lines at once.
 
-Both stand in the order of their lines. Who asks for a row gets a mapping; who needs all of a column
-gets it whole.
+Both stand in the order of their lines, and go where a spool keeps them as they become many. Who
+asks for a row gets a mapping; who needs all of a column gets it piece by piece.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, zip_longest
 from typing import Any, Final, overload
 
+import numpy as np
 import polars as pl
 
+from ingest import spool
 from ingest.schema import frame_schema
+from ingest.spool import Piece, Spool
 
 SCHEMA: Final = {n: kind for n, kind in frame_schema("steps").items() if n != "run_id"}
 
@@ -21,53 +23,105 @@ Row = dict[str, Any]
 FORM: Final = "form"
 EMPTY: Final = {"rank": None, "logged_at": None, "extra": None}
 """What every row of a line has."""
+WHILE_READ: Final = {FORM: pl.Int8(), "text": pl.String(), "counted": pl.Boolean()}
+"""What a row has beside its columns of `steps` until its launch is whole.
 
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Rows of many lines.
-
-    frame: columns of `steps` that they fill, and FORM, which of `forms` (StepLines) each is of.
-    """
-
-    frame: pl.DataFrame
-    forms: tuple[Any, ...]
-
-    def rows(self, frame: pl.DataFrame | None = None) -> Iterator[Row]:
-        """Each row (of `frame`, by default all) as the parser makes it of one line."""
-        found = self.frame if frame is None else frame
-        for row in found.iter_rows(named=True):
-            form = {FORM: self.forms[row[FORM]]} if FORM in row else {}
-            yield EMPTY | row | form
+FORM: which of its format's StepLines it is of; in a frame by its place. text: of a line with a
+counter of its own. counted: its step is a mere count.
+"""
+KEPT: Final = SCHEMA | WHILE_READ
+SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
+"""What is asked of rows of a step that were read before."""
+INDEXED: Final = 16
+"""Pieces that are held in the order of their steps, of those asked last: about 1 MB each."""
+MAPPING: Final = 4
+"""A mapping takes as much memory as so many rows of a frame."""
 
 
 class Rows(Sequence[Row]):
-    """Rows in their order; `append` one, or `extend` by a batch."""
+    """Rows in their order; `append` one, or `extend` by a frame."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
-        first = list(rows)
-        self._parts: list[list[Row] | Batch] = [first]
-        self._count = len(first)
+    def __init__(self, kept: Spool | None = None, forms: Sequence[Any] = ()) -> None:
+        """kept: where they are put aside; forms: the StepLines that they may be of."""
+        self._spool = kept or Spool()
+        self._forms = tuple(forms)
+        self._places = {id(form): place for place, form in enumerate(self._forms)}
+        self._pieces: list[Piece] = []
+        self._waiting: list[list[Row] | pl.DataFrame] = []
+        self._loose = 0
+        self._changes: list[Callable[[pl.DataFrame], pl.DataFrame]] = []
+        self._names: Mapping[str, pl.DataType] = KEPT
+        self._used: set[int] = set()
+        self._count = 0
+        self._put = 0
+        self._spans: list[tuple[int, int]] = []
+        self._sorted: dict[int, pl.DataFrame] = {}
+        self._recent: dict[tuple[str | None, int], list[Row]] = {}
+        self._recent_count = 0
 
     def append(self, row: Row) -> None:
         """One more row."""
-        last = self._parts[-1]
-        if isinstance(last, Batch):
-            self._parts.append([row])
-        else:
-            last.append(row)
-        self._count += 1
+        if not self._waiting or isinstance(self._waiting[-1], pl.DataFrame):
+            self._waiting.append([])
+        last = self._waiting[-1]
+        assert isinstance(last, list)  # noqa: S101 - it was made so
+        last.append(row)
+        self._more(1, MAPPING)
 
-    def extend(self, batch: Batch) -> None:
-        """All rows of a batch."""
-        self._parts.append(batch)
-        self._count += batch.frame.height
+    def extend(self, frame: pl.DataFrame) -> None:
+        """All rows of a frame: columns of KEPT that they fill."""
+        self._waiting.append(frame)
+        self._more(frame.height, frame.height)
+
+    def like(self) -> Rows:
+        """No rows, for others of the same launch."""
+        return Rows(self._spool, self._forms)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[Row]:
-        return chain.from_iterable(p.rows() if isinstance(p, Batch) else p for p in self._parts)
+        return self.behind(0)
+
+    def behind(self, count: int) -> Iterator[Row]:
+        """The rows behind the first so many."""
+        parts: list[list[Row] | pl.DataFrame | Piece] = []
+        begins = self._count
+        for part in chain(reversed(self._waiting), reversed(self._pieces)):
+            if begins <= count:
+                break
+            parts.append(part)
+            begins -= len(part) if isinstance(part, list) else part.height
+        if parts and begins < count:
+            skipped, first = count - begins, parts.pop()
+            kept = self._read(first, self._names) if isinstance(first, Piece) else first
+            parts.append(kept[skipped:])
+        return chain.from_iterable(map(self._rows, reversed(parts)))
+
+    def at(self, rank: str | None, step: int) -> Iterator[Row]:
+        """The rows of that rank and step, with SOUGHT at least, in their order.
+
+        Pieces are looked into where the step lies between their first and last one.
+        """
+        for place, (first, last) in enumerate(self._spans):
+            if first <= step <= last:
+                yield from (row for row in self._of_step(place, step) if row["rank"] == rank)
+        for row in self.behind(self._put + self._recent_count):
+            self._recent.setdefault((row["rank"], row["step"]), []).append(row)
+            self._recent_count += 1
+        yield from self._recent.get((rank, step), ())
+
+    def _of_step(self, place: int, step: int) -> Iterator[Row]:
+        """Those of a piece."""
+        found = self._sorted.pop(place, None)
+        if found is None:
+            piece = self._read(self._pieces[place], SOUGHT)
+            found = _filled(piece, SOUGHT).sort("step", maintain_order=True)
+        self._sorted[place] = found
+        if len(self._sorted) > INDEXED:
+            del self._sorted[next(iter(self._sorted))]
+        first, behind = (found["step"].search_sorted(step, side) for side in ("left", "right"))
+        return self._rows(found[first:behind])
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
@@ -76,72 +130,113 @@ class Rows(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
             return list(self)[index]
-        if index in (0, -1) and self._count:
-            filled = (p for p in self._parts[:: -1 if index else 1] if _length(p))
-            part = next(filled)
-            return part[index] if isinstance(part, list) else _one(part, index)
-        return list(self)[index]
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        return next(self.behind(index % self._count))
 
-    def own(self) -> Iterator[Row]:
-        """Rows that were read line by line; they may be changed in place."""
-        return chain.from_iterable(part for part in self._parts if isinstance(part, list))
+    @property
+    def all_forms(self) -> tuple[Any, ...]:
+        """The StepLines that rows may be of; FORM of a frame is a place in these."""
+        return self._forms
 
-    def forms(self) -> Iterator[Any]:
-        """The StepLines of the rows, some of them several times."""
-        for part in self._parts:
-            if isinstance(part, Batch):
-                yield from (part.forms[index] for index in part.frame[FORM].unique())
-            else:
-                yield from (row[FORM] for row in part)
+    def forms(self) -> list[Any]:
+        """The StepLines of the rows."""
+        self._fold()
+        return [self._forms[place] for place in sorted(self._used)]
 
     def alter(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Change the rows that were read many at once."""
-        self._parts = [
-            Batch(change(part.frame), part.forms) if isinstance(part, Batch) else part
-            for part in self._parts
-        ]
+        """Change all rows; of a frame that may lack any column, each column by itself."""
+        self._fold()
+        self._changes.append(change)
 
-    def select(self, *names: str) -> pl.DataFrame:
-        """These columns of all rows, in their order."""
-        self._merge()
-        frames = [_whole(part, names) for part in self._parts if _length(part)]
-        return pl.concat(frames or [pl.DataFrame(schema={n: SCHEMA[n] for n in names})])
+    def settle(self) -> None:
+        """The launch is whole: from now on the rows have the columns of `steps` alone."""
+        self._fold()
+        self._names = SCHEMA
 
-    def _merge(self) -> None:
-        """Batches that lie side by side become one: what is asked of each costs as much."""
-        merged: list[list[Row] | Batch] = []
-        for of_batches, parts in groupby(self._parts, lambda part: isinstance(part, Batch)):
-            group = list(parts)
-            batches = [part for part in group if isinstance(part, Batch)]
-            if of_batches and len(batches) > 1:
-                frame = pl.concat([batch.frame for batch in batches], how="diagonal")
-                merged.append(Batch(frame, batches[0].forms))
-            else:
-                merged += group
-        self._parts = merged
+    def frames(self, *names: str) -> Iterator[pl.DataFrame]:
+        """These columns of all rows, by default those that some are said to have, in pieces."""
+        self._fold()
+        for piece in self._pieces:
+            frame = self._read(piece, names or self._names)
+            yield _filled(frame, names) if names else frame
 
-    def frame(self) -> pl.DataFrame:
-        """All rows as a frame of `steps`, without run_id."""
-        return self.select(*SCHEMA)
+    def by_step(self, *names: str) -> Iterator[pl.DataFrame]:
+        """The same in the order of their steps, then of their lines; those of a step together.
+
+        It holds no more than overlaps: `step` and `line` are among the columns.
+        """
+        self._fold()
+        firsts = [int(frame["step"].min()) for frame in self.frames("step")]  # type: ignore[arg-type]
+        order = sorted(range(len(firsts)), key=firsts.__getitem__)
+        ends = [firsts[place] for place in order[1:]]
+        rest: list[pl.DataFrame] = []
+        for place, end in zip_longest(order, ends):
+            so_far = pl.concat([*rest, _filled(self._read(self._pieces[place], names), names)])
+            whole = pl.lit(value=True) if end is None else pl.col("step") < end
+            yield so_far.filter(whole).sort("step", "line")
+            rest = [so_far.filter(~whole)]
+
+    def _more(self, count: int, weight: int) -> None:
+        self._count += count
+        self._loose += weight
+        if self._loose >= spool.PIECE_ROWS:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Put aside what has come since the last piece."""
+        if not self._loose:
+            return
+        frame = self._joined()
+        if FORM in frame.columns:
+            self._used.update(frame[FORM].unique())
+        first, last = frame.select(pl.min("step"), pl.max("step").alias("last")).row(0)
+        self._spans.append((first, last))
+        self._pieces.append(self._spool.keep(frame))
+        self._waiting, self._loose, self._put = [], 0, self._count
+        self._recent, self._recent_count = {}, 0
+
+    def _joined(self) -> pl.DataFrame:
+        """The rows that wait, in their order, as one frame."""
+        frames = [part for part in self._waiting if isinstance(part, pl.DataFrame)]
+        own = [row for part in self._waiting if isinstance(part, list) for row in part]
+        if own:
+            placed = [row | {FORM: self._places[id(row[FORM])]} for row in own]
+            frames = [framed(placed, KEPT, said_only=True), *frames]
+        joined = pl.concat(frames, how="diagonal", rechunk=True)
+        return joined[self._order()] if own and len(frames) > 1 else joined
+
+    def _order(self) -> pl.Series:
+        """Places of the rows that wait, in `_joined`: own ones stand before those of frames."""
+        sizes = [len(p) if isinstance(p, list) else p.height for p in self._waiting]
+        own = np.repeat([isinstance(p, list) for p in self._waiting], sizes)
+        places = np.empty(len(own), np.int64)
+        places[own] = np.arange(own.sum())
+        places[~own] = np.arange(own.sum(), len(own))
+        return pl.Series(places)
+
+    def _read(self, piece: Piece, names: Iterable[str]) -> pl.DataFrame:
+        frame = piece.read({"line": None, **dict.fromkeys(names)})  # every row has a line
+        for change in self._changes:
+            frame = change(frame)
+        return frame
+
+    def _rows(self, part: list[Row] | pl.DataFrame | Piece) -> Iterator[Row]:
+        """Each row of a part as the parser makes it of one line."""
+        if isinstance(part, list):
+            yield from part
+            return
+        frame = part if isinstance(part, pl.DataFrame) else self._read(part, self._names)
+        for row in frame.iter_rows(named=True):
+            form = {FORM: self._forms[row[FORM]]} if FORM in row else {}
+            yield EMPTY | row | form
 
 
-def _length(part: list[Row] | Batch) -> int:
-    return part.frame.height if isinstance(part, Batch) else len(part)
-
-
-def _one(batch: Batch, index: int) -> Row:
-    return next(batch.rows(batch.frame[index : index + 1] if index >= 0 else batch.frame.tail(1)))
-
-
-def _whole(part: list[Row] | Batch, names: Iterable[str]) -> pl.DataFrame:
-    """Columns of a part; what it does not have is null."""
-    if isinstance(part, Batch):
-        found = part.frame
-        return found.select(
-            pl.col(name) if name in found.columns else pl.lit(None, SCHEMA[name]).alias(name)
-            for name in names
-        )
-    return framed(part, {name: SCHEMA[name] for name in names})
+def _filled(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
+    """Those columns of a frame; what it does not have is null."""
+    missing = [name for name in names if name not in frame.columns]
+    empty = (pl.Series(n, [None], KEPT[n]).new_from_index(0, frame.height) for n in missing)
+    return frame.with_columns(empty).select(names)
 
 
 def framed(

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from os import getpid
 from pathlib import Path
 from typing import Any, Final
@@ -31,10 +32,11 @@ from ingest import catalogue, compaction, lock, older_stores, parts
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError
 from ingest.parts import Part, Record
-from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
+from ingest.plan import FileMark, LogTables, Plan, Remark, Seen, Stored, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
+from ingest.spool import Spool, Table
 
-__all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
+__all__ = ["FileMark", "LogTables", "Remark", "Seen", "Store", "Tables"]
 
 CATALOGUE: Final = "catalogue.duckdb"
 GRACE: Final = timedelta(hours=1)
@@ -87,9 +89,13 @@ class Store:
 
     # -- writing --------------------------------------------------------------------------
 
+    def spool(self) -> Spool:
+        """Where rows wait that are to be added, on the store's own disk as they become many."""
+        return Spool(self.path / parts.PARTS)
+
     def add(
         self,
-        batch: Sequence[Tables],
+        batch: Sequence[LogTables],
         seen: Sequence[Seen] = (),
         files: Sequence[FileMark] = (),
     ) -> list[Remark]:
@@ -187,6 +193,13 @@ class Store:
             return {}
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
+
+    def known_sizes(self) -> set[int]:
+        """Sizes of the sources as they were read [bytes]."""
+        if self._is_new():
+            return set()
+        with self._connected() as con:
+            return {size for (size,) in con.sql("select bytes from held.sources").fetchall()}
 
     def files(self) -> dict[str, FileMark]:
         """How files stood when they were last looked at, by path; a mere cache.
@@ -569,16 +582,18 @@ class _Writer:
         mine = pl.scan_parquet(paths).filter(pl.col("batch") == batch, pl.col("run_id").is_in(runs))
         return frozenset(mine.select(pl.col("run_id").unique()).collect()["run_id"])
 
-    def write(self, frames: Mapping[str, pl.DataFrame]) -> None:
+    def write(self, frames: Mapping[str, Table]) -> None:
         """One batch of rows, by table; nothing where there are none."""
         if not frames:
             return
         number = self.number
-        numbered = {t: f.with_columns(batch=pl.lit(number, pl.Int64)) for t, f in frames.items()}
-        written = [parts.write_part(self.path, t, frame, number) for t, frame in numbered.items()]
-        record = Record(number, tuple(written), full=False)
+        mark = pl.lit(number, pl.Int64).alias("batch")
+        numbered = {name: table.with_columns(mark) for name, table in frames.items()}
+        written = [parts.write_parts(self.path, n, t, number) for n, t in numbered.items()]
+        record = Record(number, tuple(chain.from_iterable(written)), full=False)
         parts.write_record(self.path, record)
-        self._register(record, numbered)
+        told = {n: f for n, f in numbered.items() if isinstance(f, pl.DataFrame)}
+        self._register(record, told)
         while groups := compaction.due(catalogue.parts_of(self.con)):
             self.merge(groups)
 

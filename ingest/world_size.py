@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ingest.parse import Launch
+from ingest.rows import Rows
 
 Fact = dict[str, Any]
-Steps = Mapping[int, Mapping[str, Any]]
-"""Of one rank: what it prints of each step, in order of the steps; of COUNTS the text."""
+Said = Mapping[str, Any]
+"""What a rank prints of a step: of COUNTS the text."""
 
 COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
 COUNTS: Final = frozenset(
@@ -35,29 +36,33 @@ UNTIMED: Final = 1e-3
 UNTIMED_SHARE: Final = 2e-3
 """The same, as a share of a long first step."""
 
+SEVERAL: Final = 2
 EXACT_IN_FLOAT32: Final = 2**24
 """TensorBoard keeps float32: it rounds counts beyond this."""
 
 
 def of_xtuner_v1(launch: Launch) -> list[Fact]:
     """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
-    ranks = _by_rank(launch.rows)
+    seen = _Seen()
+    for rank, step, said in _of_each_step(launch.rows):
+        seen.add(rank, step, said)
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
-            "est_global_batch_tokens / text_tokens, the same on every line": _estimated(ranks),
+            "est_global_batch_tokens / text_tokens, the same on every line": _whole(seen.estimated),
             "global batch / (micro-batch x accumulation)": _of_batches(stated),
         }
     )
     counted = {
-        "approximate_total_consumed_tokens grows by so many text_tokens": _approximated(ranks),
-        "tokens of step 1 over all ranks / (e2e_tgs x its time)": _of_first_step(ranks),
+        "approximate_total_consumed_tokens grows by so many text_tokens": _whole(seen.grown),
+        "tokens of step 1 over all ranks / (e2e_tgs x its time)": _of_first_step(seen),
         "global batch / (micro-batch x accumulation) x sp x tp": _of_config(stated),
     }
-    gpus = _agreed(counted) if any(counted.values()) else _printing(ranks)
-    if gpus and (gpus[0] <= max(_numbers(ranks), default=0) or (shards and gpus[0] % shards[0])):
+    gpus = _agreed(counted) if any(counted.values()) else _printing(seen.ranks)
+    highest = max(_numbers(seen.ranks), default=0)
+    if gpus and (gpus[0] <= highest or (shards and gpus[0] % shards[0])):
         gpus = shards = None
-    found = {"data_parallel": shards, "gpus": gpus, "seq_len": _length(ranks, stated)}
+    found = {"data_parallel": shards, "gpus": gpus, "seq_len": _length(seen, stated)}
     return [
         {"name": name, "value": str(fact[0]), "origin": f"inferred: {fact[1]}", "line": None}
         for name, fact in found.items()
@@ -71,26 +76,61 @@ def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
     return next(iter(values.items())) if len(values) == 1 else None
 
 
-def _by_rank(rows: Sequence[Mapping[str, Any]]) -> Mapping[str | None, Steps]:
-    ranks: dict[str | None, dict[int, dict[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: row["step"]):
-        said = {name: row[name] for name in COLUMNS if row.get(name) is not None}
-        for key, text in json.loads(row["extra"] or "{}").items():
-            if (name := key.rpartition("/")[2]) in COUNTS:
-                said[name] = text
-        ranks.setdefault(row["rank"], {})[row["step"]] = said
-    return ranks
+def _of_each_step(rows: Rows) -> Iterator[tuple[str | None, int, Said]]:
+    """What each rank prints of each step, in order of the steps; the last, where it does twice."""
+    for frame in rows.by_step("line", "rank", "step", "extra", *COLUMNS):
+        last = frame.unique(("rank", "step"), keep="last", maintain_order=True)
+        for row in last.iter_rows(named=True):
+            said = {name: row[name] for name in COLUMNS if row[name] is not None}
+            for key, text in json.loads(row["extra"] or "{}").items():
+                if (name := key.rpartition("/")[2]) in COUNTS:
+                    said[name] = text
+            yield row["rank"], row["step"], said
 
 
-def _every(ranks: Mapping[str | None, Steps]) -> Iterator[Mapping[str, Any]]:
-    return chain.from_iterable(steps.values() for steps in ranks.values())
+@dataclass(slots=True)
+class _Seen:
+    """What all steps say of the sizes; of values that have to be one, never more than two are kept.
+
+    ranks: by rank, how many steps it prints; first: what each prints of step 1; estimated: by how
+    much the estimate of the batch exceeds a rank's tokens (variants I to L print dp x this rank's
+    tokens); grown: the same of the approximate total and its last step's (since P it grows by world
+    size x this rank's tokens, resumed or not); slots: of each step.
+    """
+
+    ranks: dict[str | None, int] = field(default_factory=dict)
+    first: dict[str | None, Said] = field(default_factory=dict)
+    estimated: set[float] = field(default_factory=set)
+    grown: set[float] = field(default_factory=set)
+    slots: set[float | None] = field(default_factory=set)
+    totals: dict[str | None, tuple[int, float | None]] = field(default_factory=dict)
+
+    def add(self, rank: str | None, step: int, said: Said) -> None:
+        """What a rank prints of the step behind those before."""
+        self.ranks[rank] = self.ranks.get(rank, 0) + 1
+        if step == 1:
+            self.first[rank] = said
+        tokens, estimate = said.get("rank_tokens"), _count(said.get("est_global_batch_tokens"))
+        if estimate is not None and tokens and len(self.estimated) < SEVERAL:
+            self.estimated.add(estimate / tokens)
+        if len(self.slots) < SEVERAL:
+            self.slots.add(said.get("rank_slots"))
+        total = _count(said.get("approximate_total_consumed_tokens"))
+        last, before = self.totals.get(rank, (0, 0.0))
+        self.totals[rank] = step, total
+        if step == 1:
+            last, before = 0, 0.0
+        if total is None or before is None or last != step - 1 or not tokens:
+            return
+        if len(self.grown) < SEVERAL:
+            self.grown.add((total - before) / tokens)
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
     return {int(rank) for rank in ranks if rank is not None}
 
 
-def _printing(ranks: Mapping[str | None, Steps]) -> tuple[int, str] | None:
+def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:
     """XTuner v1 merges the ranks into stderr, each with its global number.
 
     A log of rank 0 alone says nothing of the others.
@@ -100,37 +140,14 @@ def _printing(ranks: Mapping[str | None, Steps]) -> tuple[int, str] | None:
     return (len(numbers), f"{len(numbers)} ranks print step lines") if whole else None
 
 
-def _estimated(ranks: Mapping[str | None, Steps]) -> int | None:
-    """Variants I to L print dp x this rank's tokens."""
-    ratios = set()
-    for said in _every(ranks):
-        whole, part = _count(said.get("est_global_batch_tokens")), said.get("rank_tokens")
-        if whole is not None and part:
-            ratios.add(whole / part)
-    return _whole(ratios)
-
-
-def _approximated(ranks: Mapping[str | None, Steps]) -> int | None:
-    """Since P the total grows by world size x this rank's tokens, resumed or not."""
-    ratios = set()
-    for steps in ranks.values():
-        totals = {n: _count(s.get("approximate_total_consumed_tokens")) for n, s in steps.items()}
-        for step, total in totals.items():
-            before = 0.0 if step == 1 else totals.get(step - 1)
-            tokens = steps[step].get("rank_tokens")
-            if total is not None and before is not None and tokens:
-                ratios.add((total - before) / tokens)
-    return _whole(ratios)
-
-
-def _of_first_step(ranks: Mapping[str | None, Steps]) -> int | None:
+def _of_first_step(seen: _Seen) -> int | None:
     """Variants K to O: e2e_tgs = tokens over all ranks / world size / time since the start.
 
     Only the first step of a run that was not resumed prints all three.
     """
     sizes: set[int] | None = None
-    for steps in ranks.values():
-        possible = _possible(steps.get(1, {}))
+    for said in seen.first.values():
+        possible = _possible(said)
         if possible is not None:
             sizes = possible if sizes is None else sizes & possible
     return sizes.pop() if sizes is not None and len(sizes) == 1 else None
@@ -177,15 +194,14 @@ def _of_config(stated: Mapping[str, str]) -> int | None:
     return shards * math.prod(int(stated[name]) for name in names)
 
 
-def _length(ranks: Mapping[str | None, Steps], stated: Mapping[str, str]) -> tuple[int, str] | None:
+def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
     """Length of a pack, where every step of every rank has as many slots (Q)."""
     names = ("context_parallel", "micro_batch_size", "gradient_accumulation")
-    slots = {said.get("rank_slots") for said in _every(ranks)}
-    several = max((len(steps) for steps in ranks.values()), default=0) > 1
-    if len(slots) != 1 or not several or not all(stated.get(n, "").isdigit() for n in names):
+    several = max(seen.ranks.values(), default=0) > 1
+    if len(seen.slots) != 1 or not several or not all(stated.get(n, "").isdigit() for n in names):
         return None
     shards, micro, accumulation = (int(stated[name]) for name in names)
-    mine = slots.pop()
+    (mine,) = seen.slots
     if mine is None or not micro * accumulation:
         return None
     length = _whole({mine * shards / (micro * accumulation)})

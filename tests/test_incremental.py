@@ -92,6 +92,33 @@ KNOWN = [("known", "known already")]
 READ = [("read", "")]
 
 
+# -- what is new -----------------------------------------------------------------------------
+
+
+def test_a_log_is_hashed_before_it_is_read_only_where_a_known_one_is_as_large(
+    log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    """Its first bytes and its lines are read else: it is opened twice."""
+    larger = write(log.with_name("b.log"), titan(4))
+    other = write(log.with_name("c.log"), titan(3, loss=4.0))
+    copy = write(log.with_name("d.log"), titan(4))
+    for path, times in ((log, 2), (larger, 2), (other, 3)):
+        opened()
+        assert said(ingest(path)) == READ
+        assert opened().count(path.name) == times
+    assert [one.status for one in ingest(copy)] == ["known"]
+    assert opened().count("d.log") == 1
+
+
+def test_copies_of_a_new_log_in_one_ingest_are_read_once(
+    log: Path, store: Store, titan: Titan, ingest: Ingest
+) -> None:
+    for name in ("b.log", "c.log"):
+        write(log.with_name(name), titan(9, loss=3.0))
+    assert [one.status for one in ingest(log.parent)] == ["read", "read", "known"]
+    assert store.table("sources").height == 2
+
+
 # -- what did not change ---------------------------------------------------------------------
 
 
@@ -342,17 +369,17 @@ def test_a_grown_log_is_read_and_others_are_not(
 def test_a_log_that_is_written_to_while_it_is_read_says_so(
     log: Path, titan: Titan, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    reader = intake.read_source
+    reader = intake.stream_source
 
-    def grow(path: Path, **options: object) -> object:
-        tables = reader(path, **options)
+    def grow(path: Path, *given: object, **options: object) -> object:
+        tables = reader(path, *given, **options)
         with path.open("a") as stream:
             stream.write(titan(5).splitlines(keepends=True)[3])
         age(path)
         return tables
 
     with monkeypatch.context() as patch:
-        patch.setattr(intake, "read_source", grow)
+        patch.setattr(intake, "stream_source", grow)
         note = f"{log}: read while it was being written; the rest comes next time"
         assert said(ingest(log)) == [("read", note)]
     assert store.table("steps").height == 3
@@ -364,14 +391,14 @@ def test_a_log_that_is_written_to_while_it_is_read_says_so(
 def test_a_log_that_is_moved_while_it_is_read_is_read(
     log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    reader = intake.read_source
+    reader = intake.stream_source
 
-    def move(path: Path, **options: object) -> object:
-        tables = reader(path, **options)
+    def move(path: Path, *given: object, **options: object) -> object:
+        tables = reader(path, *given, **options)
         path.rename(path.with_name("moved.log"))
         return tables
 
-    monkeypatch.setattr(intake, "read_source", move)
+    monkeypatch.setattr(intake, "stream_source", move)
     assert said(ingest(log)) == READ
     assert store.table("steps").height == 3
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import sys
+import threading
 import tracemalloc
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -153,6 +155,77 @@ def test_a_line_without_end_is_never_held_whole(path: Path) -> None:
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\ntwo")))
     assert [line.text for line in Source(STDIN).lines()] == ["one", "two"]
+
+
+@pytest.mark.parametrize("behind", [b"\0" * 1000, gzip.compress(b""), gzip.compress(b"two\n")])
+def test_members_of_gzip_and_zeros_between_them_are_one_log(behind: bytes, lines: Lines) -> None:
+    texts = [f"step {number}" for number in range(300_000)]
+    packed = gzip.compress("\n".join([*texts, ""]).encode())
+    found = lines(packed + behind + b"\0" * reader.PACKED_BYTES)
+    assert found[: len(texts)] == texts
+    assert found[len(texts) :] == (["two"] if len(found) > len(texts) else [])
+
+
+@pytest.mark.parametrize("place", [0.3, -6])
+def test_damage_inside_a_gzip_file_is_told_behind_a_line(place: float, path: Path) -> None:
+    content = bytearray(gzip.compress("".join(f"step {n * n}\n" for n in range(20_000)).encode()))
+    content[int(len(content) * place) if place > 0 else int(place)] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(UnreadableSourceError, match=r"run\.log: broken off or damaged after line"):
+        list(Source(path).lines())
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd], ids=["gz", "zst"])
+def test_no_thread_is_left_where_reading_stops(
+    packed: Callable[[bytes], bytes], path: Path
+) -> None:
+    path.write_bytes(packed(b"one\n" * 10_000_000))
+    before = threading.active_count()
+    source = Source(path)
+    with source:
+        assert next(source.peek()).text == "one"
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+    found = Source(path).chunks()
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(UnreadableSourceError, match="broken off"):
+        list(Source(path).chunks())
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd, bytes], ids=["gz", "zst", "plain"])
+@pytest.mark.parametrize("seen", [1, 700, 2_000, 10_000])
+def test_what_was_peeked_at_is_read_again_and_the_file_once(
+    packed: Callable[[bytes], bytes], seen: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(reader, "PEEKED_BYTES", 10_000)
+    texts = [f"step {number}" for number in range(3_000)]
+    path.write_bytes(packed("\n".join(texts).encode()))
+    opened: list[Path] = []
+    opens = reader._open_file
+    monkeypatch.setattr(reader, "_open_file", lambda p: [opened.append(p), opens(p)][1])
+    with Source(path) as source:
+        assert [line.text for line in islice(source.peek(), seen)] == texts[:seen]
+        assert [line.text for line in source.lines()] == texts
+        assert (source.bytes, source.sha256) == (path.stat().st_size, content_hash(path))
+    kept = seen < 1_000
+    assert len(opened) == 2 + (not kept) + 1  # for its first bytes, its lines, and the hash here
+
+
+def test_standard_input_is_peeked_at_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(reader, "PEEKED_BYTES", 100)
+    texts = [f"step {number}" for number in range(500)]
+    content = "\n".join(texts).encode()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    with Source(STDIN) as source:
+        assert [line.text for line in islice(source.peek(), 400)] == texts[:400]
+        assert [line.text for line in source.lines()] == texts
+        assert source.bytes == len(content)
 
 
 @given(

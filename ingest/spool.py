@@ -1,0 +1,175 @@
+"""Rows that wait until they are stored: in memory while they are few, behind that on the disk.
+
+What goes to the disk goes into a file without a name: the system takes it back when its process
+ends, however that is, so nobody has to look for what a killed one left.
+"""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import IO, Final
+
+import polars as pl
+
+from ingest.errors import StoreError
+
+HELD_BYTES: Final = 16 * 1024 * 1024
+"""Of rows that wait in memory, together: about 100,000 steps."""
+PIECE_ROWS: Final = 32_768
+"""Rows that are read, written and looked at together."""
+
+
+class Spool:
+    """Frames that are put aside and read again, in any order and as often as they are asked for."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """folder: where the file is, made when it is needed; by default that of the system."""
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._held: list[weakref.ref[Piece]] = []
+        self._bytes = 0
+
+    def keep(self, frame: pl.DataFrame) -> Piece:
+        """Put a frame aside; it is forgotten with the piece. Raises StoreError on a full disk."""
+        piece = Piece(self, frame)
+        self._held.append(weakref.ref(piece))
+        self._bytes += piece.bytes
+        if self._bytes > HELD_BYTES:
+            self._relieve()
+        return piece
+
+    def rows(self, frame: pl.DataFrame) -> Streamed:
+        """Put the rows of a table aside."""
+        pieces = [self.keep(part) for part in frame.iter_slices(PIECE_ROWS)]
+        schema = frame.schema
+        return Streamed(schema, frame.height, lambda: (piece.read() for piece in pieces))
+
+    def _relieve(self) -> None:
+        """Have the disk hold what still waits in memory, if that is still too much."""
+        waiting = [piece for held in self._held if (piece := held()) is not None]
+        self._held = [weakref.ref(piece) for piece in waiting]
+        self._bytes = sum(piece.bytes for piece in waiting)
+        if self._bytes > HELD_BYTES:
+            for piece in waiting:
+                piece.spill()
+            self._held, self._bytes = [], 0
+
+    def write(self, frame: pl.DataFrame) -> tuple[int, int]:
+        """Where the file has the frame from now on: its place and length [bytes]."""
+        packed = io.BytesIO()
+        frame.write_parquet(packed, compression="lz4", statistics=False)
+        try:
+            file = self._opened()
+            file.seek(self._end)
+            rest = packed.getbuffer()
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise StoreError(
+                f"{self._folder or tempfile.gettempdir()}: no room for rows that wait to be stored "
+                f"({error.strerror or error}). Free some space and run it again."
+            ) from error
+        place, self._end = self._end, self._end + packed.getbuffer().nbytes
+        return place, self._end - place
+
+    def read(self, place: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
+        """What `write` has written; columns: these alone."""
+        file = self._opened()
+        file.seek(place)
+        packed = io.BytesIO(file.read(length))
+        return pl.read_parquet(packed, columns=None if columns is None else list(columns))
+
+    def _opened(self) -> IO[bytes]:
+        if self._file is None:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
+        return self._file
+
+
+class Piece:
+    """A frame that was put aside."""
+
+    def __init__(self, spool: Spool, frame: pl.DataFrame) -> None:
+        self.columns = frame.columns
+        self.height = frame.height
+        self.bytes = int(frame.estimated_size())
+        self._spool = spool
+        self._frame: pl.DataFrame | None = frame
+        self._at = (0, 0)
+
+    def read(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
+        """The frame; columns: those of these that it has, which are to be one at least."""
+        wanted = self.columns if columns is None else [c for c in columns if c in self.columns]
+        if self._frame is not None:
+            return self._frame.select(wanted)
+        return self._spool.read(*self._at, wanted)
+
+    def spill(self) -> None:
+        """Let the disk hold it."""
+        if self._frame is not None:
+            self._at = self._spool.write(self._frame)
+            self._frame = None
+
+
+class Streamed:
+    """Rows of a table that are read piece by piece, as often as they are asked for."""
+
+    def __init__(
+        self,
+        schema: Mapping[str, pl.DataType],
+        height: int,
+        frames: Callable[[], Iterator[pl.DataFrame]],
+    ) -> None:
+        """frames: reads them from the beginning, each of that schema; height: their rows."""
+        self.schema = pl.Schema(schema)
+        self.height = height
+        self.frames = frames
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return self.schema.names()
+
+    def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> Streamed:
+        """The same with these columns, which say of each row what follows from it alone."""
+        schema = pl.DataFrame(schema=self.schema).with_columns(*exprs, **named).schema
+        before = self.frames
+        return Streamed(
+            schema, self.height, lambda: (f.with_columns(*exprs, **named) for f in before())
+        )
+
+    def whole(self) -> pl.DataFrame:
+        """All rows in memory."""
+        return pl.concat([pl.DataFrame(schema=self.schema), *self.frames()])
+
+
+Table = pl.DataFrame | Streamed
+
+
+def chained(tables: Sequence[Table]) -> Table:
+    """The rows of tables of one schema, one behind the other."""
+    streams = [table for table in tables if isinstance(table, Streamed)]
+    if not streams:
+        return pl.concat([table for table in tables if isinstance(table, pl.DataFrame)])
+    height = sum(table.height for table in tables)
+    return Streamed(
+        streams[0].schema, height, lambda: chain.from_iterable(frames(table) for table in tables)
+    )
+
+
+def whole(table: Table) -> pl.DataFrame:
+    """All rows of a table in memory."""
+    return table.whole() if isinstance(table, Streamed) else table
+
+
+def frames(table: Table) -> Iterator[pl.DataFrame]:
+    """The rows of a table, piece by piece."""
+    return table.frames() if isinstance(table, Streamed) else iter([table])
