@@ -352,7 +352,7 @@ def main(
                 rows.append(Row(work.__name__, "", (), note="WRONG, or not measured"))
     conclude(title, rows, where)
     if wrong:
-        raise SystemExit(1)
+        raise SystemExit("Something is wrong, or was not measured: see above.")
 
 
 def _options(title: str, names: Sequence[str], sizes: Mapping[str, Size]) -> argparse.Namespace:

@@ -24,6 +24,7 @@ from benchmarks.harness import (
     Cost,
     Goal,
     Row,
+    Run,
     Size,
     WrongResultError,
     child,
@@ -131,7 +132,10 @@ def start_runs(bench: Stores) -> Iterator[Row]:
         rated = sum(row["tgs"] is not None for row in shown)
         if rated != NEW:
             raise WrongResultError(f"fairmfu runs shows {rated} runs with a TGS, not {NEW}")
-        runs = {"ours": ours, polars: partial(child, [PYTHON, "-c", "import polars"])}
+        runs: dict[str, Run] = {
+            "ours": ours,
+            polars: partial(child, [PYTHON, "-c", "import polars"]),
+        }
         costs = rounds(runs, bench.repeats)
         goal = Goal(3, at_least=False)
         yield longer(f"`fairmfu runs`, {NEW} runs, {state}", costs, "ours", polars, goal)
@@ -213,7 +217,7 @@ def _night(place: Place) -> Cost:
 
 
 WORKS: Final = (start_help, start_runs, known, report, night)
-SIZES: Final = {"nights": Size(20, 100, "nights of 20 runs in the large store")}
+SIZES: Final = {"nights": Size(15, 100, "nights of 20 runs in the large store")}
 
 if __name__ == "__main__":
-    main(__doc__, WORKS, Stores, SIZES, repeats=Size(3, 7, "rounds of each timing"))
+    main(__doc__, WORKS, Stores, SIZES, repeats=Size(2, 7, "rounds of each timing"))

@@ -31,7 +31,9 @@ from benchmarks.harness import (
     Cost,
     Goal,
     Row,
+    Run,
     Size,
+    Word,
     WrongResultError,
     faster,
     inside,
@@ -239,11 +241,11 @@ def summary(bench: Bench) -> Iterator[Row]:
     of = {OURS: paths, DUCKDB: paths}
     if installed("pandas"):
         of[PANDAS] = paths[: max(1, len(paths) // SHARE_OF_PANDAS)]
-    contenders = {}
+    contenders: dict[str, Run] = {}
     for name, some in of.items():
         listed, out = (bench.folder / f"{name}-{what}.json" for what in ("paths", "rows"))
         listed.write_text(json.dumps([str(path) for path in some]), encoding="utf-8")
-        command = [PYTHON, "-m", "benchmarks.summary", "contend", name, listed, out]
+        command: list[Word] = [PYTHON, "-m", "benchmarks.summary", "contend", name, listed, out]
         contenders[name] = partial(inside, command)
     told = {}
     for name in (OURS, DUCKDB):
