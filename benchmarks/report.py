@@ -134,7 +134,7 @@ class Made:
     says: str
     rates: Mapping[str, float]
     names: Mapping[str, str]
-    seconds: Mapping[str, float]
+    took: Mapping[str, Cost]
 
 
 def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *, says: str) -> Made:
@@ -155,18 +155,19 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *,
     path.write_text(page.render(told), encoding="utf-8")
     watch.lap("render")
     names = {row["run_id"]: row["name"] for row in told.rows}
-    return Made(title=title, path=path, says=says, rates=rates, names=names, seconds=watch.seconds)
+    return Made(title=title, path=path, says=says, rates=rates, names=names, took=watch.took)
 
 
 class _Watch:
     def __init__(self, title: str) -> None:
-        self.title, self.seconds = title, dict[str, float]()
-        self._since = time.perf_counter()
+        self.title, self.took = title, dict[str, Cost]()
+        self._since = time.perf_counter(), time.process_time()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name], self._since = now - self._since, now
-        print(f"{self.title}: {name} {self.seconds[name]:.1f} s", file=sys.stderr, flush=True)
+        now = time.perf_counter(), time.process_time()
+        wall_s, cpu_s = (then - since for then, since in zip(now, self._since, strict=True))
+        self.took[name], self._since = Cost(wall_s, cpu_s), now
+        print(f"{self.title}: {name} {wall_s:.1f} s", file=sys.stderr, flush=True)
 
 
 EMPTY, POINT = "empty, with the library", "empty, draws one point"
@@ -318,9 +319,8 @@ def pages(bench: Bench) -> Iterator[Row]:
         yield Row(f"{one.title}: page", "", [len(data) / MB], LARGEST, unit="MB")
         yield Row(f"{one.title}: page, gzipped", "", [len(gzip.compress(data)) / MB], unit="MB")
         for lap in ("compute", "content", "render"):
-            yield Row(f"{one.title}: {lap}", "", [one.seconds[lap]], unit="s")
-        each = 1000 * (one.seconds["content"] + one.seconds["render"]) / len(one.names)
-        yield Row(f"{one.title}: content and render of a run", "", [each], unit="ms")
+            took = one.took[lap]
+            yield Row(f"{one.title}: {lap}", "", [took.wall_s], unit="s", cost=[took])
     if chromium() is None:
         yield skipped("opening the pages", "Chromium is not installed", AS_LONG)
     else:
