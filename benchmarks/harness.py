@@ -168,6 +168,11 @@ class Row:
         """Null where there is no goal, or nothing was measured."""
         return None if self.goal is None or not self.values else self.goal.met(self.value)
 
+    def __str__(self) -> str:
+        figure = _figure(self.value, self.unit) if self.values else self.note
+        missed = ", MISSED" if self.met is False else ""
+        return f"{self.work}, {self.baseline}: {figure}{missed}".replace(", :", ":")
+
     def cells(self) -> Iterator[str]:
         yield from (self.work, self.baseline)
         if not self.values:
@@ -232,7 +237,6 @@ def peak(work: str, cost: Sequence[Cost], goal: Goal | None = None) -> Row:
 
 def skipped(work: str, why: str, goal: Goal | None = None) -> Row:
     """A row of what this machine or this program cannot do."""
-    print(f"SKIPPED: {work}: {why}", file=sys.stderr)
     return Row(work, "", (), goal, note=f"skipped: {why}")
 
 
@@ -343,7 +347,7 @@ def main(
             try:
                 for row in work(bench):
                     rows.append(row)
-                    print(_line(row.cells()), file=sys.stderr, flush=True)
+                    print(f"  {row}", file=sys.stderr, flush=True)
             except Exception as error:  # noqa: BLE001 - the others go on, whatever it is
                 wrong = True
                 if not isinstance(error, WrongResultError):
