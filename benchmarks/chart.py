@@ -2,8 +2,8 @@
 
     python -m benchmarks.chart [--quick] [-h]
 
-Both show TGS, loss and memory over the steps of one run, ours by bins; both have to tell of each
-point, and of the same least and most.
+Ours shows TGS, MFU, loss and memory over the steps of one run by bins, the other a line of its TGS.
+Both have to tell of each point, and of the same least and most.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXACT: Final = 1e-12
 
 
 def chart(bench: Bench) -> Iterator[Row]:
-    """The course of a run, aggregated, against lines through all points."""
+    """The course of a run, aggregated, against a line through all points."""
     (log,) = write_night(bench.folder, 1, Plan(), only=[0])
     points = bench.sizes["points"]
     raw = "raw Altair chart"
