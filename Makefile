@@ -6,8 +6,8 @@ SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify \
-	year kills bench-nightly bench-report browser screenshots clean bench-summary gate bench \
-	bench-ingest bench-start
+	year kills browser screenshots clean gate bench bench-ingest bench-start bench-chart \
+	bench-summary bench-nightly bench-report
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -76,31 +76,24 @@ gate: $(VENV)/tested
 	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/test_gate.py \
 		--numprocesses auto --dist worksteal -rs
 
-# What reading logs, starting, summaries and scalars cost: benchmarks/README.md. Long.
-BENCHMARKS := $(wildcard $(addprefix benchmarks/,$(addsuffix .py,ingest start summary scalars)))
-bench: $(VENV)/tested
-	@failed=0; for one in $(basename $(notdir $(BENCHMARKS))); do \
-		$(BIN)/python -m benchmarks.$$one || failed=1; done; exit $$failed
+# What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
+# disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md
+BENCHMARKS := ingest start chart summary scalars
+SMALL := $(if $(QUICK),--quick)
+bench: $(VENV)/benched
+	@failed=0; for one in $(BENCHMARKS); do test ! -e benchmarks/$$one.py || \
+		$(BIN)/python -m benchmarks.$$one $(SMALL) || failed=1; done; exit $$failed
 
-bench-ingest: $(VENV)/tested
-	$(BIN)/python -m benchmarks.ingest
+bench-ingest bench-start bench-chart bench-summary: bench-%: $(VENV)/benched
+	$(BIN)/python -m benchmarks.$* $(SMALL)
 
 # What a night costs as the history grows: benchmarks/README.md. Long.
 bench-nightly: $(VENV)/tested
-	$(BIN)/python -m benchmarks.nightly
+	$(BIN)/python -m benchmarks.nightly $(SMALL)
 
 # What the report costs where it is largest, and how it opens: benchmarks/README.md. Long.
 bench-report: $(VENV)/tested
-	$(BIN)/python -m benchmarks.report
-
-# What a robust summary of 100 million steps costs: benchmarks/README.md. Long, 2 GB on the disk.
-bench-summary: $(VENV)/tested
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	$(BIN)/python -m benchmarks.summary
-
-# What a start, known files and a long history cost: benchmarks/README.md. Long.
-bench-start: $(VENV)/tested
-	$(BIN)/python -m benchmarks.start
+	$(BIN)/python -m benchmarks.report $(SMALL)
 
 # The pages in Chromium alone; `make test` does it too.
 browser: $(VENV)/tested
@@ -118,6 +111,10 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/tested: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
+
+$(VENV)/benched: $(VENV)/tested
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[bench]' \
+		&& touch $@ || echo "What needs .[bench] is skipped."
 
 clean:
 	rm -rf $(VENV) demo dist

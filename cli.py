@@ -945,7 +945,7 @@ def _open(path: Path, wait: float | None = None) -> Store:
 
 
 def _metrics(store: Store) -> pl.DataFrame:
-    """All runs; those that a nightly or rescore keeps are not computed again."""
+    """All runs; those whose metrics are kept are not computed again."""
     from reports.scores import current
 
     return current(store, _overlay())

@@ -1,41 +1,45 @@
 """How fast logs are read, and in how much memory: `fairmfu ingest` beside grep, mawk and scripts.
 
-    python -m benchmarks.ingest [--quick] [--size MB] [--large] [--repeats N] [--only WORD] ...
+    python -m benchmarks.ingest [--quick] [--only WORK] [-h]
 
 Logs are generated (tests/log_lines.py) into a temporary folder. Before anything is timed, what the
 real command stores of a log has to be what was written, every value of every row; the baselines
-have to find as many. A result that is wrong ends with exit 1; a goal that is missed is marked.
+have to find as many.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import shutil
 import statistics
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.harness import (
     FAIRMFU,
     MB,
     PYTHON,
+    Bench,
     Cost,
     Goal,
     Row,
+    Run,
+    Size,
     Word,
     WrongResultError,
     child,
-    conclude,
     faster,
     inside,
-    own_peak,
+    longer,
+    main,
+    peak,
+    processors,
     rounds,
+    skipped,
 )
 
 WORK: Final[tuple[Word, ...]] = (PYTHON, "-m", "benchmarks.ingest_work")
@@ -53,18 +57,27 @@ MAWK: Final = r"""
 """The columns of Torchtitan's lines cut at the colons: time, rank, step, loss, norm, memory, …"""
 
 FORMATS: Final = ("xtuner", "xtuner-v1", "megatron-deepspeed", "deepspeed")
+PUBLIC: Final = ("FAIRMFU_CORPUS", "FAIRMFU_GENERATED")
+"""Where the public and generated logs lie, if they do."""
+TEST_GATE: Final = (
+    *(PYTHON, "-m", "pytest", "tests/test_gate.py", "-q", "-rs", "-p", "no:cacheprovider"),
+    *("--numprocesses", "auto", "--dist", "worksteal"),
+)
 PEAK: Final = Goal(300, at_least=False, unit="MB")
 
 
-@dataclass(frozen=True)
-class Bench:
-    """One benchmark: where it works, how large its logs are, how often each run is timed."""
+class Logs(Bench):
+    """The logs of a benchmark, and what reads them."""
 
-    folder: Path
-    size: int
-    repeats: int
-    files: int
-    large: bool
+    @property
+    def size(self) -> int:
+        """Bytes of the large logs."""
+        return self.sizes["size"] * MB
+
+    @property
+    def files(self) -> int:
+        """How many small ones."""
+        return self.sizes["files"]
 
     # -- logs -------------------------------------------------------------------------------
 
@@ -105,7 +118,7 @@ class Bench:
         """A user's script, log to Parquet."""
         return child([PYTHON, "-m", "benchmarks.plain", form, path, self.folder / "plain.parquet"])
 
-    def times(self, runs: dict[str, Callable[[], Cost]]) -> dict[str, list[Cost]]:
+    def times(self, runs: dict[str, Run]) -> dict[str, list[Cost]]:
         return rounds(runs, self.repeats)
 
 
@@ -122,11 +135,6 @@ def _equal(what: str, found: object, expected: object) -> None:
         raise WrongResultError(f"{what}: {found}, not {expected}")
 
 
-def _skipped(work: str, why: str, goal: Goal | None = None) -> Row:
-    print(f"SKIPPED: {work}: {why}", file=sys.stderr)
-    return Row(work, "", (), goal, note=f"skipped: {why}")
-
-
 def _written(log: Path) -> dict[str, int]:
     said: dict[str, int] = json.loads(child([*WORK, "steps", log.with_suffix(".rows")]).said)
     return said
@@ -135,7 +143,7 @@ def _written(log: Path) -> dict[str, int]:
 # -- rows -----------------------------------------------------------------------------------
 
 
-def torchtitan(bench: Bench) -> Iterator[Row]:
+def torchtitan(bench: Logs) -> Iterator[Row]:
     """One large log, file to parts and catalogue, by one process and by two."""
     log = bench.log("torchtitan", bench.size)
     rows = _written(log)["rows"]
@@ -143,7 +151,7 @@ def torchtitan(bench: Bench) -> Iterator[Row]:
     _equal("plain rows", int(bench.plain("torchtitan", log).said), rows)
     grep: list[Word] = ["grep", "-cF", "mfu: ", log]
     _equal("lines of grep", int(child(grep, env=IN_C).said), rows)
-    runs: dict[str, Callable[[], Cost]] = {
+    runs: dict[str, Run] = {
         "ours": partial(bench.ingest, log),
         "grep -cF": partial(child, grep, env=IN_C),
         "plain parser": partial(bench.plain, "torchtitan", log),
@@ -154,7 +162,8 @@ def torchtitan(bench: Bench) -> Iterator[Row]:
         cut = bench.folder / "mawk.tsv"
         child(["sh", "-c", 'mawk -F: "$1" "$2" > "$3"', "sh", MAWK, log, cut], env=IN_C)
         _equal("lines of mawk", int(child(["wc", "-l", cut]).said.split()[0]), rows)
-    two = PROCESSES in child([*FAIRMFU, "ingest", "-h"]).said
+    there = PROCESSES in child([*FAIRMFU, "ingest", "-h"]).said
+    two = there and processors() > 1
     if two:
         bench.checked(log, None, PROCESSES, "2")
         runs["two processes"] = partial(bench.ingest, log, PROCESSES, "2")
@@ -165,16 +174,18 @@ def torchtitan(bench: Bench) -> Iterator[Row]:
     if mawk:
         yield faster(f"{work}, one process", costs, "ours", "mawk", Goal(1.3))
     else:
-        yield _skipped(f"{work}, against mawk", "mawk is not installed", Goal(1.3))
+        yield skipped(f"{work}, against mawk", "mawk is not installed", Goal(1.3))
     goals = {"grep -cF": Goal(0.43), "plain parser": Goal(17), "ours": Goal(1.75)}
     for other, goal in goals.items():
         if two:
             yield faster(f"{work}, two processes", costs, "two processes", other, goal)
         else:
-            yield _skipped(f"{work}, two processes", f"no option {PROCESSES}", goal)
+            yield skipped(
+                f"{work}, two processes", "one core" if there else f"no option {PROCESSES}", goal
+            )
 
 
-def formats(bench: Bench) -> Iterator[Row]:
+def formats(bench: Logs) -> Iterator[Row]:
     """Every format into memory, without start-up and store."""
     for form in ("torchtitan", *FORMATS):
         log = bench.log(form, bench.size // 10)
@@ -188,14 +199,18 @@ def formats(bench: Bench) -> Iterator[Row]:
         for reader, some in costs.items():
             told = json.loads(some[0].said)
             _equal(f"{form}, {reader}", {key: told[key] for key in expected}, expected)
-        speed = log.stat().st_size / MB / statistics.median(c.cpu_s for c in costs["fairmfu"])
+        speed = (
+            log.stat().st_size
+            / MB
+            / statistics.median(c.cpu_s or c.wall_s for c in costs["fairmfu"])
+        )
         work = f"{form}, parse only ({speed:,.0f} MB/s)"
         goals = (Goal(4), Goal(2.5)) if form in FORMATS else (None, None)
         for other, goal in zip(("plain", "careful"), goals, strict=True):
             yield faster(work, costs, "fairmfu", other, goal)
 
 
-def sparse(bench: Bench) -> Iterator[Row]:
+def sparse(bench: Logs) -> Iterator[Row]:
     """A log of which three lines in a hundred are steps."""
     log = bench.log("torchtitan", bench.size, 0.03)
     bench.checked(log)
@@ -205,26 +220,26 @@ def sparse(bench: Bench) -> Iterator[Row]:
     yield faster("torchtitan, 3 % of lines steps, ingest", costs, "ours", "grep -cF", Goal(0.55))
 
 
-def compressed(bench: Bench) -> Iterator[Row]:
+def compressed(bench: Logs) -> Iterator[Row]:
     """The same log as it is and compressed."""
     log = bench.log("torchtitan", bench.size)
-    runs: dict[str, Callable[[], Cost]] = {"plain file": partial(bench.ingest, log)}
+    runs: dict[str, Run] = {"plain file": partial(bench.ingest, log)}
     for ending in (".gz", ".zst"):
         bench.checked(bench.packed(log, ending), log.with_suffix(".rows"))
         runs[ending] = partial(bench.ingest, bench.packed(log, ending))
     costs = bench.times(runs)
+    at_most = Goal(1.1, at_least=False)
     for ending in (".gz", ".zst"):
-        pairs = list(zip(costs[ending], costs["plain file"], strict=True))
-        walls = [one.wall_s / other.wall_s for one, other in pairs]
-        cpu = statistics.median(one.cpu_s / other.cpu_s for one, other in pairs)
-        goal = Goal(1.1, at_least=False)
-        yield Row(f"{ending}, time", "the plain file", walls, goal, cpu=cpu, cost=costs[ending])
+        if processors() > 1:
+            yield longer(f"{ending}, time, two cores", costs, ending, "plain file", at_most)
+        else:
+            yield skipped(f"{ending}, time, two cores", "one core", at_most)
 
 
 SMALL: Final = 200_000
 
 
-def small_files(bench: Bench) -> Iterator[Row]:
+def small_files(bench: Logs) -> Iterator[Row]:
     """A folder of small logs of five formats against as many bytes in five files."""
     small, large = bench.folder / "small", bench.folder / "large"
     found = {}
@@ -251,75 +266,69 @@ def small_files(bench: Bench) -> Iterator[Row]:
 
 
 LONG: Final = 100 * MB
+MANY: Final = 1000 * MB
+"""Logs of so many bytes are read once for their memory."""
 
 
-def memory(bench: Bench) -> Iterator[Row]:
+def memory(bench: Logs) -> Iterator[Row]:
     """Peak memory of the whole command as the log grows, and with a very long line."""
-    sizes = sorted({min(100 * MB, bench.size), bench.size, *([10_000 * MB] if bench.large else [])})
-    logs = {size: bench.log("torchtitan", size) for size in sizes}
-    peaks = {}
-    for size, log in logs.items():
-        costs = [bench.checked(log) for _ in range(1 if size > 1000 * MB else bench.repeats)]
-        peaks[size] = [cost.peak_bytes / MB for cost in costs]
-        work = f"peak memory, {size / MB:,.0f} MB"
-        yield Row(work, "", peaks[size], PEAK, unit="MB", cost=costs)
-    first, last = (statistics.median(peaks[size]) for size in (sizes[0], sizes[-1]))
-    if first != last:
-        grown = [100 * (last / first - 1)]
-        work = f"growth from {sizes[0] / MB:,.0f} to {sizes[-1] / MB:,.0f} MB"
-        yield Row(work, "itself", grown, Goal(5, at_least=False, unit="%"), unit="%")
+    sizes = [bench.size // 10, bench.size]
+    if large := bench.sizes["large"] * MB:
+        sizes.append(large)
+    peaks = []
+    for size in sizes:
+        log = bench.log("torchtitan", size)
+        costs = [bench.checked(log) for _ in range(1 if size >= MANY else bench.repeats)]
+        peaks.append(peak(f"peak memory, {size / MB:,.0f} MB", costs, PEAK))
+        yield peaks[-1]
+    if not large:
+        yield skipped("peak memory, 10 GB", "--large 10000, 12 GB on the disk", PEAK)
+    first, last = peaks[0].value, peaks[-1].value
+    work = f"growth of the peak from {sizes[0] / MB:,.0f} to {sizes[-1] / MB:,.0f} MB"
+    at_most = Goal(5, at_least=False, unit="%")
+    yield Row(work, "itself", [100 * (last / first - 1)], at_most, unit="%")
     long = bench.folder / "long.log"
-    child([*WORK, "line", logs[sizes[0]], long, str(LONG)])
+    child([*WORK, "line", bench.log("torchtitan", sizes[0]), long, str(LONG)])
     costs = [bench.checked(long) for _ in range(bench.repeats)]
-    more = [cost.peak_bytes / MB - first for cost in costs]
+    more = [one - first for one in peak("", costs).values]
     goal = Goal(10, at_least=False, unit="MB")
     yield Row(f"a line of {LONG / MB:.0f} MB more", "without it", more, goal, unit="MB", cost=costs)
 
 
-WORKS: Final[Sequence[Callable[[Bench], Iterator[Row]]]] = (
-    *(torchtitan, formats, sparse, compressed, small_files, memory),
+FEW: Final = 600
+"""Damaged lines of each format that ordinary tests read."""
+NONE_DIFFERENT: Final = Goal(0, at_least=False, unit="differences")
+
+
+def gate(bench: Logs) -> Iterator[Row]:
+    """Fast reading against the formats' regexes line by line: the tests that `make gate` runs."""
+    lines = bench.sizes["gate"]
+    more = {} if lines <= FEW else {"FAIRMFU_GATE": str(lines)}
+    folders = {name: os.environ[name] for name in PUBLIC if name in os.environ}
+    work = "correctness gate"
+    for what, chosen in (
+        (f"{max(lines, FEW):,} damaged lines of each format", "damaged_logs or what_was_written"),
+        ("public and sample logs", "sample_logs or public_and_generated"),
+    ):
+        cost = child([*TEST_GATE, "-k", chosen], env={**more, **folders})
+        row = Row(
+            f"{work}, {what}", "regexes, line by line", [0.0], NONE_DIFFERENT, unit="differences"
+        )
+        yield replace(row, cost=[cost])
+        if "no folder" in cost.said:
+            yield skipped(f"{work}, public logs", "no folder, $FAIRMFU_CORPUS", NONE_DIFFERENT)
+
+
+WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (
+    *(torchtitan, formats, sparse, compressed, small_files, memory, gate),
 )
 
-
-def main() -> None:
-    """Print the table; exit 1 where a result is wrong."""
-    given = _options()
-    with tempfile.TemporaryDirectory(dir=given.folder) as aside:
-        bench = Bench(
-            folder=Path(aside),
-            size=given.size * MB,
-            repeats=given.repeats,
-            files=given.files,
-            large=given.large,
-        )
-        rows = []
-        try:
-            for work in WORKS:
-                if not given.only or work.__name__ in given.only:
-                    print(f"{work.__name__} …", file=sys.stderr, flush=True)
-                    rows += list(work(bench))
-        except WrongResultError as error:
-            raise SystemExit(f"WRONG: {error}") from error
-    conclude(f"Reading logs, {given.size:,} MB", rows)
-    print(f"No peak below {own_peak() / MB:.0f} MB can be seen.")
-
-
-def _options() -> Any:  # noqa: ANN401 - argparse has no types
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="100 MB and 200 files, twice")
-    parser.add_argument("--size", type=int, help="MB of the large logs (1000)")
-    parser.add_argument("--files", type=int, help="small files (2000)")
-    parser.add_argument("--large", action="store_true", help="memory at 10 GB as well")
-    parser.add_argument("--repeats", type=int, help="rounds of each timing (3)")
-    names = [work.__name__ for work in WORKS]
-    parser.add_argument("--only", action="append", choices=names, help="some of the works")
-    parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
-    given = parser.parse_args()
-    for name, quick, whole in (("size", 100, 1000), ("files", 200, 2000), ("repeats", 2, 3)):
-        if getattr(given, name) is None:
-            setattr(given, name, quick if given.quick else whole)
-    return given
-
+SIZES: Final = {
+    "size": Size(50, 1000, "MB of the large logs"),
+    "files": Size(100, 2000, "small files"),
+    "large": Size(0, 0, "MB of a log whose memory alone is measured; 10000: 10 GB"),
+    "gate": Size(FEW, 8_000, "damaged lines of each format"),
+}
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, WORKS, Logs, SIZES, repeats=Size(1, 3, "rounds of each timing"))

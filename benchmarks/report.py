@@ -1,26 +1,25 @@
 """What the report costs where it is largest: one run of a million steps, a store of 2,000 runs.
 
-    python -m benchmarks.report [--steps 1000000] [--runs 2000] [--turns 7] [--folder DIR]
+    python -m benchmarks.report [--quick] [-h]
 
 Logs are simulated (tests/nights.py), and read, computed and set as the commands do it. Each page is
-held against what is true of its logs, against 3 MB, and has to say what it aggregated. Then it is
-opened in Chromium from the disk, by turns with two empty pages, one that has the same library and
-one that also draws a single point: whatever else the machine does, it does to all of them. A page
-that is wrong, too large, or takes more than twice as long as they do ends with exit 1.
+held against what is true of its logs, and has to say what it aggregated. Then it is opened in
+Chromium from the disk, by turns with two empty pages, one that has the same library and one that
+also draws a single point.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
+import json
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -28,13 +27,26 @@ import altair as alt
 import numpy as np
 from playwright.sync_api import Browser
 
+from benchmarks.harness import (
+    MB,
+    Bench,
+    Cost,
+    Goal,
+    Row,
+    Size,
+    WrongResultError,
+    longer,
+    main,
+    rounds,
+    skipped,
+)
 from ingest import intake
 from ingest.store import Store
 from metrics.utilization import analyse
 from reports import page
 from reports.content import content
 from reports.document import Sheet, bundle
-from tests.browser import launched, opened
+from tests.browser import chromium, launched, opened
 from tests.nights import (
     MARK,
     SLOW_STEPS,
@@ -45,8 +57,8 @@ from tests.nights import (
     write_night,
 )
 
-LARGEST_BYTES: Final = 3_000_000
-RATIO: Final = 2.0
+LARGEST: Final = Goal(3, at_least=False, unit="MB")
+AS_LONG: Final = Goal(2, at_least=False)
 """Of the time that a page takes over that of an empty one."""
 OFF: Final = 0.002
 """Share by which a median rate may miss the truth: some logs have time stamps of whole seconds."""
@@ -122,7 +134,7 @@ class Made:
     says: str
     rates: Mapping[str, float]
     names: Mapping[str, str]
-    seconds: Mapping[str, float]
+    took: Mapping[str, Cost]
 
 
 def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *, says: str) -> Made:
@@ -143,18 +155,19 @@ def made(title: str, folder: Path, write: Callable[[Path], dict[str, float]], *,
     path.write_text(page.render(told), encoding="utf-8")
     watch.lap("render")
     names = {row["run_id"]: row["name"] for row in told.rows}
-    return Made(title=title, path=path, says=says, rates=rates, names=names, seconds=watch.seconds)
+    return Made(title=title, path=path, says=says, rates=rates, names=names, took=watch.took)
 
 
 class _Watch:
     def __init__(self, title: str) -> None:
-        self.title, self.seconds = title, dict[str, float]()
-        self._since = time.perf_counter()
+        self.title, self.took = title, dict[str, Cost]()
+        self._since = time.perf_counter(), time.process_time()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name], self._since = now - self._since, now
-        print(f"{self.title}: {name} {self.seconds[name]:.1f} s", file=sys.stderr, flush=True)
+        now = time.perf_counter(), time.process_time()
+        wall_s, cpu_s = (then - since for then, since in zip(now, self._since, strict=True))
+        self.took[name], self._since = Cost(wall_s, cpu_s), now
+        print(f"{self.title}: {name} {wall_s:.1f} s", file=sys.stderr, flush=True)
 
 
 EMPTY, POINT = "empty, with the library", "empty, draws one point"
@@ -199,9 +212,7 @@ CAPTIONS: Final = """async () => {
 
 
 def wrong(one: Made, browser: Browser) -> Iterator[str]:
-    """What the page has wrong of its runs, as it is read in the browser; and if it is too large."""
-    if (size := one.path.stat().st_size) >= LARGEST_BYTES:
-        yield f"{size / 1e6:.2f} MB, not below {LARGEST_BYTES / 1e6:g}"
+    """What the page has wrong of its runs, as it is read in the browser."""
     with opened(browser, one.path) as tab:
         tab.ask(UNFOLD)
         shown = {run_id: float(tgs.replace(",", "")) for run_id, tgs in tab.ask(RATES)}
@@ -249,102 +260,78 @@ DONE: Final = "() => seen.screen && (seen.first || !document.querySelector('figu
 TIMES: Final = """() => ({
   load: performance.getEntriesByType("navigation")[0].loadEventEnd, ...seen
 })"""
-MOMENTS: Final = {"load": "load event", "first": "first chart", "screen": "first screen"}
-
-Times = dict[str, list[float]]
-"""By moment, in ms, one for each turn."""
-
-
-def timed(browser: Browser, pages: Mapping[str, Path], turns: int) -> dict[str, Times]:
-    """Open each page once a turn, in a profile of its own; a turn before the first is not told."""
-    found: dict[str, Times] = {title: defaultdict(list) for title in pages}
-    for turn in range(turns + 1):
-        for title, path in pages.items():
-            with opened(browser, path, script_before=WATCH) as tab:
-                tab.until(DONE)
-                for moment, ms in tab.ask(TIMES).items() if turn else ():
-                    found[title][moment].append(ms)
-    return found
-
-
 AGAINST: Final = {"load": EMPTY, "first": POINT, "screen": POINT}
 """What a moment of a page is set against: to have loaded, to have drawn something."""
+MOMENTS: Final = {"load": "load event", "first": "first chart", "screen": "first screen"}
 
 
-def ratio(times: Mapping[str, Times], title: str, moment: str) -> float:
-    """Median of a page over that of the empty one."""
-    one, empty = times[title][moment], times[AGAINST[moment]][moment]
-    return statistics.median(one) / statistics.median(empty)
+def seen(browser: Browser, path: Path) -> Cost:
+    """Open a page in a profile of its own; by moment what it took, in ms, as JSON."""
+    began = time.perf_counter()
+    with opened(browser, path, script_before=WATCH) as tab:
+        tab.until(DONE)
+        said = json.dumps(tab.ask(TIMES))
+    return Cost(time.perf_counter() - began, said=said)
 
 
-# --- the tables -----------------------------------------------------------------------------
-
-
-def _table(pages: Sequence[Made], times: Mapping[str, Times]) -> Iterator[str]:
-    yield f"| page | {' | '.join(f'{words} ms' for words in MOMENTS.values())} | ratios |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
-    made_of = {one.title for one in pages}
-    for title, some in times.items():
-        cells = [_spread(some[moment]) if moment in some else "" for moment in MOMENTS]
-        ratios = [f"{ratio(times, title, m):.2f}" for m in MOMENTS] if title in made_of else []
-        yield f"| {title} | {' | '.join(cells)} | {', '.join(ratios)} |"
-    yield ""
-    yield "| page | MB | gzipped MB | compute s | content s | render s | of these two ms a run |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+def opening(pages: Sequence[Made], empty: Mapping[str, Path], repeats: int) -> Iterator[Row]:
+    """How long pages take to open, beside empty ones."""
+    shown = {**empty, **{one.title: one.path for one in pages}}
+    with launched() as browser:
+        faults = [f"{one.title}: {what}" for one in pages for what in wrong(one, browser)]
+        if faults:
+            raise WrongResultError("\n".join(faults))
+        runs = {title: partial(seen, browser, path) for title, path in shown.items()}
+        rounds(runs, 1)  # the first of a browser is slower
+        costs = rounds(runs, repeats)
     for one in pages:
-        data, took = one.path.read_bytes(), one.seconds
-        sizes = f"{len(data) / 1e6:.2f} | {len(gzip.compress(data)) / 1e6:.2f}"
-        laps = " | ".join(f"{took[lap]:.1f}" for lap in ("compute", "content", "render"))
-        each = 1000 * (took["content"] + took["render"]) / len(one.names)
-        yield f"| {one.title} | {sizes} | {laps} | {each:,.1f} |"
+        for moment, words in MOMENTS.items():
+            at = {title: _until(moment, costs[title]) for title in (one.title, AGAINST[moment])}
+            yield longer(f"{one.title}: {words}", at, one.title, AGAINST[moment], AS_LONG)
 
 
-def _spread(ms: Iterable[float]) -> str:
-    """Median, with the least and the most."""
-    found = sorted(ms)
-    return f"{statistics.median(found):.0f} ({found[0]:.0f} to {found[-1]:.0f})"
+def _until(moment: str, costs: Sequence[Cost]) -> list[Cost]:
+    return [replace(cost, wall_s=json.loads(cost.said)[moment] / 1000) for cost in costs]
 
 
-def main() -> None:
-    """Print the tables; exit 1 where a page is wrong, too large or too slow."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, default=1_000_000, help="of the long run")
-    parser.add_argument("--runs", type=int, default=2_000, help="of the large store")
-    parser.add_argument("--turns", type=int, default=7, help="how often each page is opened")
-    parser.add_argument("--folder", type=Path, help="where to work; it stays, for a next time")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as aside:
-        folder: Path = given.folder or Path(aside)
-        folder.mkdir(parents=True, exist_ok=True)
-        pages = [
-            made(
-                f"one run of {given.steps:,} steps",
-                folder / "long",
-                lambda logs: write_long(logs, given.steps),
-                says=r"stands for up to [\d,]+ windows",
-            ),
-            made(
-                f"{given.runs:,} runs",
-                folder / "many",
-                lambda logs: write_many(logs, given.runs),
-                says=r"of [\d,]+ runs; [\d,]+ more are not drawn",
-            ),
-        ]
-        with launched() as browser:
-            faults = [f"{one.title}: {what}" for one in pages for what in wrong(one, browser)]
-            shown = empty_pages(folder) | {one.title: one.path for one in pages}
-            times = timed(browser, shown, given.turns)
-        print("\n".join(_table(pages, times)))
-    for one in pages:
-        slow = {moment: ratio(times, one.title, moment) for moment in MOMENTS}
-        faults += [
-            f"{one.title}: the {MOMENTS[moment]} takes {times_as_long:.2f} times as long"
-            for moment, times_as_long in slow.items()
-            if times_as_long > RATIO
-        ]
-    if faults:
-        raise SystemExit("\n".join(faults))
+# --- the rows -------------------------------------------------------------------------------
 
+
+def pages(bench: Bench) -> Iterator[Row]:
+    """Both pages: what they hold, what they take to be made, and to be opened."""
+    steps, runs = bench.sizes["steps"], bench.sizes["runs"]
+    both = [
+        made(
+            f"one run of {steps:,} steps",
+            bench.folder / "long",
+            lambda logs: write_long(logs, steps),
+            says=r"stands for up to [\d,]+ windows",
+        ),
+        made(
+            f"{runs:,} runs",
+            bench.folder / "many",
+            lambda logs: write_many(logs, runs),
+            says=r"of [\d,]+ runs; [\d,]+ more are not drawn",
+        ),
+    ]
+    for one in both:
+        data = one.path.read_bytes()
+        yield Row(f"{one.title}: page", "", [len(data) / MB], LARGEST, unit="MB")
+        yield Row(f"{one.title}: page, gzipped", "", [len(gzip.compress(data)) / MB], unit="MB")
+        for lap in ("compute", "content", "render"):
+            took = one.took[lap]
+            yield Row(f"{one.title}: {lap}", "", [took.wall_s], unit="s", cost=[took])
+    if chromium() is None:
+        yield skipped("opening the pages", "Chromium is not installed", AS_LONG)
+    else:
+        yield from opening(both, empty_pages(bench.folder), bench.repeats)
+
+
+WORKS: Final = (pages,)
+SIZES: Final = {
+    "steps": Size(100_000, 1_000_000, "steps of the long run"),
+    "runs": Size(500, 2_000, "runs of the large store"),
+}
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, WORKS, Bench, SIZES, repeats=Size(3, 7, "how often each page is opened"))

@@ -1,6 +1,6 @@
 """What a robust summary of many steps costs: 2,000 runs of 50,000 steps, from Parquet parts.
 
-    python -m benchmarks.summary [--rows 100000000] [--runs 2000] [--rounds 3] [--folder DIR]
+    python -m benchmarks.summary [--quick] [-h]
 
 Steps are simulated and written as the store writes parts, 20 runs to each; what they take on the
 disk goes again. Of each run behind its first 20 steps: the rate, its median, 5 % and 95 % quantile,
@@ -12,23 +12,38 @@ some 120 bytes a row, makes the whole summary of a tenth of the rows, and counts
 
 from __future__ import annotations
 
-import argparse
 import json
-import resource
-import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from benchmarks.harness import (
+    PYTHON,
+    Bench,
+    Cost,
+    Goal,
+    Row,
+    Run,
+    Size,
+    Word,
+    WrongResultError,
+    faster,
+    inside,
+    installed,
+    longer,
+    main,
+    peak,
+    rounds,
+    skipped,
+)
 from ingest.parts import write_part
 from ingest.schema import frame_schema
 from metrics.statistics import robust
@@ -46,11 +61,6 @@ EXACT: Final = 1e-12
 
 SHARE_OF_PANDAS: Final = 10
 """One in so many parts: of 100 million rows pandas needs 12 GB."""
-
-TIMES_DUCKDB: Final = 4.0
-TIMES_PANDAS: Final = 6.0
-PEAK_MB: Final = 250.0
-"""Goals: at most, at least, at most."""
 
 Rows = list[dict[str, Any]]
 
@@ -190,43 +200,18 @@ CONTENDERS: Final[Mapping[str, Callable[[Sequence[Path]], Rows]]] = {
 # --- one process each -----------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Took:
-    """What one process needed."""
+def contend(name: str, listed: Path, out: Path) -> None:
+    """Runs one contender, writes its rows to `out`, and prints what they took.
 
-    wall_s: float
-    cpu_s: float
-    peak_mb: float
-
-
-def child(name: str, paths: Sequence[Path], out: Path) -> None:
-    """Runs one contender, and writes its rows and what they took to `out`."""
+    listed: a file of paths, as JSON.
+    """
+    paths = [Path(each) for each in json.loads(listed.read_text(encoding="utf-8"))]
     CONTENDERS[name](paths[:1])  # imports, and the first touch of each library
     wall, cpu = time.perf_counter(), time.process_time()
     rows = CONTENDERS[name](paths)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    peak = _peak_mb()
-    out.write_text(json.dumps({"took": [wall, cpu, peak], "rows": rows}), encoding="utf-8")
-
-
-def _peak_mb() -> float:
-    """Of this process; Linux gives `ru_maxrss` that of the process that started it, if higher."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(one for one in status.read_text().splitlines() if one.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1e3
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # macOS counts bytes
-
-
-def measured(name: str, paths: Sequence[Path], folder: Path) -> tuple[Took, Rows]:
-    """`child` in a process of its own."""
-    out, listed = folder / "told.json", folder / "paths.json"
-    listed.write_text(json.dumps([str(path) for path in paths]), encoding="utf-8")
-    subprocess.run(  # noqa: S603 - this module itself
-        [sys.executable, "-m", "benchmarks.summary", "--child", name, listed, out], check=True
-    )
-    told = json.loads(out.read_text(encoding="utf-8"))
-    return Took(*told["took"]), told["rows"]
+    took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+    out.write_text(json.dumps(rows), encoding="utf-8")
+    print(json.dumps(took))
 
 
 def wrong(rows: Rows, paths: Sequence[Path], others: Rows) -> Iterator[str]:
@@ -245,87 +230,55 @@ def wrong(rows: Rows, paths: Sequence[Path], others: Rows) -> Iterator[str]:
         yield f"{len(by_id)} runs, DuckDB has {len(others)}"
 
 
-# --- the table ------------------------------------------------------------------------------
+# --- the rows -------------------------------------------------------------------------------
 
 
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def summary(bench: Bench) -> Iterator[Row]:
+    """All contenders by turns; what pandas takes is counted by row."""
+    runs = bench.sizes["runs"]
+    steps = bench.sizes["rows"] // runs
+    paths = write_parts(bench.folder, runs, steps)
+    of = {OURS: paths, DUCKDB: paths}
+    if installed("pandas"):
+        of[PANDAS] = paths[: max(1, len(paths) // SHARE_OF_PANDAS)]
+    contenders: dict[str, Run] = {}
+    for name, some in of.items():
+        listed, out = (bench.folder / f"{name}-{what}.json" for what in ("paths", "rows"))
+        listed.write_text(json.dumps([str(path) for path in some]), encoding="utf-8")
+        command: list[Word] = [PYTHON, "-m", "benchmarks.summary", "contend", name, listed, out]
+        contenders[name] = partial(inside, command)
+    told = {}
+    for name in (OURS, DUCKDB):
+        contenders[name]()
+        rows = (bench.folder / f"{name}-rows.json").read_text(encoding="utf-8")
+        told[name] = json.loads(rows)
+    if faults := list(wrong(told[OURS], paths, told[DUCKDB])):
+        raise WrongResultError("\n".join(faults))
+    costs = rounds(contenders, bench.repeats)
+    work = f"{OURS} of {runs * steps:,} steps, {runs:,} runs"
+    yield longer(f"{work}, time", costs, OURS, DUCKDB, Goal(4, at_least=False))
+    if PANDAS in of:
+        share = min(len(of[PANDAS]) * RUNS_A_PART, runs) / runs
+        whole = {**costs, PANDAS: [_scaled(cost, 1 / share) for cost in costs[PANDAS]]}
+        yield faster(f"{work}, a row", whole, OURS, PANDAS, Goal(6))
+    else:
+        yield skipped(f"{work}, a row, against pandas", "pandas is not installed", Goal(6))
+    yield peak(f"{work}, peak memory", costs[OURS], Goal(250, at_least=False, unit="MB"))
 
 
-def _by_row(took: Sequence[Took], rows: int) -> list[float]:
-    return [one.wall_s / rows for one in took]
+def _scaled(cost: Cost, times: float) -> Cost:
+    """What so many times the rows would take."""
+    return replace(cost, wall_s=cost.wall_s * times, cpu_s=(cost.cpu_s or 0.0) * times)
 
 
-def table(
-    found: Mapping[str, Sequence[Took]], rows: Mapping[str, int], goals: Sequence[Sequence[str]]
-) -> Iterator[str]:
-    """Contenders, then goals."""
-    yield "| contender | rows | wall s | processor s | peak memory MB |"
-    yield "| --- | ---: | ---: | ---: | ---: |"
-    for name, took in found.items():
-        wall, cpu = _spread([t.wall_s for t in took]), _spread([t.cpu_s for t in took])
-        yield f"| {name} | {rows[name]:,} | {wall} | {cpu} | {max(t.peak_mb for t in took):,.0f} |"
-    yield ""
-    yield "| what | seen | goal | met |"
-    yield "| --- | ---: | ---: | --- |"
-    for goal in goals:
-        yield f"| {' | '.join(goal)} |"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables; exit 1 where a result is wrong or a goal is not met."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=100_000_000, help="steps of all runs")
-    parser.add_argument("--runs", type=int, default=2_000)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each contender runs")
-    parser.add_argument("--folder", type=Path, help="where the parts are written, and deleted")
-    parser.add_argument(
-        "--child", nargs=3, metavar=("NAME", "PATHS", "OUT"), help=argparse.SUPPRESS
-    )
-    given = parser.parse_args(arguments)
-    if given.child:
-        name, listed, out = given.child
-        paths = [Path(each) for each in json.loads(Path(listed).read_text(encoding="utf-8"))]
-        child(name, paths, Path(out))
-        return
-    with tempfile.TemporaryDirectory(dir=given.folder) as aside:
-        _run(Path(aside), given.runs, given.rows // given.runs, given.rounds)
-
-
-def _run(folder: Path, runs: int, steps: int, rounds: int) -> None:
-    paths = write_parts(folder, runs, steps)
-    size = sum(path.stat().st_size for path in paths)
-    print(f"{runs:,} runs of {steps:,} steps, {len(paths)} parts, {size / 1e6:,.0f} MB")
-    few = paths[: max(1, len(paths) // SHARE_OF_PANDAS)]
-    of = {OURS: paths, DUCKDB: paths, PANDAS: few}
-    rows = {name: min(len(some) * RUNS_A_PART, runs) * steps for name, some in of.items()}
-    told = {name: measured(name, paths, folder)[1] for name in (OURS, DUCKDB)}
-    faults = list(wrong(told[OURS], paths, told[DUCKDB]))
-    if faults:
-        raise SystemExit("\n".join(faults))
-    found: dict[str, list[Took]] = {name: [] for name in of}
-    for turn in range(rounds):
-        for name in list(of)[:: -1 if turn % 2 else 1]:
-            found[name].append(measured(name, of[name], folder)[0])
-    against_duckdb = [a.wall_s / b.wall_s for a, b in zip(found[OURS], found[DUCKDB], strict=True)]
-    each, theirs = (_by_row(found[name], rows[name]) for name in (OURS, PANDAS))
-    against_pandas = [b / a for a, b in zip(each, theirs, strict=True)]
-    peak = max(one.peak_mb for one in found[OURS])
-    met = (
-        statistics.median(against_duckdb) <= TIMES_DUCKDB,
-        statistics.median(against_pandas) >= TIMES_PANDAS,
-        peak <= PEAK_MB,
-    )
-    goals = (
-        ("time over DuckDB's one pass", _spread(against_duckdb), f"at most {TIMES_DUCKDB:g}"),
-        ("rows a second over pandas'", _spread(against_pandas), f"at least {TIMES_PANDAS:g}"),
-        ("peak memory MB", f"{peak:,.0f}", f"at most {PEAK_MB:g}"),
-    )
-    told_goals = [(*goal, "yes" if m else "no") for goal, m in zip(goals, met, strict=True)]
-    print("\n".join(table(found, rows, told_goals)))
-    if not all(met):
-        raise SystemExit(1)
-
+WORKS: Final = (summary,)
+SIZES: Final = {
+    "rows": Size(10_000_000, 100_000_000, "steps of all runs"),
+    "runs": Size(200, 2_000, "runs"),
+}
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["contend"]:
+        contend(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))
+    else:
+        main(__doc__, WORKS, Bench, SIZES, repeats=Size(1, 3, "rounds of each timing"))

@@ -65,7 +65,7 @@ def _acquire(
 ) -> None:
     until, said = time.monotonic() + patience_s, False
     while not _taken(lock):
-        if time.monotonic() > until:
+        if time.monotonic() >= until:
             raise StoreError(
                 f"{folder}: {_holder(lock)} is writing there and did not end within "
                 f"{patience_s:g} s. Wait for it to end, or give another {option}."

@@ -7,6 +7,7 @@ nothing where one of them dropped samples, trained on other data or did not trai
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -82,7 +83,7 @@ def _group(group: Sequence[str], series: Mapping[str, Series | str]) -> list[dic
     found = {run: series.get(run, NO_LOSS) for run in group}
     lines = {run: one for run, one in found.items() if not isinstance(one, str)}
     at = min((float(tokens[-1]) for tokens, _ in lines.values()), default=0.0)
-    there = _at_equal_tokens(lines, at)
+    there = {run: _level(losses) for run, losses in _at_equal_tokens(lines, at).items()}
     rows = []
     for run, one in found.items():
         row: dict[str, Any] = {"run_id": run}
@@ -112,15 +113,26 @@ def _near(series: Series, at: float, reach: float) -> NDArray[np.float64]:
     return losses[(tokens <= at * (1 + 1e-9)) & (tokens >= at * (1 - reach))]
 
 
-def _against(run: str, there: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Of a run's losses: the one in the middle, and their spread as a standard deviation."""
+
+    loss: float
+    spread: float
+
+
+def _level(losses: NDArray[np.float64]) -> _Level:
+    return _Level(float(np.median(losses)), robust_spread(losses))
+
+
+def _against(run: str, there: Mapping[str, _Level]) -> dict[str, Any]:
     """A run's loss beside that of the other, or of the one in the middle, in their spreads."""
     own = there[run]
-    others = [name for name in there if name != run] if len(there) == PAIR else [*there]
-    loss, spread = float(np.median(own)), robust_spread(own)
-    middle = float(np.median([np.median(there[name]) for name in others]))
-    widest = max(spread, float(np.median([robust_spread(there[name]) for name in others])))
-    apart = abs(loss - middle) > max(widest, ROUNDING * abs(middle))
-    return {"loss_at_equal_tokens": loss, "loss_spread": spread, "same_loss": not apart}
+    others = [one for name, one in there.items() if name != run or len(there) != PAIR]
+    middle = float(np.median([one.loss for one in others]))
+    widest = max(own.spread, float(np.median([one.spread for one in others])))
+    apart = abs(own.loss - middle) > max(widest, ROUNDING * abs(middle))
+    return {"loss_at_equal_tokens": own.loss, "loss_spread": own.spread, "same_loss": not apart}
 
 
 PAIR: Final = 2

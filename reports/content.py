@@ -96,7 +96,9 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     ranked = sorted(groups(rows), key=_weight)
     place = {row["run_id"]: at for at, row in enumerate(row for group in ranked for row in group)}
     rows = sorted(rows, key=lambda row: place.get(row["run_id"], len(place)))
-    found = {row["run_id"]: group for group in ranked for row in group}
+    varies: dict[str, Sequence[str]] = {}
+    for group in ranked:
+        varies |= dict.fromkeys((row["run_id"] for row in group), varying(group))
     verdicts = _verdicts(ranked, rows, PLAIN_STYLE)
     data: Json = {
         "schema": SCHEMA,
@@ -109,7 +111,7 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         "groups": [_group(group) for group in ranked],
         "apart": [row["run_id"] for row in rows if row["rank"] is None],
         "to_give": _to_give(rows),
-        "runs": {row["run_id"]: _run(row, parts, found.get(row["run_id"], ())) for row in rows},
+        "runs": {row["run_id"]: _run(row, parts, varies.get(row["run_id"], ())) for row in rows},
         "sources": parts.told_sources(),
         "unread": parts.told_unread(),
         "formulas": [
@@ -334,8 +336,8 @@ def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
     return frame.with_columns(run_id=of).filter(pl.col("run_id").is_not_null())
 
 
-def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
-    """All that is said of one run; group: the rows that it is ranked with."""
+def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
+    """All that is said of one run; varies: what is not the same in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
     (card,) = cards([row])
     facts = parts.of_facts.get(run_id)
@@ -350,7 +352,7 @@ def _run(row: Row, parts: _Parts, group: Sequence[Row]) -> Json:
         "claim": _claim(row, card),
         "audit": dict(zip(("word", "why"), bridge.verdict(audit), strict=True)),
         "causes": _causes(row, audit),
-        "words": _words(row, audit, group),
+        "words": _words(row, audit, varies),
         "facts": [_fact(fact) for fact in held],
         "operators": operators.to_dicts(),
         "bridges": [_bridge(one) for one in row["bridges"]],
@@ -406,7 +408,7 @@ def _causes(row: Row, audit: Audit) -> list[str]:
     return [bridge.no_bridge(row, audit)]
 
 
-def _words(row: Row, audit: Audit, group: Sequence[Row]) -> Json:
+def _words(row: Row, audit: Audit, varies: Sequence[str]) -> Json:
     """Sentences on one run."""
     return {
         "went": course.how_it_went(row),
@@ -415,13 +417,13 @@ def _words(row: Row, audit: Audit, group: Sequence[Row]) -> Json:
         "goodput": course.goodput_words(row),
         "claim": bridge.sentence(row, audit, row["bridges"]),
         "proof": bridge.proof(audit),
-        "differs": _what_differs(row, group),
+        "differs": _what_differs(row, varies),
     }
 
 
-def _what_differs(row: Row, group: Sequence[Row]) -> str:
+def _what_differs(row: Row, varies: Sequence[str]) -> str:
     """The run's own side of what is not the same in its group."""
-    names = [name for name in varying(group) if name != "framework"]
+    names = [name for name in varies if name != "framework"]
     said = [f"{LABELS.get(n, n)} {'unknown' if row[n] is None else written(row[n])}" for n in names]
     return ", ".join(said)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from math import ceil, floor, log10
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT
+from metrics.columns import Columns
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.windows import SPOILERS, clean
+from metrics.windows import SPOILERS, clean_of
 from reports.figure import Row
 
 MOST_BINS: Final = 300
@@ -78,35 +80,38 @@ def _rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
         if evidence is None:
             nothing = pl.lit(None, FLOAT)
             parts.append(
-                frame.with_columns(tokens=nothing, seconds=nothing, window=pl.lit(COUNTED))
+                frame.select(*_DRAWN, tokens=nothing, seconds=nothing, window=pl.lit(COUNTED))
             )
         else:
-            parts.append(_rated_by(frame, str(evidence)))
+            parts.append(_rated_by(frame, str(evidence)).drop("span"))
     if not parts:
         nothing = pl.lit(None, FLOAT)
         text = pl.lit(None, TEXT)
-        return windows.clear().with_columns(tokens=nothing, seconds=nothing, window=text)
+        return windows.clear().select(*_DRAWN, tokens=nothing, seconds=nothing, window=text)
     return pl.concat(parts, how="vertical_relaxed")
 
 
+_DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
+
+
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
-    steady = clean(frame, evidence).select("run_id", "step", steady=pl.lit(value=True))
+    """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
+    steady = np.zeros(frame.height, np.bool_)
+    steady[clean_of(Columns(frame), evidence).at] = True
     spoiling = pl.col("spoilers").list.set_intersection(list(SPOILERS[evidence])).list.first()
     tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
-    return (
-        frame.join(steady, on=["run_id", "step"], how="left", maintain_order="left")
-        .with_columns(
-            tokens=pl.col(f"{evidence}_span") * tokens,
-            seconds=pl.col(f"{evidence}_time"),
-            window=pl.when("steady")
-            .then(pl.lit(COUNTED))
-            .when("first")
-            .then(pl.lit(START_UP))
-            .when("warming")
-            .then(pl.lit(WARM_UP))
-            .otherwise(pl.coalesce(spoiling, pl.lit(SEVERAL))),
-        )
-        .drop("steady")
+    return frame.select(
+        *_DRAWN,
+        span=f"{evidence}_span",
+        tokens=pl.col(f"{evidence}_span") * tokens,
+        seconds=f"{evidence}_time",
+        window=pl.when(pl.lit(pl.Series(steady)))
+        .then(pl.lit(COUNTED))
+        .when("first")
+        .then(pl.lit(START_UP))
+        .when("warming")
+        .then(pl.lit(WARM_UP))
+        .otherwise(pl.coalesce(spoiling, pl.lit(SEVERAL))),
     )
 
 
@@ -197,10 +202,7 @@ def step_time_histogram(windows: pl.DataFrame, row: Row) -> pl.DataFrame:
         return HISTOGRAM.to_frame()
     times = (
         _rated_by(mine, evidence)
-        .select(
-            each=pl.col(f"{evidence}_time") / pl.col(f"{evidence}_span"),
-            steady=pl.col("window") == COUNTED,
-        )
+        .select(each=pl.col("seconds") / pl.col("span"), steady=pl.col("window") == COUNTED)
         .filter(pl.col("each").is_finite(), pl.col("each") > 0)
     )
     steady = times.filter("steady")["each"]

@@ -6,12 +6,14 @@ Apart from reports.nightly, so that a table of runs does without what draws page
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import polars as pl
 
+from ingest.errors import StoreError
 from ingest.schema import TEXT, TIME
 from ingest.store import Store
 from metrics import kept as scores
@@ -36,13 +38,15 @@ class Scores:
     """What is kept of a store's metrics once it is up to date.
 
     kept: metrics.kept.KEPT, without what is gone; done: what was computed for it, None where
-    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of.
+    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of;
+    unlike: runs that were kept by another formula, other peaks or another program.
     """
 
     kept: pl.DataFrame
     done: Rescored | None
     changed: frozenset[str]
     as_of: int
+    unlike: frozenset[str]
 
     @property
     def metrics(self) -> pl.DataFrame:
@@ -65,12 +69,12 @@ def brought_up(
     store.require()
     stale, as_of = store.outdated()
     before = _kept(store)
-    old = scores.outdated(before, overlay)["run_id"] if by_today else ()
-    changed = frozenset({*stale, *also, *old})
+    unlike = frozenset(scores.outdated(before, overlay)["run_id"])
+    changed = frozenset({*stale, *also, *(unlike if by_today else ())})
     if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
-        return Scores(before, None, changed, as_of)
+        return Scores(before, None, changed, as_of, unlike)
     done = scores.rescore(store.table("runs"), before, changed, store.tables, overlay)
-    return Scores(done.onto(before), done, changed, as_of)
+    return Scores(done.onto(before), done, changed, as_of, unlike)
 
 
 def keep(store: Store, found: Scores) -> None:
@@ -83,8 +87,19 @@ def keep(store: Store, found: Scores) -> None:
 
 
 def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
-    """Metrics of all runs by today's formula and these peaks, whatever is kept."""
-    return brought_up(store, overlay, by_today=True).metrics
+    """Metrics of all runs by today's formula and these peaks, whatever is kept.
+
+    What had to be computed is kept, so that runs cost their computing once and not at each look;
+    nor at `ingest`, where it would take longer than the reading. Whoever looks neither waits for
+    that nor fails by it: where the store cannot be written to at once, nothing is kept. Nor is it
+    where anything kept is by another formula or other peaks: a night tells of those as they are,
+    until `rescore` makes all of them one, and to look at runs must not change what it tells.
+    """
+    found = brought_up(store, overlay, by_today=True)
+    if not found.unlike:
+        with suppress(StoreError):
+            keep(Store(store.path, patience_s=0), found)
+    return found.metrics
 
 
 def rescore_all(

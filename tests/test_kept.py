@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import re
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,8 +19,9 @@ import pytest
 from corpus import CORPUS, GENERATED
 from polars.testing import assert_frame_equal
 
+from ingest import lock
 from ingest.errors import FairmfuError
-from ingest.intake import read_source
+from ingest.intake import ingest, read_source
 from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping
@@ -580,3 +583,70 @@ def test_a_united_run_is_kept_as_a_stub() -> None:
     world.night([])
     assert finished(world.kept)["run_id"].to_list() == ["two"]
     world.holds()
+
+
+# -- what is kept by looking ---------------------------------------------------------------
+
+LOG = SAMPLES / "synthetic" / "torchtitan"
+
+
+@pytest.fixture
+def just_read(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    assert [one.status for one in ingest([LOG], store)] == ["read"]
+    return store
+
+
+def contents(store: Store) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in store.path.rglob("*") if p.is_file()}
+
+
+def test_runs_that_were_looked_at_are_computed_once(just_read: Store) -> None:
+    assert just_read.outdated()[0] != []
+    shown = scores.current(just_read)
+    assert just_read.outdated()[0] == []
+    assert scores.brought_up(just_read).done is None
+    before = contents(just_read)
+    assert_frame_equal(scores.current(just_read), shown, check_exact=True)
+    assert_frame_equal(shown, analyse(just_read.tables()).metrics, check_exact=True)
+    assert contents(just_read) == before
+
+
+def test_who_looks_does_not_wait_for_a_writer(just_read: Store) -> None:
+    says: list[str] = []
+    store = Store(just_read.path, patience_s=60, says=says.append)
+    with lock.held(store.path):
+        before = contents(store)
+        began = time.monotonic()
+        shown = scores.current(store)
+        assert time.monotonic() - began < 30
+        assert contents(store) == before
+    assert says == []
+    assert store.outdated()[0] == shown["run_id"].to_list()
+
+
+def test_a_store_that_cannot_be_written_to_is_looked_at(
+    just_read: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(lock, "_opened", refused)
+    before = contents(just_read)
+    assert scores.current(just_read).height == 1
+    assert contents(just_read) == before
+
+
+def test_looking_does_not_mix_what_is_kept_by_other_peaks(just_read: Store) -> None:
+    """A night tells of kept rows as they are: its own are not to be by another's peaks."""
+    scores.current(just_read)
+    assert ingest([SAMPLES / "synthetic" / "xtuner"], just_read) != []
+    before = contents(just_read)
+    other = Accelerator(
+        name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a sheet", confidence="high"
+    )
+    assert scores.current(just_read, [other]).height == 2
+    assert contents(just_read) == before
+    assert scores.current(just_read).height == 2
+    assert just_read.outdated()[0] == []
+    assert set(scores.brought_up(just_read).kept["peaks"]) == {peaks_id()}
