@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from ingest import intake, parts, spool
+from ingest import intake, parts, reader, spool
 from ingest.errors import FairmfuError
 from ingest.health import examine
 from ingest.intake import read_source
@@ -42,6 +42,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
             return write(self, frame)
 
         monkeypatch.setattr(spool, "PIECE_ROWS", rows)
+        monkeypatch.setattr(reader, "BLOCK_BYTES", 400 * rows)
         monkeypatch.setattr(spool, "HELD_BYTES", 0)
         monkeypatch.setattr(parts, "GROUP_ROWS", rows)
         monkeypatch.setattr(parts, "PART_ROWS", 5 * rows + 1)
