@@ -285,12 +285,11 @@ def _tag_of_scalar(record: bytes) -> str | None:
     if len(record) < AT_STEP + 8 or record[0] != WALL_TIME or record[AT_STEP - 1] != STEP:
         return None
     at = AT_STEP + _length_of_varint(record, AT_STEP)
-    for number in (SUMMARY, VALUE, TAG):
+    for number, behind in ((SUMMARY, 0), (VALUE, 0), (TAG, 5)):
         if record[at : at + 1] != bytes([number]):
             return None
         size, after = _varint(record, at + 1)
-        end = len(record) - (5 if number == TAG else 0)
-        if after + size != end:
+        if after + size + behind != len(record):
             return None
         at = after
     if record[-5] != SIMPLE:

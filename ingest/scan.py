@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -233,7 +234,8 @@ class Shape:
     values: tuple[Value, ...] = ()
     texts: tuple[Text, ...] = ()
     stamp: tuple[int, ...] = ()
-    """Runs of year, month, day, hour, minute, second and fraction; without a year none of it."""
+    """Runs of year, month, day, hour, minute, second and fraction; without a year none of it; or
+    of a number that counts from 1970, and its fraction."""
 
 
 @dataclass(slots=True)
@@ -338,16 +340,19 @@ def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
         digits, count = _whole(block, found, number, good)
         good &= count <= WHOLE_DIGITS
         return -digits if number.negative else digits
-    widths = found.stops[list(number.mantissa)] - found.begins[list(number.mantissa)]
-    if len(number.whole) == 1 and int(widths.sum(axis=0).max(initial=0)) > EXACT_DIGITS:
-        out = _printed(block, found, number, good)
-    else:
-        out = _divided(block, found, number, good)
-    out = -out if number.negative else out
+    out = _float(block, found, number, good)
     if value.kind == "int":
         good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
         return np.where(good, out, 0.0).astype(np.int64)
     return out if value.factor is None else out * value.factor
+
+
+def _float(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    runs = list(number.mantissa)
+    widest = int((found.stops[runs] - found.begins[runs]).sum(axis=0).max(initial=0))
+    read = _printed if len(number.whole) == 1 and widest > EXACT_DIGITS else _divided
+    out = read(block, found, number, good)
+    return -out if number.negative else out
 
 
 def _whole(block: Block, found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
@@ -437,6 +442,10 @@ def _eight(word: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return (word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
 
 
+EPOCH: Final = 2
+"""Runs of a stamp that counts from 1970, at most: a fraction may be one of them."""
+SECONDS: Final = 10
+"""Digits of its seconds; three more are of milliseconds, six more of microseconds."""
 NO_YEAR: Final = 5
 """Runs of a stamp without year: month, day, hour, minute, second."""
 YEARS: Final = range(1970, 2971)
@@ -446,6 +455,8 @@ YEAR_UNKNOWN: Final = 2000
 
 
 def _stamps(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+    if len(runs) <= EPOCH:
+        return _since_epoch(block, found, runs, good)
     parts = [_digits(block, found, run, good) for run in runs]
     if len(parts) == NO_YEAR:
         parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
@@ -458,6 +469,15 @@ def _stamps(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArr
         microseconds += fraction[0] * TENS[np.clip(6 - width, 0, 6)]
     dates = (year * 100 + month) * 100 + day
     return (microseconds + _midnights(dates, good)).astype("datetime64[us]")
+
+
+def _since_epoch(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+    """Seconds with a fraction, or milliseconds, or microseconds: rounded as fromtimestamp does."""
+    number = Number((runs[0],), runs[1] if len(runs) > 1 else None, None, 1, negative=False)
+    width, _ = found.shape.widths[runs[0]]
+    fraction, seconds = np.modf(_float(block, found, number, good) / POWERS[width - SECONDS])
+    rounded = np.rint(fraction * 1e6).astype(np.int64)
+    return np.asarray(seconds.astype(np.int64) * 1_000_000 + rounded, "datetime64[us]")
 
 
 def _midnights(dates: Ints, good: Bools) -> Ints:
@@ -559,6 +579,11 @@ class _Learner:
             begin, end = self.runs[run]
             hidden[begin:end] = b"x" * (end - begin)
             self.widths[run] = end - begin, end - begin
+        if len(stamp) == EPOCH:
+            begin, end = self.runs[stamp[1]]
+            self.widths[stamp[1]] = self._widths(
+                stamp[1], lambda text: self._with(begin, end, text) is not None, MOST_DECIMALS
+            )
         for match in NUMBER.finditer(bytes(hidden)):
             if match.start() in self.place:
                 self._number(match)
@@ -593,7 +618,9 @@ class _Learner:
             if any(now and now.row["logged_at"] not in (None, before) for now in others):
                 found.append(index)
         in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
-        return tuple(found) if in_a_row and NO_YEAR <= len(found) <= NO_YEAR + 2 else ()
+        width = self.runs[found[0]][1] - self.runs[found[0]][0] if found else 0
+        counts = len(found) <= EPOCH and width in (SECONDS, SECONDS + 3, SECONDS + 6)
+        return tuple(found) if in_a_row and (counts or NO_YEAR <= len(found) <= NO_YEAR + 2) else ()
 
     def _number(self, match: re.Match[bytes]) -> None:
         """What a printed number does, and how it may be printed; else its digits are constant."""
@@ -618,12 +645,13 @@ class _Learner:
             width = self.runs[run][1] - self.runs[run][0]
             self.widths[run] = width, width
         if len(number.whole) == 1:
-            self.widths[number.first] = self._widths(number, number.first, effects)
+            alike = partial(self._does, effects, number, number.first)
+            self.widths[number.first] = self._widths(number.first, alike)
             if not self._may_begin_with_0(number.first):
                 self.bare.add(number.first)
         if number.decimals is not None:
-            wide = self._widths(number, number.decimals, effects, MOST_DECIMALS)
-            self.widths[number.decimals] = wide
+            alike = partial(self._does, effects, number, number.decimals)
+            self.widths[number.decimals] = self._widths(number.decimals, alike, MOST_DECIMALS)
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
@@ -669,20 +697,21 @@ class _Learner:
         return values, texts
 
     def _widths(
-        self, number: Number, run: int, effects: Effects, longest: int = WHOLE_DIGITS
+        self, run: int, alike: Callable[[bytes], bool], longest: int = WHOLE_DIGITS
     ) -> tuple[int, int]:
-        """The least and the most digits of a run with which the number does the same."""
+        """The least and the most digits of a run; alike: whether the line is as with others."""
+        begin, end = self.runs[run]
+        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"  # not the one that it has
+        width = end - begin
+        least = 1 if width == 1 or alike(digit) else width
+        most = (most for most in (longest, FEW_DIGITS) if width <= most and alike(most * digit))
+        return least, next(most, width)
+
+    def _does(self, effects: Effects, number: Number, run: int, text: bytes) -> bool:
+        """Whether the number has these effects where one of its runs is printed so."""
         whole, (begin, end) = self.runs[number.first][0], self.runs[run]
         before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
-        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"  # not the one that it has
-
-        def alike(count: int) -> bool:
-            return self._effects_of(number, before + count * digit + after) == effects
-
-        width = end - begin
-        least = 1 if width == 1 or alike(1) else width
-        most = (most for most in (longest, FEW_DIGITS) if width <= most and alike(most))
-        return least, next(most, width)
+        return self._effects_of(number, before + text + after) == effects
 
     def _may_begin_with_0(self, run: int) -> bool:
         """Whether a number of several digits is read alike with a 0 as its first."""
@@ -808,7 +837,7 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         if piece.before is None:
             continue
         least, most = shape.widths[piece.before]
-        if piece.before in shape.stamp:
+        if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
             digits = next(stamp)[:most].zfill(most)
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
