@@ -649,11 +649,11 @@ class _Learner:
             width = self.runs[run][1] - self.runs[run][0]
             self.widths[run] = width, width
         if len(number.whole) == 1:
-            self.widths[number.first] = self._widths(number.first)
+            self.widths[number.first] = self._widths(number.first, number=number)
             if not self._may_begin_with_0(number.first):
                 self.bare.add(number.first)
         if number.decimals is not None:
-            self.widths[number.decimals] = self._widths(number.decimals, MOST_DECIMALS)
+            self.widths[number.decimals] = self._widths(number.decimals, MOST_DECIMALS, number)
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
@@ -697,15 +697,30 @@ class _Learner:
             values.append(value)
         return values, texts
 
-    def _widths(self, run: int, longest: int = WHOLE_DIGITS) -> tuple[int, int]:
+    def _widths(
+        self, run: int, longest: int = WHOLE_DIGITS, number: Number | None = None
+    ) -> tuple[int, int]:
         """The least and the most digits of a run with which the line is read alike."""
         begin, end = self.runs[run]
         text = self.raw[begin:end]
-        least = 1 if len(text) == 1 or self._with(begin, end, text[:1]) else len(text)
+        least = 1 if len(text) == 1 or self._does_alike(run, text[:1], number) else len(text)
         for most in (longest, FEW_DIGITS):
-            if len(text) <= most and self._with(begin, end, b"1" * most):
+            if len(text) <= most and self._does_alike(run, b"1" * most, number):
                 return least, most
         return len(text), len(text)
+
+    def _does_alike(self, run: int, digits: bytes, number: Number | None) -> bool:
+        """Whether the number still does what it did, if it is known to do anything.
+
+        A rank of too many digits is no rank: the line is the same step, of none.
+        """
+        begin, end = self.runs[run]
+        now = self._with(begin, end, digits)
+        if now is None or number is None:
+            return now is not None
+        first, last = self.runs[number.first][0], self.runs[number.last][1]
+        is_ = self.raw[first:begin] + digits + self.raw[end:last]
+        return self._said(number, now, self.raw[first:last].decode(), is_.decode()) is not None
 
     def _may_begin_with_0(self, run: int) -> bool:
         """Whether a number of several digits is read alike with a 0 as its first."""

@@ -207,6 +207,24 @@ def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
     assert all(row["logged_at"] == datetime(2026, 12, 20, 15, 34, 16) for _, row in rows)
 
 
+def test_a_number_that_is_none_when_it_is_too_long_is_not_read_so() -> None:
+    """A rank has at most nine digits; a longer one is no rank, but the line is still a step."""
+
+    def ranked(raw: bytes) -> Reading:
+        found = re.fullmatch(rb"(?:\[rank(\d{1,9})\])?.*: step (\d+)", raw)
+        if found is None:
+            return None
+        rank = None if found[1] is None else found[1].decode()
+        row = {"rank": rank, "logged_at": None, "step": int(found[2]), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    for seed in range(30):  # random lines find it, mostly
+        shape = learn(b"[rank3]: step 7", ranked, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        assert list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 12)])) == []
+        assert len(list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 9)]))) == 1
+
+
 def test_a_kind_of_line_is_the_same_whatever_its_numbers() -> None:
     text = b"worker 12 of 128 read 4096 bytes"
     parser = Parser(TORCHTITAN)
