@@ -151,6 +151,17 @@ def test_a_format_may_refuse_zeros_before_a_number() -> None:
     assert [raw for raw, _ in taken(shape, lines)] == lines[:3]
 
 
+def test_a_format_may_refuse_the_number_0() -> None:
+    def strict(raw: bytes) -> Reading:
+        return None if re.search(rb"run 0", raw) else read(raw)
+
+    for seed in range(30):  # random lines find it, mostly
+        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        lines = [EXAMPLE.replace(b"run 7", b"run %d" % number) for number in (0, 7, 10)]
+        assert [raw for raw, _ in taken(shape, lines)] == lines[1:]
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 
