@@ -225,8 +225,8 @@ class Shape:
     pieces: tuple[Piece, ...]
     widths: Mapping[int, tuple[int, int]]
     """The least and the most digits of each run that is not constant."""
-    bare: frozenset[int] = frozenset()
-    """Runs that no 0 may begin, unless it is their only digit: JSON knows no 007."""
+    bare: Mapping[int, bool] = field(default_factory=dict)
+    """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -259,8 +259,9 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
     for run, (least, most) in shape.widths.items():
         width = stops[run] - begins[run]
         good &= width == least if least == most else (width >= least) & (width <= most)
-    for run in shape.bare:
-        good &= (block.bytes[begins[run]] != ZERO) | (stops[run] - begins[run] == 1)
+    for run, lone in shape.bare.items():
+        zero = block.bytes[begins[run]] == ZERO
+        good &= ~(zero & (stops[run] - begins[run] > 1)) if lone else ~zero
     for piece in shape.pieces:
         from_ = starts if piece.behind < 0 else stops[piece.behind]
         to = ends if piece.before is None else begins[piece.before]
@@ -565,7 +566,7 @@ class _Learner:
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
-        self.bare: set[int] = set()
+        self.bare: dict[int, bool] = {}
         self.values: list[Value] = []
         self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
@@ -593,7 +594,7 @@ class _Learner:
             runs=len(self.runs),
             pieces=_pieces(self.raw, self.runs, self.widths, self.padded),
             widths=self.widths,
-            bare=frozenset(self.bare),
+            bare=self.bare,
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
@@ -647,8 +648,8 @@ class _Learner:
         if len(number.whole) == 1:
             alike = partial(self._does, effects, number, number.first)
             self.widths[number.first] = self._widths(number.first, alike)
-            if not self._may_begin_with_0(number.first):
-                self.bare.add(number.first)
+            if not alike(b"0".ljust(self.widths[number.first][1], b"1")):
+                self.bare[number.first] = alike(b"0")
         if number.decimals is not None:
             alike = partial(self._does, effects, number, number.decimals)
             self.widths[number.decimals] = self._widths(number.decimals, alike, MOST_DECIMALS)
@@ -711,13 +712,8 @@ class _Learner:
         """Whether the number has these effects where one of its runs is printed so."""
         whole, (begin, end) = self.runs[number.first][0], self.runs[run]
         before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
-        return self._effects_of(number, before + text + after) == effects
-
-    def _may_begin_with_0(self, run: int) -> bool:
-        """Whether a number of several digits is read alike with a 0 as its first."""
-        begin, end = self.runs[run]
-        _, most = self.widths[run]
-        return most == 1 or self._with(begin, end, b"0".ljust(most, b"1")) is not None
+        same = text == self.raw[begin:end]
+        return same or self._effects_of(number, before + text + after) == effects
 
     def _may_be_padded(self, number: Number) -> bool:
         """Whether blanks before the number may be more or fewer."""
@@ -845,8 +841,9 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
             many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
             wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
             digits = _drawn_digits(rng, rng.randint(least, most) if many else wide)
-            if piece.before in shape.bare and len(digits) > 1:
-                digits = digits.replace("0", "1", 1) if digits[0] == "0" else digits
+            if digits[0] == "0" and piece.before in shape.bare:
+                lone = len(digits) == 1 and shape.bare[piece.before]
+                digits = digits if lone else f"1{digits[1:]}"
         out.append(digits.encode())
     return b"".join(out)
 

@@ -150,6 +150,17 @@ def test_a_format_may_refuse_zeros_before_a_number() -> None:
     assert [raw for raw, _ in taken(shape, lines)] == lines[:3]
 
 
+def test_a_format_may_refuse_the_number_0() -> None:
+    def strict(raw: bytes) -> Reading:
+        return None if re.search(rb"run 0", raw) else read(raw)
+
+    for seed in range(30):  # random lines find it, mostly
+        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        lines = [EXAMPLE.replace(b"run 7", b"run %d" % number) for number in (0, 7, 10)]
+        assert [raw for raw, _ in taken(shape, lines)] == lines[1:]
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 
@@ -204,6 +215,24 @@ def test_digits_that_make_no_stamp_may_be_one_in_the_next_line() -> None:
     shape = shape_of(b"2026-13-20 15:34:16 step 7", within)
     rows = [] if shape is None else list(taken(shape, [b"2026-12-20 15:34:16 step 8"]))
     assert all(row["logged_at"] == datetime(2026, 12, 20, 15, 34, 16) for _, row in rows)
+
+
+def test_a_number_that_is_none_when_it_is_too_long_is_not_read_so() -> None:
+    """A rank has at most nine digits; a longer one is no rank, but the line is still a step."""
+
+    def ranked(raw: bytes) -> Reading:
+        found = re.fullmatch(rb"(?:\[rank(\d{1,9})\])?.*: step (\d+)", raw)
+        if found is None:
+            return None
+        rank = None if found[1] is None else found[1].decode()
+        row = {"rank": rank, "logged_at": None, "step": int(found[2]), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    for seed in range(30):  # random lines find it, mostly
+        shape = learn(b"[rank3]: step 7", ranked, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        assert list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 12)])) == []
+        assert len(list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 9)]))) == 1
 
 
 def test_lines_are_learned_once_for_all_files() -> None:
