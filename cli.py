@@ -53,6 +53,16 @@ def store_option(command: Command) -> Command:
     )(command)
 
 
+def processes_option(command: Command) -> Command:
+    """How many processes read logs."""
+    return click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="How many read logs, each some files.  [default: as many as cores, at most 8]",
+    )(command)
+
+
 def format_option(command: Command) -> Command:
     """The output of table commands."""
     return click.option(
@@ -154,6 +164,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 @click.option(
     "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
 )
+@processes_option
 def ingest(  # noqa: PLR0913 - each is an argument of the command
     paths: tuple[Path, ...],
     store: Path,
@@ -162,6 +173,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     log_formats: tuple[str, ...],
     *,
     strict: bool,
+    processes: int | None,
 ) -> None:
     r"""Read log files or folders into the store; known content is not read again.
 
@@ -173,6 +185,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     Example:
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
     """
+    from ingest.ahead import usual
     from ingest.facts import from_flags, from_toml
     from ingest.intake import ingest as read
     from ingest.known_formats import known
@@ -181,7 +194,15 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     _check_eras(given)
     tried = known().tried(log_formats)
     opened = _open(store)
-    outcomes = read(paths, opened, extra=given, strict=strict, tried=tried, report=_echo_outcome)
+    outcomes = read(
+        paths,
+        opened,
+        extra=given,
+        strict=strict,
+        tried=tried,
+        report=_echo_outcome,
+        processes=processes or usual(),
+    )
     failed = [o for o in outcomes if o.status == "failed"]
     done = [o for o in outcomes if o.status in ("read", "known", "unchanged")]
     click.echo(_counted(outcomes), err=True)
@@ -474,6 +495,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     metavar="SECONDS",
     help="How long to wait for another writer of the store.  [default: 600]",
 )
+@processes_option
 @click.option(
     "--price", callback=_price, metavar="AMOUNT", help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR'."
 )
@@ -889,6 +911,7 @@ def _check_eras(facts: Sequence[dict[str, Any]]) -> None:
 
 def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str, Any]) -> Order:
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
+    from ingest.ahead import usual
     from ingest.config import Config, find, load, share
     from metrics.cost import price
     from metrics.history import SERIES_BY
@@ -921,6 +944,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
         baselines=config.baselines,
         overlay=_overlay(config.accelerators),
         price=options["price"] or (price(config.price) if config.price else None),
+        processes=options["processes"] or config.processes or usual(),
         facts_of=config.facts_of,
         unmatched=config.unmatched,
         report=_echo_outcome if sys.stderr.isatty() else _echo_trouble,

@@ -152,7 +152,7 @@ def torchtitan(bench: Logs) -> Iterator[Row]:
     grep: list[Word] = ["grep", "-cF", "mfu: ", log]
     _equal("lines of grep", int(child(grep, env=IN_C).said), rows)
     runs: dict[str, Run] = {
-        "ours": partial(bench.ingest, log),
+        "ours": partial(bench.ingest, log, PROCESSES, "1"),
         "grep -cF": partial(child, grep, env=IN_C),
         "plain parser": partial(bench.plain, "torchtitan", log),
     }

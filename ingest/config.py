@@ -58,8 +58,9 @@ class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
     sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
-    it was written. keep: dated reports that stay; all without it. wait: seconds to wait
-    for another writer of the store. baselines: names or ids of runs.
+    it was written. keep: dated reports that stay; all without it. wait: seconds to wait for another
+    writer of the store. processes: that read logs; as many as usual without it. baselines: names or
+    ids of runs.
     """
 
     path: Path | None = None
@@ -71,6 +72,7 @@ class Config:
     price: str | None = None
     keep: int | None = None
     wait: float = 600.0
+    processes: int | None = None
     series: Series = Series()
     facts: tuple[FactsByPath, ...] = ()
     baselines: tuple[str, ...] = ()
@@ -121,8 +123,9 @@ def load(
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
         price=_price(top, priced),
-        keep=_positive(top, "keep", "reports, for example 400") if "keep" in top.values else None,
+        keep=_positive(top, "keep", "reports, for example 400"),
         wait=_wait(top, default.wait),
+        processes=_positive(top, "processes", "processes, for example 4"),
         series=_series(top.table("series"), columns),
         facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
         baselines=tuple(_baseline(table) for table in top.tables("baselines")),
@@ -195,8 +198,8 @@ def _price(table: Table, priced: Callable[[str], object]) -> str | None:
 
 
 def _positive(table: Table, key: str, form: str) -> int | None:
-    said = table.values[key]
-    if isinstance(said, int) and not isinstance(said, bool) and said > 0:
+    said = table.values.get(key)
+    if said is None or (isinstance(said, int) and not isinstance(said, bool) and said > 0):
         return said
     table.say(key, f"is {said!r}: write a whole number of {form}.")
     return None

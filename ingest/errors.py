@@ -11,6 +11,8 @@ FairmfuError
 
 from __future__ import annotations
 
+from functools import partial
+
 
 class FairmfuError(Exception):
     """Base of all errors that a user can mend; the CLI prints it and exits 1."""
@@ -26,6 +28,10 @@ class UnknownFormatError(FairmfuError):
     def __init__(self, message: str, *, recognised: bool) -> None:
         super().__init__(message)
         self.recognised = recognised
+
+    def __reduce__(self) -> tuple[partial[UnknownFormatError], tuple[str, ...]]:
+        """So that it comes whole from another process."""
+        return partial(type(self), recognised=self.recognised), self.args
 
 
 class UnreadableSourceError(FairmfuError):

@@ -17,6 +17,7 @@ import polars as pl
 
 from ingest import bulk, endings
 from ingest import facts as given
+from ingest.ahead import Ahead, Given
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
@@ -109,8 +110,12 @@ def stream_source(  # noqa: PLR0913 - as above
         parsed = bulk.parse(parser, source.chunks()) if fast else parser.parse(source.lines())
     facts = [*by_path, *_beside(path), *extra]
     tables = _tables(source, primary, companions, parsed, facts)
-    aside = {name: spool.rows(whole(tables[name])) for name in ("events", "unread")}
-    return {**tables, **aside}
+    return _aside(tables, spool, ("events", "unread"))
+
+
+def _aside(tables: LogTables, spool: Spool, names: Iterable[str]) -> LogTables:
+    """The same with the rows of these tables in the spool."""
+    return {**tables, **{name: spool.rows(whole(tables[name])) for name in names}}
 
 
 def _tables(
@@ -304,6 +309,7 @@ class _Job:
     strict: bool
     tried: Tried
     spool: Spool
+    ahead: Ahead
     began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
     batch: list[LogTables] = field(default_factory=list)
@@ -378,7 +384,7 @@ class _Job:
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        tables = stream_source(path, self.spool, by_path=facts, extra=self.extra, tried=self.tried)
+        tables = self._tables(found, path, facts)
         source = whole(tables["sources"]).row(0, named=True)
         done = _outcome(path, source, tables["unread"], strict=self.strict)
         if done.status != "read":
@@ -393,6 +399,18 @@ class _Job:
                 return done._replace(message=grew)
         self._remember(found, sha256, beside)
         return done
+
+    def _tables(self, found: Found, path: Path, facts: Sequence[Fact]) -> LogTables:
+        if (read := self.ahead.take(found, facts)) is not None:
+            return _aside(read, self.spool, ("steps", "events", "unread"))
+        return stream_source(path, self.spool, by_path=facts, extra=self.extra, tried=self.tried)
+
+    def offer(self, found: Found) -> Given | None:
+        """What to read before its turn: a file of which nothing is known."""
+        known = self._same_as(found) is not None or found.size in self.sizes
+        if found.error or known or found.path == str(STDIN):
+            return None
+        return Path(found.path), self.by_path(found.identity)
 
     def _formats(self) -> str:
         self.formats = self.formats or _formats(self.tried)
@@ -432,6 +450,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     strict: bool = False,
     tried: Tried = BUILT_IN,
     report: Callable[[Outcome], None] = lambda _: None,
+    processes: int = 1,
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
@@ -440,12 +459,15 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     source that has unread lines fails; where `tried` wants formats, so does one that has another
     or is stored as read with another. `by_path` gives facts as files beside a log do; what stands
     there holds before them. Folders of `leave_out` are not entered. `report` gets each outcome as
-    it comes, and again where the store has something to say of it.
+    it comes, and again where the store has something to say of it. processes: how many read; one
+    is this one. More are started with `spawn`, as multiprocessing has it: a script that asks for
+    them needs its `if __name__ == "__main__"`.
     """
     store.bring_up()  # before it is read
     spool = store.spool()
     known, sizes = store.known_sources(), store.known_sizes()
-    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool)
+    ahead = Ahead(processes, extra, tried)
+    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool, ahead)
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
@@ -456,16 +478,17 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
         outcomes.append(one)
         report(one)
 
-    for found in _found(paths, Walk(tried.formats, leave_out), done):
-        looked_at[len(outcomes)] = found
-        done(job.take(found))
+    with ahead:
+        for found in ahead.before(_found(paths, Walk(tried.formats, leave_out)), job.offer):
+            looked_at[len(outcomes)] = found
+            done(job.take(found))
+            ahead.forget(found)
     told = store.add(job.batch, [*job.seen, *job.claims()], list(job.marks.values()))
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
-    again = _Job(
-        {}, set(), {}, extra, by_path, strict, tried, spool
-    )  # known then, and replaced since
+    # known then, and replaced since:
+    again = _Job({}, set(), {}, extra, by_path, strict, tried, spool, Ahead(1, extra, tried))
     for place, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):
@@ -503,13 +526,13 @@ def _known_as(path: str, stored: str) -> str:
     return f"known already: same content as {stored}; its facts are used"
 
 
-def _found(paths: Iterable[Path], walk: Walk, failed: Callable[[Outcome], None]) -> Iterator[Found]:
-    """The files of each path; one that is not there, or holds no log, fails alone."""
+def _found(paths: Iterable[Path], walk: Walk) -> Iterator[Found]:
+    """The files of each path; one that is not there, or holds no log, is told as such a file."""
     for path in paths:
         try:
             yield from walk.of(path)
         except UnreadableSourceError as error:
-            failed(Outcome(str(path), "failed", str(error)))
+            yield Found(str(path), "", error=str(error))
 
 
 def _formats(tried: Tried) -> str:

@@ -78,7 +78,7 @@ class Order:
     sources: files, folders and patterns; facts_of, unmatched: of ingest.config.Config; by: columns
     of metrics that make a series; threshold: share below which a change does not count; keep: dated
     reports that stay, all without it; baselines: names or ids of runs, beside those that are
-    pinned.
+    pinned; processes: how many read logs.
     """
 
     sources: Sequence[Path]
@@ -91,6 +91,7 @@ class Order:
     baselines: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
+    processes: int = 1
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
@@ -176,6 +177,7 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
         leave_out=(order.store.path, order.out),
         tried=known().tried(()),
         report=order.report,
+        processes=order.processes,
     )
     counts: dict[str, int] = {}
     for one in outcomes:

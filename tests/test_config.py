@@ -158,6 +158,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
         ("keep = 0", ["keep: is 0: write a whole number of reports, for example 400."]),
         ("keep = true", ["keep: is True: write a whole number of reports, for example 400."]),
         ('wait = "1 h"', ["wait: is '1 h': write seconds, for example 600."]),
+        ("processes = 0", ["processes: is 0: write a whole number of processes, for example 4."]),
         ("wait = -1", ["wait: is -1: write seconds, for example 600."]),
         (
             "price = [2]",

@@ -82,6 +82,18 @@ def _model_config(text: str) -> dict[str, str]:
     return {"model_config": json.dumps(values)} if "model_type" in values else {}
 
 
+def _model_config_block(lines: Sequence[str]) -> dict[str, str]:
+    return _model_config("{" + "\n".join(lines))
+
+
+def _model_config_text(said: Mapping[str, str]) -> dict[str, str]:
+    return _model_config(_unquoted(said))
+
+
+def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
+    return _python_arguments({"text": "\n".join(lines)})
+
+
 def _unquoted(said: Mapping[str, str]) -> str:
     """The text that stands in a JSON string."""
     return str(json.loads(f'"{said["text"]}"'))
@@ -359,7 +371,7 @@ HF_CONSOLE: Final = LogFormat(
             start=r"\bModel config \w+ \{$",
             end=r"^\}",
             include_end=True,
-            read=lambda lines: _model_config("{" + "\n".join(lines)),
+            read=_model_config_block,
             example=(
                 "[INFO|configuration_utils.py:765] 2026-11-20 15:06:01,504 >> Model config "
                 "LlamaConfig {",
@@ -374,7 +386,7 @@ HF_CONSOLE: Final = LogFormat(
             start=r"TrainingArguments\($",
             end=r"^\)",
             include_end=True,
-            read=lambda lines: _python_arguments({"text": "\n".join(lines)}),
+            read=_arguments_block,
             example=(
                 "INFO:__main__:Training/evaluation parameters TrainingArguments(",
                 "_n_gpu=1,",
@@ -603,7 +615,7 @@ HF_TENSORBOARD: Final = LogFormat(
         FactLine(
             anchor='"tag": "model_config/text_summary"',
             regex=r'"tag": "model_config/text_summary", .*"text": "(?P<text>.*)"\}$',
-            read=lambda said: _model_config(_unquoted(said)),
+            read=_model_config_text,
             example='{"tag": "model_config/text_summary", "step": 0, "wall_time": '
             r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
             r'\"model_type\": \"llama\"\n}"}',

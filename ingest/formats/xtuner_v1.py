@@ -46,6 +46,10 @@ IMPLIES: Final = {
 }
 
 
+def _compiled(_lines: Sequence[str]) -> dict[str, str]:
+    return {"compile": "true"}
+
+
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """Counts whose meaning depends on the variant.
 
@@ -262,7 +266,7 @@ BLOCKS: Final = (
     Block(
         start=r"The `compile_cfg` of model is \{$",
         end=r"^\}",
-        read=lambda _: {"compile": "true"},
+        read=_compiled,
         include_end=True,
         printed_by=f"{TRAINER} Trainer.build_engine",
         example=(

@@ -1,0 +1,203 @@
+"""Files read by other processes before it is their turn.
+
+Whoever ingests asks for each file in its order, and gets what it would have read itself; these
+processes only see to it that it has been read by then. Each sends back the whole tables of a file,
+so large files are not given to them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from typing import Final, Self
+
+from ingest.errors import FairmfuError
+from ingest.facts import Fact
+from ingest.plan import Tables
+from ingest.registry import Tried
+from ingest.walk import Found
+
+LARGEST_BYTES: Final = 32 * 1024 * 1024
+"""Of a file that is read ahead."""
+TASK_BYTES: Final = 1024 * 1024
+TASK_FILES: Final = 32
+"""Files are given out together up to so much: a task of its own costs as much as 100 KB of log."""
+AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Of files, for each process, that are read before their turn."""
+MOST_WAITING: Final = 1_000
+"""Files that were looked at before their turn."""
+PAYS_BYTES: Final = 24 * 1024 * 1024
+"""Of files to be read from which on processes are started: that takes a second for each."""
+
+THREADS: Final = "POLARS_MAX_THREADS"
+
+MOST_PROCESSES: Final = 8
+"""That are started unasked: others work on the machine too."""
+COMPRESSED: Final = (".gz", ".zst")
+EXPANDED: Final = 10
+"""Times that a compressed log grows."""
+
+Given = tuple[Path, Sequence[Fact]]
+"""A file with the facts that its path gives."""
+Read = Tables | Exception
+_State = tuple[tuple[Fact, ...], Tried]
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """Files that one process reads one after the other."""
+
+    files: list[Given] = field(default_factory=list)
+    bytes: int = 0
+    result: Future[list[Read]] | None = None
+
+
+def usual() -> int:
+    """How many processes read where nobody says it: one a core that this one may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_PROCESSES)
+
+
+class Ahead:
+    """Reads files that are offered to it; a context that lets its processes go."""
+
+    def __init__(self, processes: int, extra: Sequence[Fact], tried: Tried) -> None:
+        """processes: how many read; one is this one. extra, tried: as for intake.read_source."""
+        self._processes = processes
+        self._state: _State = (tuple(extra), tried)
+        self._pool: ProcessPoolExecutor | None = None
+        self._gathered = _Task()
+        self._offered: dict[str, tuple[_Task, int]] = {}
+        self._total = self._waiting = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def before(
+        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
+    ) -> Iterator[Found]:
+        """The files in their order, some time after they were offered; offer: None to leave one."""
+        if self._processes == 1:
+            yield from files
+            return
+        waiting = deque[Found]()
+        for found in files:
+            waiting.append(found)
+            if (given := offer(found)) is not None:
+                self._offer(found, given)
+            while len(waiting) > MOST_WAITING or self._waiting > self._processes * AHEAD_BYTES:
+                yield waiting.popleft()
+        self._submit()
+        yield from waiting
+
+    def take(self, found: Found, facts: Sequence[Fact]) -> Tables | None:
+        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
+        task, place = self._offered.get(found.path, (None, 0))
+        if task is None or task.files[place][1] != facts:
+            return None
+        if task is self._gathered:
+            self._submit()
+        if task.result is None:
+            return None
+        try:
+            read = task.result.result()[place]
+        except BrokenProcessPool:  # one was killed: whoever asks reads it, and sees what is wrong
+            return None
+        if isinstance(read, Exception):
+            raise read
+        return read
+
+    def forget(self, found: Found) -> None:
+        """Its turn is over."""
+        if self._offered.pop(found.path, None) is not None:
+            self._waiting -= _bytes(found)
+
+    def _offer(self, found: Found, given: Given) -> None:
+        size = _bytes(found)
+        if size > LARGEST_BYTES or found.path in self._offered:
+            return
+        self._offered[found.path] = self._gathered, len(self._gathered.files)
+        self._gathered.files.append(given)
+        self._gathered.bytes += size
+        self._total += size
+        self._waiting += size
+        if self._gathered.bytes >= TASK_BYTES or len(self._gathered.files) >= TASK_FILES:
+            self._submit()
+
+    def _submit(self) -> None:
+        """Give out the files that were gathered, if it pays."""
+        task, self._gathered = self._gathered, _Task()
+        if self._pool is None and self._total >= PAYS_BYTES:
+            self._pool = ProcessPoolExecutor(
+                self._processes,
+                mp_context=get_context("spawn"),
+                initializer=_begin,
+                initargs=(self._state,),
+            )
+        if self._pool is not None and task.files:
+            with _one_thread(), suppress(BrokenProcessPool):
+                task.result = self._pool.submit(_read, task.files)
+
+
+def _bytes(found: Found) -> int:
+    """What it may hold."""
+    return found.size * (EXPANDED if found.path.endswith(COMPRESSED) else 1)
+
+
+# --- in the other processes -------------------------------------------------------------------
+
+_state: list[_State] = []
+
+
+def _begin(state: _State) -> None:
+    """Take what holds for all files; end with the process that began it, even if that is killed."""
+    _state.append(state)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that
+    parent = parent_process()
+    assert parent is not None  # noqa: S101 - it has one
+
+    def follow() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _read(files: Sequence[Given]) -> list[Read]:
+    return [_read_one(path, facts) for path, facts in files]
+
+
+def _read_one(path: Path, facts: Sequence[Fact]) -> Read:
+    from ingest.intake import read_source  # noqa: PLC0415 - which reads ahead by this module
+
+    extra, tried = _state[0]
+    try:
+        return read_source(path, by_path=facts, extra=extra, tried=tried)
+    except (FairmfuError, OSError) as error:
+        return error
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Processes that start meanwhile use one thread of Polars each."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(THREADS)
+        if before is not None:
+            os.environ[THREADS] = before

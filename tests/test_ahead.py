@@ -1,0 +1,142 @@
+"""Logs read by other processes: the same store, whatever becomes of these processes."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest import ahead
+from ingest.ahead import Ahead
+from ingest.errors import UnknownFormatError
+from ingest.intake import Outcome, ingest
+from ingest.own_formats import load
+from ingest.registry import BUILT_IN, FORMATS, Tried
+from ingest.store import Store
+from ingest.walk import Found, Walk
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Logs, a copy, a compressed one, and files that fail each in its way."""
+    folder = tmp_path / "logs"
+    shutil.copytree(ROOT / "sample_logs", folder)
+    shutil.copy(SAMPLES[0], folder / "zz_copy.log")
+    (folder / "zz.log.gz").write_bytes(gzip.compress(SAMPLES[1].read_bytes() + b"one more\n"))
+    (folder / "aa_empty.log").write_bytes(b"")
+    (folder / "bb_binary.log").write_bytes(bytes(range(9)) * 500)
+    (folder / "cc_none.log").write_text("no line of any format\n" * 30)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes are started for the first file, and get few at a time."""
+    monkeypatch.setattr(ahead, "PAYS_BYTES", 0)
+    monkeypatch.setattr(ahead, "TASK_FILES", 3)
+    monkeypatch.setattr(ahead, "AHEAD_BYTES", 100_000)
+
+
+def read(paths: list[Path], store: Path, processes: int) -> tuple[list[Outcome], Store]:
+    return ingest(paths, Store(store), processes=processes), Store(store)
+
+
+def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Path) -> None:
+    paths = [logs, tmp_path / "missing", *SAMPLES[:2], logs / "cc_none.log"]
+    told, store = read(paths, tmp_path / "one", 1)
+    same, other = read(paths, tmp_path / "two", 2)
+    assert same == told
+    assert {one.status for one in told} == {"read", "known", "passed", "failed"}
+    for name in ("runs", "steps", "facts", "events", "unread"):
+        assert other.table(name).equals(store.table(name)), name
+    sources = [s.table("sources").drop("read_at") for s in (store, other)]
+    assert sources[0].equals(sources[1])
+
+
+def test_what_other_processes_get_comes_whole() -> None:
+    own = [load(path).log_format for path in (ROOT / "tests" / "own_formats").glob("*.toml")]
+    tried = Tried((*FORMATS, *own))
+    again: Tried = pickle.loads(pickle.dumps(tried))  # noqa: S301 - ours
+    assert [f.name for f in again.formats] == [f.name for f in tried.formats]
+    error = pickle.loads(pickle.dumps(UnknownFormatError("why", recognised=True)))  # noqa: S301
+    assert (str(error), error.recognised) == ("why", True)
+
+
+def found(paths: list[Path]) -> list[Found]:
+    walk = Walk(BUILT_IN.formats, ())
+    return [one for path in paths for one in walk.of(path)]
+
+
+def offered(pool: Ahead, paths: list[Path]) -> Iterator[Found]:
+    return pool.before(found(paths), lambda one: (Path(one.path), ()))
+
+
+def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
+    with Ahead(2, (), BUILT_IN) as pool:
+        first, *rest = offered(pool, SAMPLES[:4])
+        assert pool.take(first, ()) is not None
+        for pid in list(pool._pool._processes):  # type: ignore[union-attr]
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        more = list(offered(pool, SAMPLES[4:]))
+        assert [pool.take(one, ()) for one in more] == [None] * len(more)
+        assert rest
+
+
+def test_what_was_read_with_other_facts_is_not_taken() -> None:
+    fact = {"name": "gpus", "value": "8", "origin": "config", "line": None, "text": None}
+    with Ahead(2, (), BUILT_IN) as pool:
+        (one,) = offered(pool, SAMPLES[:1])
+        assert pool.take(one, [fact]) is None
+        assert pool.take(one, ()) is not None
+        pool.forget(one)
+        assert pool.take(one, ()) is None
+
+
+SLEEPER = """
+import sys, time
+from pathlib import Path
+from ingest import ahead
+from ingest.registry import BUILT_IN
+from ingest.walk import Walk
+ahead.PAYS_BYTES = 0
+pool = ahead.Ahead(2, (), BUILT_IN)
+found = Walk(BUILT_IN.formats, ()).of(Path(sys.argv[1]))
+files = list(pool.before(found, lambda one: (Path(one.path), ())))
+assert pool.take(files[0], ()) is not None
+print(*pool._pool._processes, flush=True)
+time.sleep(600)
+"""
+
+
+def test_processes_end_with_the_one_that_started_them() -> None:
+    command = [sys.executable, "-c", SLEEPER, str(SAMPLES[0])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:  # noqa: S603
+        assert parent.stdout is not None
+        children = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert children
+    deadline = time.monotonic() + 30
+    while any(map(alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, children))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
