@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.prefilter import REPEATS, Part, Parts, parsed
 from ingest.reader import text_of
@@ -14,6 +17,13 @@ ANSI: Final = r"\x1b\[[0-9;]*[A-Za-z]"
 ODD: Final = r"[\x00\x{A0}\x{10000}-\x{10FFFF}]|\r[^\n]"
 """What `text_of` may change, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
+
+
+def lines_of(data: bytes, starts: NDArray[np.int64]) -> pl.Series:
+    """The bytes of lines that begin there, each with its newline."""
+    buffers = [None, pa.py_buffer(np.append(starts, len(data))), pa.py_buffer(data)]
+    every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts), buffers)
+    return pl.Series(every)
 
 
 class Cleaner:

@@ -108,8 +108,8 @@ class Source:
             self._reading.close()
         self._reading, self._peeked = None, []
 
-    def peek(self) -> Iterator[NumberedLine]:
-        """Lines to be looked at before `lines` or `chunks`, which begin at the first one again."""
+    def peek(self) -> Iterator[Chunk]:
+        """Chunks to be looked at before `lines` or `chunks`, which begin at the first one again."""
         self._reading, seen = self._read(), 0
         for chunk in self._reading:
             seen += len(chunk.data)
@@ -117,7 +117,7 @@ class Source:
                 self._peeked.append(chunk)
             else:
                 self._peeked = None
-            yield from chunk.lines()
+            yield chunk
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""

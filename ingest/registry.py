@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ingest.clean import ANSI
+import numpy as np
+import polars as pl
+
+from ingest.clean import ANSI, Cleaner, lines_of
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
@@ -36,8 +40,9 @@ from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, FactLine, LogFormat
 from ingest.parse import matched_prefix
-from ingest.prefilter import Guarded, any_of
-from ingest.reader import NumberedLine, Source
+from ingest.prefilter import Guarded, Sieve, any_of
+from ingest.reader import Chunk, NumberedLine, Source
+from ingest.scan import NEWLINE
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -83,6 +88,9 @@ PYTHON: Final = (
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
+PIECE_BYTES: Final = 256 * 1024
+"""Of a log that are looked at together."""
+
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
 
@@ -98,18 +106,18 @@ LOOKED_INTO: Final = 20
 
 def detect(
     path: Path,
-    lines: Iterable[NumberedLine],
+    chunks: Iterable[Chunk],
     formats: tuple[LogFormat, ...] = FORMATS,
     wanted: Collection[str] = (),
 ) -> tuple[LogFormat, tuple[LogFormat, ...]]:
-    """The primary format of `lines` and its companions.
+    """The primary format of lines and its companions.
 
     wanted: names of formats, where only they may be primary; a line that looks like a step of one
     is enough. Reads until a framework's own trainer shows, and `SNIFFED_LINES` beyond; where only
     others show, to the end. Where none shows, the header of a launch without steps tells it.
     Raises UnknownFormatError.
     """
-    found, headed = _signatures(lines, formats, wanted)
+    found, headed = _signatures(chunks, formats, wanted)
     shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
     primaries = [f for f in shown if f.precedence == shown[0].precedence]
     if wanted and not all(f.name in wanted for f in primaries):
@@ -121,6 +129,7 @@ def detect(
     if known := _without_steps(path):
         raise UnknownFormatError(f"{path}: {known}", recognised=False)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
+    lines = (line for chunk in chunks for line in chunk.lines())
     hits = _hits(Source(path).lines() if path.is_file() else lines, formats)
     if without_steps := _by_header(hits):
         return without_steps[0], without_steps[1:]
@@ -148,42 +157,94 @@ def _companions(
 
 
 def _signatures(
-    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...], wanted: Collection[str]
+    chunks: Iterable[Chunk], formats: tuple[LogFormat, ...], wanted: Collection[str]
 ) -> tuple[dict[str, NumberedLine], set[str]]:
     """Formats by signature, each with the first line that it matches, and formats by header."""
-    noise = _noise(formats)
-    marks = {f.name: (f.signature, *([f.looks_like_step] * (f.name in wanted))) for f in formats}
-    signatures = [(f, Guarded("|".join(f"(?:{m})" for m in marks[f.name]))) for f in formats]
-    headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
-    either = _either(signatures, headers)
-    found: dict[str, NumberedLine] = {}
-    headed: set[str] = set()
-    last = math.inf
-    for line in lines:
-        if line.number > last:
+    search = _Search(formats, wanted)
+    for piece in _pieces(chunks):
+        if piece.number > search.last:
             break
-        text = noise.sub("", line.text)
-        if not either(text):
-            continue
-        new = [f for f, signature in signatures if signature.search(text)]
-        found |= {f.name: line for f in new}
-        headed |= {name for name, header in headers if header.search(text)}
+        search.look(piece)
+    return search.found, search.headed
+
+
+class _Search:
+    """Looks for formats by their marks; for those that are not yet found."""
+
+    def __init__(self, formats: tuple[LogFormat, ...], wanted: Collection[str]) -> None:
+        self._cleaner = Cleaner(_noise(formats))
+        marks = {
+            f.name: (f.signature, *([f.looks_like_step] * (f.name in wanted))) for f in formats
+        }
+        self._signatures = [
+            (f, Guarded("|".join(f"(?:{mark})" for mark in marks[f.name]))) for f in formats
+        ]
+        self._headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
+        self.found: dict[str, NumberedLine] = {}
+        self.headed: set[str] = set()
+        self.last = math.inf
+        """The last line to look at."""
+
+    def look(self, piece: Chunk) -> None:
+        """At some lines."""
+        whole = piece.data if piece.data.endswith(b"\n") else piece.data + b"\n"
+        ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
+        raws = lines_of(whole, np.concatenate([[0], ends[:-1] + 1]))
+        texts = self._cleaner.texts(raws)
+        places = self._that_may(texts, 0)
+        while places and piece.number + places[0] <= self.last:
+            place = places.popleft()
+            (line,) = Chunk(piece.number + place, raws[place]).lines()
+            if self._shows(line):
+                places = self._that_may(texts, place + 1)
+
+    def _that_may(self, texts: pl.Series, first: int) -> deque[int]:
+        """Lines from the first on that may show a format."""
+        patterns = tuple(mark.pattern for _, mark in (*self._signatures, *self._headers))
+        may = _sieve(patterns).may_match(texts[first:])
+        return deque((np.flatnonzero(may) + first).tolist())
+
+    def _shows(self, line: NumberedLine) -> bool:
+        """Whether it shows a format that none has shown before."""
+        text = self._cleaner.strip(line.text)
+        new = [f for f, signature in self._signatures if signature.search(text)]
+        headed = {name for name, header in self._headers if header.search(text)}
+        self.found |= {f.name: line for f in new}
+        self.headed |= headed
         if any(f.precedence == TRAINER for f in new):
-            last = min(last, line.number + SNIFFED_LINES)
-        if new or any(name in headed for name, _ in headers):  # look for the others only
-            signatures = [(f, signature) for f, signature in signatures if f.name not in found]
-            headers = [(name, header) for name, header in headers if name not in headed]
-            either = _either(signatures, headers)
-    return found, headed
+            self.last = min(self.last, line.number + SNIFFED_LINES)
+        self._signatures = [(f, mark) for f, mark in self._signatures if f.name not in self.found]
+        self._headers = [(name, mark) for name, mark in self._headers if name not in self.headed]
+        return bool(new or headed)
 
 
-def _either(*searched: Iterable[tuple[object, Guarded]]) -> Callable[[str], object]:
-    """Tells whether a text may match any of the patterns."""
-    return any_of((), (guarded.pattern for each in searched for _, guarded in each))
+def _marks(log_format: LogFormat, *, steps: bool) -> str:
+    """What shows a format; steps: a line that looks like its step is enough."""
+    alone = log_format.signature
+    return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone
 
 
-def _noise(formats: Iterable[LogFormat]) -> re.Pattern[str]:
-    return re.compile("|".join({f.noise for f in formats if f.noise} | {ANSI}))
+@cache
+def _sieve(patterns: tuple[str, ...]) -> Sieve:
+    return Sieve(("", pattern) for pattern in patterns)
+
+
+def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same lines, fewer at a time: mostly the first ones tell."""
+    for chunk in chunks:
+        if chunk.cut or not chunk.ended:
+            yield chunk
+            continue
+        number, begin = chunk.number, 0
+        while begin < len(chunk.data):
+            end = chunk.data.find(b"\n", begin + PIECE_BYTES) + 1 or len(chunk.data)
+            piece = Chunk(number, chunk.data[begin:end])
+            yield piece
+            number, begin = number + piece.data.count(b"\n"), end
+
+
+def _noise(formats: Iterable[LogFormat]) -> str:
+    return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI}))
 
 
 def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:
@@ -219,13 +280,14 @@ def _without_steps(path: Path) -> str:
 
 def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list[_Hits]:
     """What each format knows of a file none of whose steps can be read."""
-    hits, noise = [_Hits(f) for f in formats if f.precedence > PARTS], _noise(formats)
+    hits = [_Hits(f) for f in formats if f.precedence > PARTS]
+    cleaner = Cleaner(_noise(formats))
     interesting = any_of(
         (anchor for hit in hits for anchor in hit.anchors),
         (pattern for hit in hits for pattern in hit.patterns),
     )
     for line in islice(lines, HEADER_LINES):
-        clean = line._replace(text=noise.sub("", line.text))
+        clean = line._replace(text=cleaner.strip(line.text))
         if interesting(clean.text):
             for hit in hits:
                 hit.look(clean)

@@ -35,6 +35,8 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.clean import lines_of
+
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
@@ -138,10 +140,7 @@ class Block:
 
     def lines(self, which: Ints) -> pl.Series:
         """The bytes of these lines, each with its newline."""
-        offsets = np.append(self.starts - MARGIN, len(self.data))
-        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(self.data)]
-        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
-        return pl.Series(every).gather(which)
+        return lines_of(self.data, self.starts - MARGIN).gather(which)
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""

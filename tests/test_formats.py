@@ -10,7 +10,7 @@ import pytest
 
 from ingest.log_format import Block, EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed
-from ingest.reader import NumberedLine
+from ingest.reader import Chunk
 from ingest.registry import FORMATS, detect
 from ingest.schema import FACT_NAMES, STEPS
 
@@ -124,8 +124,8 @@ def test_a_signature_matches_its_own_steps_and_no_other_formats(log_format: LogF
 
 @pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
 def test_detect_tells_the_format_from_one_step(log_format: LogFormat, line: StepLine) -> None:
-    lines = [NumberedLine(1, line.example, cut=False)]
-    assert detect(Path("run.log"), lines) == (log_format, ())
+    chunk = Chunk(1, line.example.encode() + b"\n")
+    assert detect(Path("run.log"), [chunk]) == (log_format, ())
 
 
 @each_format
@@ -146,7 +146,7 @@ def test_names_are_unique() -> None:
 def test_a_format_is_a_companion_of_those_of_higher_precedence(log_format: LogFormat) -> None:
     for companion in (f for f in FORMATS if f.precedence < log_format.precedence):
         texts = [companion.steps[0].example, log_format.steps[0].example]
-        lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
-        primary, companions = detect(Path("run.log"), lines)
+        chunk = Chunk(1, "".join(f"{text}\n" for text in texts).encode())
+        primary, companions = detect(Path("run.log"), [chunk])
         assert primary == log_format
         assert companion in companions

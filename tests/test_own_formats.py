@@ -18,7 +18,7 @@ from ingest.known_formats import FOLDER, Known, known
 from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
 from ingest.own_formats import load
 from ingest.parse import Parser
-from ingest.reader import NumberedLine, Source
+from ingest.reader import Chunk, NumberedLine, Source
 from ingest.registry import FORMATS, detect
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -97,7 +97,7 @@ def step_texts(name: str, log_format: LogFormat) -> list[str]:
     cleaner = Cleaner(log_format.noise)
     texts = [s.example for s in (*BUILT_IN[name].steps, *log_format.steps)]
     for sample in SAMPLES:
-        if detect(sample, Source(sample).lines())[0].name == name:
+        if detect(sample, Source(sample).chunks())[0].name == name:
             texts += [line.text for line in Source(sample).lines()]
     steps = [re.compile(step.regex) for step in log_format.steps]
     return [t for t in texts if any(regex.search(cleaner.strip(t)) for regex in steps)]
@@ -151,9 +151,10 @@ def test_a_format_of_its_own_needs_no_signature_and_no_anchor(tmp_path: Path) ->
     path = tmp_path / "mine.toml"
     path.write_text(ALONE)
     log_format = load(path).log_format
-    line = NumberedLine(1, "[rank0]: mine step 4 loss 1.25 took 500", cut=False)
-    assert detect(path, [line], (*FORMATS, log_format)) == (log_format, ())
-    assert rows(log_format, line.text)[0]["elapsed_s"] == 0.5
+    line = "[rank0]: mine step 4 loss 1.25 took 500"
+    chunk = Chunk(1, line.encode() + b"\n")
+    assert detect(path, [chunk], (*FORMATS, log_format)) == (log_format, ())
+    assert rows(log_format, line)[0]["elapsed_s"] == 0.5
 
 
 def test_an_extension_takes_the_place_of_what_it_extends(own: Path) -> None:

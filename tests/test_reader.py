@@ -7,7 +7,7 @@ import io
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +19,13 @@ from hypothesis import strategies as st
 
 from ingest import reader
 from ingest.errors import UnreadableSourceError
-from ingest.reader import LONGEST_LINE_BYTES, STDIN, Source, content_hash
+from ingest.reader import LONGEST_LINE_BYTES, STDIN, NumberedLine, Source, content_hash
 
 Lines = Callable[[bytes], list[str]]
+
+
+def peeked(source: Source) -> Iterator[NumberedLine]:
+    return (line for chunk in source.peek() for line in chunk.lines())
 
 
 @pytest.fixture
@@ -183,7 +187,7 @@ def test_no_thread_is_left_where_reading_stops(
     before = threading.active_count()
     source = Source(path)
     with source:
-        assert next(source.peek()).text == "one"
+        assert next(peeked(source)).text == "one"
         assert threading.active_count() == before + 1
     assert threading.active_count() == before
     found = Source(path).chunks()
@@ -209,7 +213,7 @@ def test_what_was_peeked_at_is_read_again_and_the_file_once(
     opens = reader._open_file
     monkeypatch.setattr(reader, "_open_file", lambda p: [opened.append(p), opens(p)][1])
     with Source(path) as source:
-        assert [line.text for line in islice(source.peek(), seen)] == texts[:seen]
+        assert [line.text for line in islice(peeked(source), seen)] == texts[:seen]
         assert [line.text for line in source.lines()] == texts
         assert (source.bytes, source.sha256) == (path.stat().st_size, content_hash(path))
     kept = seen < 1_000
@@ -223,7 +227,7 @@ def test_standard_input_is_peeked_at_and_read(monkeypatch: pytest.MonkeyPatch) -
     content = "\n".join(texts).encode()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
     with Source(STDIN) as source:
-        assert [line.text for line in islice(source.peek(), 400)] == texts[:400]
+        assert [line.text for line in islice(peeked(source), 400)] == texts[:400]
         assert [line.text for line in source.lines()] == texts
         assert source.bytes == len(content)
 
