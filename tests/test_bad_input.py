@@ -217,8 +217,9 @@ def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line:
     whole = NumberedLine(1, line.example, cut=False)
     (expected,) = Parser(log_format).parse([whole]).launches[0].rows
     unsure = {"step"} if line.numbered else set()
-    if example[-1].isdigit():
-        other = f"{example[:-1]}{(int(example[-1]) + 1) % 10}"
+    if number := re.search(r"\d[\d.]*$", example):
+        digit = str((int(number[0][0]) + 1) % 10)
+        other = f"{example[: number.start()]}{digit}{number[0][1:]}"
         (row,) = Parser(log_format).parse([NumberedLine(1, other, cut=False)]).launches[0].rows
         unsure |= {key for key in expected if row[key] != expected[key]}
     for end in range(len(line.example)):
