@@ -88,8 +88,8 @@ PYTHON: Final = (
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
-PIECE_BYTES: Final = 256 * 1024
-"""Of a log that are looked at together."""
+FIRST_BYTES, PIECE_BYTES = 32 * 1024, 1024 * 1024
+"""Of a log that are looked at together: at first, and at most."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -231,16 +231,18 @@ def _sieve(patterns: tuple[str, ...]) -> Sieve:
 
 def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """The same lines, fewer at a time: mostly the first ones tell."""
+    size = FIRST_BYTES
     for chunk in chunks:
         if chunk.cut or not chunk.ended:
             yield chunk
             continue
         number, begin = chunk.number, 0
         while begin < len(chunk.data):
-            end = chunk.data.find(b"\n", begin + PIECE_BYTES) + 1 or len(chunk.data)
+            end = chunk.data.find(b"\n", begin + size) + 1 or len(chunk.data)
             piece = Chunk(number, chunk.data[begin:end])
             yield piece
             number, begin = number + piece.data.count(b"\n"), end
+            size = min(2 * size, PIECE_BYTES)
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:
