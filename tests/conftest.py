@@ -27,6 +27,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
 
 
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """A name with packed bytes in it holds the second in which they were packed.
+
+    Workers that collect the same tests then disagree on their names.
+    """
+    odd = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
+    if odd:
+        raise pytest.UsageError(f"{odd[0]}: give it an id")
+
+
 @pytest.fixture(scope="session")
 def parse() -> Callable[..., Parsed]:
     """Read lines, or a text of lines, with the format of that name and its companions."""

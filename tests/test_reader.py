@@ -161,7 +161,9 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [line.text for line in Source(STDIN).lines()] == ["one", "two"]
 
 
-@pytest.mark.parametrize("behind", [b"\0" * 1000, gzip.compress(b""), gzip.compress(b"two\n")])
+@pytest.mark.parametrize(
+    "behind", [b"\0" * 1000, gzip.compress(b""), gzip.compress(b"two\n")], ids=["0", "empty", "two"]
+)
 def test_members_of_gzip_and_zeros_between_them_are_one_log(behind: bytes, lines: Lines) -> None:
     texts = [f"step {number}" for number in range(300_000)]
     packed = gzip.compress("\n".join([*texts, ""]).encode())
