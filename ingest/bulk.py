@@ -81,7 +81,7 @@ class _Trait(NamedTuple):
 class _Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. asides: lines of events. blanks: of nothing. others: that no
+    unsure: lines for the parser. asides: lines of events. idle: of nothing. others: that no
     pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
     of their lines in the block, the numbers of their traits, their forms, steps and stamps [us, or
     NO_STAMP].
@@ -89,7 +89,7 @@ class _Plan:
 
     unsure: list[int]
     asides: list[tuple[int, Aside]]
-    blanks: Ints
+    idle: Ints
     others: Ints
     other_kinds: Ints
     kinds: list[str]
@@ -110,6 +110,7 @@ class _Planner:
         self.block, self.shapes, self.parser = block, shapes, parser
         self.free = np.ones(len(block), bool)
         self.blanks = np.empty(0, np.int64)
+        self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds: dict[str, int] = {}
         self.others_by_regex: list[tuple[int, int]] = []
@@ -150,7 +151,7 @@ class _Planner:
         return _Plan(
             unsure=np.flatnonzero(self.free).tolist(),
             asides=self.asides,
-            blanks=self.blanks,
+            idle=np.sort(np.concatenate([self.blanks, np.array(self.idle, np.int64)])),
             others=others[order],
             other_kinds=kinds[order],
             kinds=list(self.kinds),
@@ -196,17 +197,19 @@ class _Planner:
         if len(raw) > LONGEST_LINE_BYTES:
             return
         found = self.parser.sure(raw)
-        if isinstance(found, Other):
-            self.free[line] = False
+        if found is None:
+            return
+        self.free[line] = False
+        if isinstance(found, Step):
+            trait = self._trait(found.form, found.printed, found.row)
+            self.by_regex.append((line, trait, found.row))
+        elif isinstance(found, Aside):
+            self.asides.append((line, found))
+        elif isinstance(found, Other):
             kind = self.kinds.setdefault(found.kind, len(self.kinds))
             self.others_by_regex.append((line, kind))
-        elif isinstance(found, Aside):
-            self.free[line] = False
-            self.asides.append((line, found))
-        elif found is not None:
-            trait = self._trait(found.form, found.printed, found.row)
-            self.free[line] = False
-            self.by_regex.append((line, trait, found.row))
+        else:
+            self.idle.append(line)
         left = len(self.block.data) - self.block.starts[line]
         if not isinstance(found, Step) or left < WORTH_LEARNING:
             return
@@ -285,8 +288,8 @@ class _Reader:
         sure = self._sure_rows(launch, plan, first, last)
         if sure < last:
             stop = int(plan.places[sure])
-        first_blank, last_blank = np.searchsorted(plan.blanks, (at, stop)).tolist()
-        parser.add_blanks(last_blank - first_blank)
+        idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
+        parser.add_idle(behind - idle)
         self._take_others(block, plan, at, stop)
         begin, end = (bisect_left(plan.asides, place, key=itemgetter(0)) for place in (at, stop))
         asides = plan.asides[begin:end]

@@ -7,6 +7,7 @@ unit, and which statement of the framework prints it. `ingest.parse` does the re
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -75,6 +76,11 @@ class FactLine:
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     inferred: str | None = None
     composed: bool = False
+
+    @property
+    def states(self) -> bool:
+        """Whether it states facts; one that is only known may be anyone's."""
+        return bool(self.constants or self.read or re.compile(self.regex).groupindex)
 
 
 def known(

@@ -39,7 +39,7 @@ from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, Sieve, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
-from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Other, Reading, Step
+from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Step
 from ingest.schema import FACT_NAMES, STEPS
 from ingest.spool import Spool
 
@@ -222,6 +222,7 @@ class Parser:
         ]
         facts = _each(line for f in both for line in f.facts)
         self._facts = [(line, re.compile(line.regex)) for line in facts]
+        self._stating = {id(line) for line in facts if line.states}
         self._primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDINGS]
         self._events = [(line, re.compile(line.regex)) for line in events]
@@ -297,8 +298,8 @@ class Parser:
         self.out.known_lines += not aside.companion
         self._wait("event", aside.event | {"line": number})
 
-    def add_blanks(self, count: int) -> None:
-        """Lines with nothing but blanks, where they end nothing (see `settled`)."""
+    def add_idle(self, count: int) -> None:
+        """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""
         self.out.lines += count
         self.out.known_lines += count
 
@@ -327,13 +328,15 @@ class Parser:
             return None
         if (step := self._companion_event(0, text)) is not None:
             return Aside(step, companion=True)
-        return None if self._says_something(text) else Other(kind_of(text))
+        return self._sure_fact(text)
 
-    def _says_something(self, text: str) -> bool:
-        """Whether a line that is no event and no step may be of any use."""
-        if any(line.anchor in text and regex.search(text) for line, regex in self._facts):
-            return True
-        return self._marks(text) or any(start.search(text) for _, start, _ in self._blocks)
+    def _sure_fact(self, text: str) -> Idle | Other | None:
+        """What a line says that is no event and no step; None where it may state facts."""
+        facts = [line for line, regex in self._facts if line.anchor in text and regex.search(text)]
+        begins = self._marks(text) or any(start.search(text) for _, start, _ in self._blocks)
+        if begins or any(id(line) in self._stating for line in facts):
+            return None
+        return Idle() if facts else Other(kind_of(text))
 
     def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
         if line.may_continue or line.numbered:

@@ -38,7 +38,7 @@ from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
-from ingest.log_format import ENGINE, PARTS, TRAINER, FactLine, LogFormat
+from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, Sieve, any_of
 from ingest.reader import Chunk, NumberedLine, Source
@@ -323,7 +323,7 @@ class _Hits:
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
         self.events = [(line.anchor, re.compile(line.regex)) for line in log_format.events]
-        stating = [line for line in log_format.facts if _states(line)]
+        stating = [line for line in log_format.facts if line.states]
         facts = [(line.anchor, re.compile(line.regex)) for line in stating]
         starts = [block.start for block in log_format.blocks]
         self.facts = [*facts, *(("", re.compile(start)) for start in starts)]
@@ -379,11 +379,6 @@ class _Hits:
 
 def _evidence(hit: _Hits) -> tuple[int, int]:
     return hit.log_format.precedence, len(hit.kinds)
-
-
-def _states(line: FactLine) -> bool:
-    """Whether the line states facts; one that is only known may be anyone's."""
-    return bool(line.constants or line.read or re.compile(line.regex).groupindex)
 
 
 def _any(lines: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str:

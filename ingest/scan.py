@@ -102,7 +102,11 @@ class Aside(NamedTuple):
     companion: bool
 
 
-Reading = Step | Aside | Other | None
+class Idle(NamedTuple):
+    """A line that is known, and states nothing."""
+
+
+Reading = Step | Aside | Idle | Other | None
 """None where the line is none of them, or where what it is depends on those before it."""
 Read = Callable[[bytes], Reading]
 
