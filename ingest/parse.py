@@ -36,7 +36,7 @@ from ingest.log_format import (
     Target,
 )
 from ingest.other_lines import Kinds, kind_of
-from ingest.prefilter import Guarded, Sieve, any_of
+from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
 from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Step
@@ -234,11 +234,8 @@ class Parser:
         patterns = [*filter(None, (*block_starts, primary.looks_like_step, primary.launch))]
         self._interesting = any_of(anchors, patterns)
         known: list[StepLine | FactLine | EventLine] = [line for f in both for line in f.steps]
-        self.sieve = Sieve(
-            [(SYNTHETIC_MARK, "")]
-            + [(line.anchor, line.regex) for line in (*known, *facts, *events)]
-            + [("", pattern) for pattern in patterns]
-        )
+        lines = [(line.anchor, line.regex) for line in (*known, *facts, *events)]
+        self.sieve = sieve(((SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)))
         self._may_be_event = any_of(line.anchor for line in events)
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []

@@ -179,12 +179,24 @@ class Sieve:
         return out
 
 
+@cache
+def sieve(patterns: tuple[tuple[str, str], ...]) -> Sieve:
+    """A sieve of these patterns, once for all files."""
+    return Sieve(patterns)
+
+
 def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[str], object]:
     """Tells of a text whether it holds any of `literals`, or may match any of `patterns`.
 
     Literals are grouped by their first character: a regex is quick where few alternatives begin
     alike.
     """
+    return _any_of(frozenset(literals), tuple(patterns))
+
+
+@cache
+def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """The same, once for all files."""
     every, unknown = literals_of(literals, patterns)
     tails: dict[str, list[str]] = {}
     for literal in sorted(every):

@@ -13,7 +13,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -40,7 +39,7 @@ from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
-from ingest.prefilter import Guarded, Sieve, any_of
+from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import Chunk, NumberedLine, Source
 from ingest.scan import NEWLINE
 
@@ -200,8 +199,8 @@ class _Search:
 
     def _that_may(self, texts: pl.Series, first: int) -> deque[int]:
         """Lines from the first on that may show a format."""
-        patterns = tuple(mark.pattern for _, mark in (*self._signatures, *self._headers))
-        may = _sieve(patterns).may_match(texts[first:])
+        marks = (mark for _, mark in (*self._signatures, *self._headers))
+        may = sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts[first:])
         return deque((np.flatnonzero(may) + first).tolist())
 
     def _shows(self, line: NumberedLine) -> bool:
@@ -222,11 +221,6 @@ def _marks(log_format: LogFormat, *, steps: bool) -> str:
     """What shows a format; steps: a line that looks like its step is enough."""
     alone = log_format.signature
     return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone
-
-
-@cache
-def _sieve(patterns: tuple[str, ...]) -> Sieve:
-    return Sieve(("", pattern) for pattern in patterns)
 
 
 def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
