@@ -109,7 +109,6 @@ class _Planner:
     def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
         self.block, self.shapes, self.parser = block, shapes, parser
         self.free = np.ones(len(block), bool)
-        self.blanks = np.empty(0, np.int64)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds: dict[str, int] = {}
@@ -151,7 +150,7 @@ class _Planner:
         return _Plan(
             unsure=np.flatnonzero(self.free).tolist(),
             asides=self.asides,
-            idle=np.sort(np.concatenate([self.blanks, np.array(self.idle, np.int64)])),
+            idle=np.sort(np.array(self.idle, np.int64)),
             others=others[order],
             other_kinds=kinds[order],
             kinds=list(self.kinds),
@@ -186,10 +185,10 @@ class _Planner:
         other[blank] = False
         kinds = kinds_of(texts.filter(other)).to_arrow().cast(pa.large_string())
         numbered = kinds.dictionary_encode()
-        self.blanks, self.others = lines[blank], lines[other]
+        self.idle, self.others = lines[blank].tolist(), lines[other]
         self.other_kinds = numbered.indices.to_numpy().astype(np.int64)
         self.kinds = {kind: number for number, kind in enumerate(numbered.dictionary.to_pylist())}
-        self.free[self.blanks] = self.free[self.others] = False
+        self.free[self.idle] = self.free[self.others] = False
 
     def _by_regex(self, line: int) -> None:
         """Take a line that fits no shape; a shape that it becomes takes those behind it too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -32,8 +33,7 @@ class Cleaner:
     def __init__(self, noise: str | None) -> None:
         noise = noise or ANSI
         self._sub = re.compile(noise).sub
-        parts = parsed(noise)
-        self._odd = f"{ODD}|{noise}" if parts is not None and _plain(parts) else ""
+        self._odd = _odd_with(noise)
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -56,6 +56,13 @@ class Cleaner:
         odd = texts.str.contains(self._odd).arg_true()
         cleaned = [self.text(raw.removesuffix(b"\n")) for raw in lines.gather(odd)]
         return texts.str.strip_chars_end(ENDS).scatter(odd, cleaned)
+
+
+@cache
+def _odd_with(noise: str) -> str:
+    """A regex of Polars that finds what may have to be cleaned; one of anything, where need be."""
+    parts = parsed(noise)
+    return f"{ODD}|{noise}" if parts is not None and _plain(parts) else ""
 
 
 def _plain(items: Parts) -> bool:

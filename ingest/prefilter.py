@@ -197,26 +197,13 @@ def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[s
 @cache
 def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], object]:
     """The same, once for all files."""
-    every, unknown = literals_of(literals, patterns)
+    every = literals.union(*map(needed, patterns))
     tails: dict[str, list[str]] = {}
     for literal in sorted(every):
         tails.setdefault(literal[:1], []).append(re.escape(literal[1:]))
     groups = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items()]
-    alone = (f"(?:{pattern})" for pattern in unknown)
+    alone = (f"(?:{pattern})" for pattern in patterns if not needed(pattern))
     return re.compile("|".join((*groups, *alone)) or "(?!)").search
-
-
-def literals_of(
-    literals: Iterable[str], patterns: Iterable[str] = ()
-) -> tuple[set[str], list[str]]:
-    """All literals of which a text has to hold one, and the patterns that need none."""
-    every, unknown = set(literals), list[str]()
-    for pattern in patterns:
-        if found := needed(pattern):
-            every |= found
-        else:
-            unknown.append(pattern)
-    return every, unknown
 
 
 class Guarded:

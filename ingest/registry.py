@@ -172,12 +172,7 @@ class _Search:
 
     def __init__(self, formats: tuple[LogFormat, ...], wanted: Collection[str]) -> None:
         self._cleaner = Cleaner(_noise(formats))
-        marks = {
-            f.name: (f.signature, *([f.looks_like_step] * (f.name in wanted))) for f in formats
-        }
-        self._signatures = [
-            (f, Guarded("|".join(f"(?:{mark})" for mark in marks[f.name]))) for f in formats
-        ]
+        self._signatures = [(f, Guarded(_marks(f, steps=f.name in wanted))) for f in formats]
         self._headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
