@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -22,10 +23,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ingest import scalars
 from ingest.log_format import LogFormat, StepLine
 from ingest.other_lines import kinds_of
 from ingest.parse import COPIES, QUOTED_CHARACTERS, SKEW, Launch, Parsed, Parser, Progress
-from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
+from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
 from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan import Aside, Block, Ints, Other, Shape, Shapes, Step, decode, fit
 
@@ -43,10 +45,15 @@ FEW: Final = 8
 
 def parse(parser: Parser, chunks: Iterable[Chunk]) -> Parsed:
     """All lines of `chunks`; comes to the same as `parser.parse` of each line."""
+    chunks = iter(chunks)
+    first = next(chunks, None)
+    every = chain(() if first is None else (first,), chunks)
+    if isinstance(first, ValueChunk) and scalars.in_columns(parser.primary):
+        return scalars.parse(parser, (one for one in every if isinstance(one, ValueChunk)))
     if parser.primary.join is not None:
-        return parser.parse(line for chunk in chunks for line in chunk.lines())
+        return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser, _shapes_of((parser.primary, *parser.companions)))
-    for chunk in chunks:
+    for chunk in every:
         if chunk.cut or not chunk.ended:
             for line in chunk.lines():
                 parser.read(line)

@@ -2,7 +2,8 @@
 
     {"tag": "throughput(tps)", "step": 10, "wall_time": 1795188127.787, "value": 7034.0}
 
-So an event file is a log like any other: its formats say which tag fills which column.
+So an event file is a log like any other: its formats say which tag fills which column. Most of its
+lines are never written down: plain scalars are columns, which ingest.scalars reads as such.
 
 TensorBoard's own code reads the first value of each tag, and all that is no plain scalar. Records
 of the same bytes but for time, step and value, as SummaryWriter makes them, are told from each
@@ -16,7 +17,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,10 +34,13 @@ LONGEST_TEXT: Final = 64 * 1024
 """Characters kept of a text value: a trainer's arguments, the config of its model."""
 
 WINDOW: Final = 1024 * 1024
-"""Bytes of a file that are read at once; its lines take about twice as many."""
+"""Bytes of a file that are read at once; its columns take half as many, its lines twice."""
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Floats = NDArray[np.float64]
+
+NO_TAG: Final = -1
 
 
 def is_event_file(head: bytes) -> bool:
@@ -44,10 +48,118 @@ def is_event_file(head: bytes) -> bool:
     return FIRST_RECORD in head[:64]
 
 
-def event_lines(path: Path) -> Iterator[pl.Series]:
-    """JSON objects for the values of an event file, many at once, floats in their shortest form.
+@dataclass
+class Values:
+    """Values in the order of their file, each of which is a line.
 
-    Values that are no number keep their kind and, where they are text, the text. Records behind one
+    tags: names, of which `tag` has the number: NO_TAG where the value is no plain scalar. Arrays
+    are of equal length; value: in single precision. others: lines of the rest, by their places.
+    """
+
+    tags: list[str]
+    tag: Ints
+    step: Ints
+    wall_time: Floats
+    value: NDArray[np.float32]
+    others: dict[int, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.tag)
+
+    def __getitem__(self, part: slice) -> Values:
+        begin, end, _ = part.indices(len(self))
+        values = self.of(part)
+        values.others = {at - begin: text for at, text in self.others.items() if begin <= at < end}
+        return values
+
+    def of(self, which: Ints | slice) -> Values:
+        """Those of them, without the others' lines."""
+        columns = (self.tag, self.step, self.wall_time, self.value)
+        return Values(self.tags, *(column[which] for column in columns))  # type: ignore[arg-type]
+
+    def before(self, behind: Values) -> Values:
+        """These, and values of the same file behind them."""
+        return Values(
+            self.tags,
+            np.concatenate([self.tag, behind.tag]),
+            np.concatenate([self.step, behind.step]),
+            np.concatenate([self.wall_time, behind.wall_time]),
+            np.concatenate([self.value, behind.value]),
+            self.others | {at + len(self): text for at, text in behind.others.items()},
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What they take in memory."""
+        columns = (self.tag, self.step, self.wall_time, self.value)
+        return sum(column.nbytes for column in columns) + sum(map(len, self.others.values()))
+
+    @cached_property
+    def texts(self) -> pl.Series:
+        """Their lines, as json.dumps writes them."""
+        lines = self._of_scalars() if self.tags else pl.Series([""] * len(self), dtype=pl.String)
+        return (
+            lines.scatter(list(self.others), list(self.others.values())) if self.others else lines
+        )
+
+    def _of_scalars(self) -> pl.Series:
+        begins = [json.dumps({"tag": tag, "step": 0}).removesuffix("0}") for tag in self.tags]
+        said = pl.concat_str(
+            pl.Series(begins).gather(pl.Series(np.maximum(self.tag, 0))),
+            pl.Series(self.step).cast(pl.String),
+            pl.lit(', "wall_time": '),
+            printed(self.wall_time),
+            pl.lit(', "value": '),
+            printed(as_printed(self.value)),
+            pl.lit("}"),
+        )
+        return pl.select(said).to_series()
+
+
+class Telling:
+    """Which values of a file tell what it is: the first ones of each tag, and no plain scalars."""
+
+    def __init__(self) -> None:
+        self._seen = np.zeros(0, np.int64)
+
+    def of(self, values: Values) -> list[slice]:
+        """Places of some values, which are asked for in their order; of any the last is one."""
+        here = np.bincount(values.tag + 1, minlength=len(values.tags) + 1)
+        before = np.pad(self._seen, (0, len(here) - len(self._seen)))
+        self._seen = before + here
+        self._seen[0] = 0
+        telling = np.zeros(len(values), bool)
+        telling[-1:] = True
+        for tag in np.flatnonzero((here > 0) & (before < TOLD_BY)).tolist():
+            mine = np.flatnonzero(values.tag == tag - 1)
+            telling[mine if tag == 0 else mine[: TOLD_BY - before[tag]]] = True
+        edges = np.flatnonzero(np.diff(telling, prepend=False, append=False)).tolist()
+        return [slice(*edge) for edge in zip(edges[::2], edges[1::2], strict=True)]
+
+
+TOLD_BY: Final = 64
+"""Values of a tag that are looked at."""
+
+
+def as_printed(values: NDArray[np.float32]) -> Floats:
+    """Floats of single precision as what float() makes of their shortest digits."""
+    return pl.Series(values).cast(pl.String).cast(pl.Float64).to_numpy()
+
+
+def printed(floats: Floats) -> pl.Series:
+    """Floats as json.dumps writes them; Polars differs in those with an exponent."""
+    texts = pl.Series(floats).cast(pl.String)
+    size = np.abs(floats)
+    odd = np.flatnonzero(~(((size >= 1e-4) & (size < 1e16)) | (size == 0.0)))  # noqa: PLR2004 - as repr does
+    if not len(odd):
+        return texts
+    return texts.scatter(odd, [json.dumps(value) for value in floats[odd].tolist()])
+
+
+def event_values(path: Path) -> Iterator[Values]:
+    """The values of an event file, many at once.
+
+    Those that are no number keep their kind and, where they are text, the text. Records behind one
     that is cut off or damaged are not read. Raises UnreadableSourceError where TensorBoard is not
     installed, or a record is none.
     """
@@ -63,7 +175,7 @@ def event_lines(path: Path) -> Iterator[pl.Series]:
     reader = _Reader(other)
     try:
         for window in _windows(path):
-            yield reader.lines(window)
+            yield reader.values(window)
     except DecodeError as error:
         raise UnreadableSourceError(
             f"{path}: a damaged TensorBoard event file ({error}). Nothing of it was stored; copy "
@@ -125,33 +237,66 @@ class _Window(NamedTuple):
 
 def _windows(path: Path) -> Iterator[_Window]:
     """The records up to the first that is cut off, or whose bytes have changed since."""
-    rest = b""
+    rest, before = b"", list[int]()
     with path.open("rb") as file:
         while block := file.read(max(WINDOW, len(rest))):  # a record may be larger
             rest += block
-            begins, sizes, end, broken = _hop(rest)
+            begins, sizes, end, broken = _hop(rest, before)
             data = np.frombuffer(rest, np.uint8)
             good = _undamaged(data, begins, sizes)
             yield _Window(rest, begins[:good], sizes[:good])
             if broken or good < len(begins):
                 return
-            rest = rest[end:]
+            rest, before = rest[end:], sizes[-2 * LONGEST_PERIOD :].tolist()
 
 
-def _hop(data: bytes) -> tuple[Ints, Ints, int, bool]:
-    """From record to record by their lengths; where the rest begins, and whether it is damaged."""
-    begins, at, end = [], 0, len(data) - HEAD - CRC
+LONGEST_PERIOD: Final = 256
+"""Records after which the lengths of records may repeat: each step writes the same tags."""
+
+
+def _hop(data: bytes, before: list[int]) -> tuple[Ints, Ints, int, bool]:
+    """From record to record by their lengths; where the rest begins, and whether it is damaged.
+
+    before: lengths of the records before `data`. Where lengths repeat, so many records are hopped
+    over at once as have them.
+    """
+    sizes, at, end = before.copy(), 0, len(data) - HEAD - CRC
+    enough = 2 * LONGEST_PERIOD
     while at <= end:
+        if len(sizes) >= enough:
+            alike = _alike(data, at, _period(sizes[-2 * LONGEST_PERIOD :]))
+            at += int((alike + HEAD + CRC).sum())
+            sizes += alike.tolist()
+            enough = len(sizes) + 2 * LONGEST_PERIOD
+            continue
         (size,) = length_at(data, at)
         if at + size > end:
             break
-        begins.append(at)
+        sizes.append(size)
         at += HEAD + size + CRC
-    first = np.array(begins, np.int64)
-    sizes = np.diff(np.append(first, at)) - HEAD - CRC
+    every = np.array(sizes[len(before) :], np.int64)
+    begins = np.cumsum(every + HEAD + CRC) - every - CRC
     head = np.frombuffer(data, np.uint8, min(HEAD, len(data) - at), at)
     broken = len(head) == HEAD and not _undamaged_part(head, np.zeros(1, np.int64), LENGTH)[0]
-    return first + HEAD, sizes, at, broken
+    return begins, every, at, broken
+
+
+def _period(sizes: list[int]) -> list[int]:
+    """The lengths after which these repeat; none where they do not."""
+    said = np.array(sizes)
+    for count in range(1, LONGEST_PERIOD + 1):
+        if said[count] == said[0] and (said[count:] == said[:-count]).all():
+            return sizes[-count:]
+    return []
+
+
+def _alike(data: bytes, at: int, period: list[int]) -> Ints:
+    """The lengths of the records from there on, up to the first that is not as `period` has it."""
+    whole = sum(period) + len(period) * (HEAD + CRC)
+    sizes = np.tile(np.array(period, np.int64), (len(data) - at) // whole if whole else 0)
+    begins = at + np.cumsum(sizes + HEAD + CRC) - sizes - HEAD - CRC
+    same = _items(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
+    return sizes if same.all() else sizes[: int(np.argmin(same))]
 
 
 def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
@@ -238,46 +383,65 @@ class _Reader:
 
     other: Any
     known: dict[int, list[_Scalars]] = field(default_factory=dict)
-    begins: list[str] = field(default_factory=list)
+    tags: list[str] = field(default_factory=list)
 
-    def lines(self, window: _Window) -> pl.Series:
-        """The lines of all records of a window."""
+    def values(self, window: _Window) -> Values:
+        """The values of all records of a window."""
         data = np.frombuffer(window.data, np.uint8)
-        parts: list[tuple[Ints, pl.DataFrame]] = []
-        others: list[tuple[int, str]] = []
+        count = len(window.sizes)
+        found = Values(
+            self.tags,
+            np.full(count, NO_TAG),
+            np.zeros(count, np.int64),
+            np.zeros(count),
+            np.zeros(count, np.float32),
+        )
+        others: dict[int, list[str]] = {}
         for size in np.unique(window.sizes).tolist():
             known = self.known.setdefault(size, [])
             left = np.flatnonzero(window.sizes == size)
             for scalars in known:
-                left = _taken(scalars, data, window, left, parts)
+                left = _taken(scalars, data, window, left, found)
             while len(left):
                 first, left = int(left[0]), left[1:]
                 begin = int(window.begins[first])
                 record = window.data[begin : begin + size]
-                said = list(self.other(record))
-                others += [(first, text) for text in said]
+                others[first] = said = list(self.other(record))
                 new = self._learned(record, said)
                 if new is not None:
                     known.append(new)
-                    left = _taken(new, data, window, left, parts)
-        frames = [frame for _, frame in parts]
-        texts = [_texts(pl.concat(frames), self.begins)] if frames else []
-        texts.append(pl.Series([text for _, text in others], dtype=pl.String))
-        alone = np.array([place for place, _ in others], np.int64)
-        order = np.argsort(np.concatenate([*(places for places, _ in parts), alone]), kind="stable")
-        return pl.concat(texts)[order]
+                    left = _taken(new, data, window, left, found)
+        return _with_others(found, others)
 
     def _learned(self, record: bytes, said: list[str]) -> _Scalars | None:
         """What records of the same tag look like, if this one is a plain scalar."""
         tag = _tag_of_scalar(record)
-        if tag is None or len(said) != 1 or len(self.begins) >= MOST_TAGS:
+        if tag is None or len(said) != 1:
             return None
-        begin = json.dumps({"tag": tag, "step": 0}).removesuffix("0}")
-        if not said[0].startswith(begin):
+        if not said[0].startswith(json.dumps({"tag": tag, "step": 0}).removesuffix("0}")):
             return None
-        self.begins.append(begin)
+        if tag not in self.tags:
+            if len(self.tags) >= MOST_TAGS:
+                return None
+            self.tags.append(tag)
         digits = _length_of_varint(record, AT_STEP)
-        return _Scalars(digits, record[AT_STEP + digits : -4], len(self.begins) - 1)
+        return _Scalars(digits, record[AT_STEP + digits : -4], self.tags.index(tag))
+
+
+def _with_others(found: Values, others: dict[int, list[str]]) -> Values:
+    """The values of records, one for each but `others`, which have any number of lines."""
+    if not others:
+        return found
+    counts = np.ones(len(found), np.int64)
+    places = sorted(others)
+    counts[places] = [len(others[place]) for place in places]
+    begins = np.cumsum(counts) - counts
+    every = found.of(np.repeat(np.arange(len(found)), counts))
+    for place in places:
+        for at, text in enumerate(others[place], int(begins[place])):
+            every.others[at] = text
+            every.step[at] = json.loads(text)["step"]
+    return every
 
 
 def _tag_of_scalar(record: bytes) -> str | None:
@@ -310,10 +474,8 @@ def _length_of_varint(record: bytes, at: int) -> int:
     return next((n for n, byte in enumerate(record[at:], 1) if byte < 0x80), 1)  # noqa: PLR2004
 
 
-def _taken(
-    one: _Scalars, data: Bytes, window: _Window, left: Ints, parts: list[tuple[Ints, pl.DataFrame]]
-) -> Ints:
-    """Adds to `parts` those of the records `left` that are of a tag; which are left then."""
+def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: Values) -> Ints:
+    """Puts those of the records `left` that are of a tag into `found`; which are left then."""
     if one.digits > MOST_DIGITS:
         return left
     begins = window.begins[left]
@@ -327,44 +489,14 @@ def _taken(
         good &= (byte < 0x80) == (place == one.digits - 1)  # noqa: PLR2004 - the last has no 8th bit
         step |= (byte & 0x7F).astype(np.int64) << 7 * place
     mine = np.flatnonzero(good)
-    frame = pl.DataFrame(
-        {
-            "tag": np.full(len(mine), one.tag, np.int64),
-            "step": step[mine],
-            "wall_time": _items(window.data, np.dtype("<f8"))[begins[mine] + 1],
-            "value": _items(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)],
-        }
-    )
-    parts.append((left[mine], frame))
+    places = left[mine]
+    found.tag[places] = one.tag
+    found.step[places] = step[mine]
+    found.wall_time[places] = _items(window.data, np.dtype("<f8"))[begins[mine] + 1]
+    found.value[places] = _items(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)]
     return np.asarray(left[~good], np.int64)
 
 
 def _items(data: bytes, kind: np.dtype[Any]) -> NDArray[Any]:
     """Items of that kind at every byte; they overlap."""
     return np.ndarray((max(0, len(data) - kind.itemsize + 1),), kind, data, 0, (1,))
-
-
-def _texts(scalars: pl.DataFrame, begins: list[str]) -> pl.Series:
-    """Lines as json.dumps writes them: of a float in single precision its shortest digits."""
-    values = scalars["value"].cast(pl.String).cast(pl.Float64)
-    said = pl.concat_str(
-        pl.Series(begins).gather(scalars["tag"]),
-        scalars["step"].cast(pl.String),
-        pl.lit(', "wall_time": '),
-        _as_json(scalars["wall_time"]),
-        pl.lit(', "value": '),
-        _as_json(values),
-        pl.lit("}"),
-    )
-    return pl.select(said).to_series()
-
-
-def _as_json(floats: pl.Series) -> pl.Series:
-    """As json.dumps writes them; Polars differs in those with an exponent."""
-    texts = floats.cast(pl.String)
-    size = floats.abs()
-    plain = ((size >= 1e-4) & (size < 1e16)) | (size == 0.0)  # noqa: PLR2004 - as repr does
-    odd = np.flatnonzero(~plain.to_numpy())
-    if not len(odd):
-        return texts
-    return texts.scatter(odd, [json.dumps(value) for value in floats.gather(odd).to_list()])

@@ -185,9 +185,10 @@ class LogFormat:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
     says nothing, their step lines become events of the kind `as_companion`. `header` matches lines
     of a companion that prints no step (a quiet DeepSpeed engine). `join` makes records of lines
-    before they are read. `rank_in_path`: the rank that a file of one rank has in its name only (a
-    group). `file_names`: globs of its files where their ending (.json, .csv) is one that a folder's
-    walk passes over.
+    before they are read; `join_by_step`: of event files, where no record holds lines of two steps
+    and which lines one holds depends on their tags alone. `rank_in_path`: the rank that a file of
+    one rank has in its name only (a group). `file_names`: globs of its files where their ending
+    (.json, .csv) is one that a folder's walk passes over.
     """
 
     name: str
@@ -206,6 +207,7 @@ class LogFormat:
     clock: str | None = None
     complete: Complete | None = None
     join: Join | None = None
+    join_by_step: bool = False
     precedence: int = TRAINER
     as_companion: str = "engine_step"
     header: str | None = None

@@ -250,11 +250,20 @@ class Parser:
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
         """Read all of `lines`, each once."""
+        self.read_all(lines)
+        return self.done()
+
+    def read_all(self, lines: Iterable[NumberedLine]) -> None:
+        """The same, of which more are to come: records of `join` end with these lines."""
         for number, count, raw, cut, ended in self._records(lines):
             self._count, self._ended = count, ended
             self.out.lines += count
             self._line(number, self.cleaner.strip(raw), cut=cut)
-        return self.done()
+
+    def records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str]]:
+        """Number of the first line, how many lines, and the text of each record."""
+        for number, count, raw, _, _ in self._records(lines):
+            yield number, count, self.cleaner.strip(raw)
 
     def done(self) -> Parsed:
         """All that was read, once the last line was."""
@@ -273,12 +282,15 @@ class Parser:
         quiet = self._open_block is None and self._held is None and self._marker is None
         return quiet and len(self.out.launches[-1].rows) > 0
 
-    def add_rows(self, frame: pl.DataFrame, text: str) -> None:
-        """Rows of the launch that is being read; text: of the last one's line."""
+    def add_rows(self, frame: pl.DataFrame, text: str, lines: int | None = None) -> None:
+        """Rows of the launch that is being read; text: of the last one's record.
+
+        lines: how many they are of, if not of one each.
+        """
         launch = self.out.launches[-1]
         self._flush(launch)
-        self.out.lines += frame.height
-        self.out.step_lines += frame.height
+        self.out.lines += frame.height if lines is None else lines
+        self.out.step_lines += frame.height if lines is None else lines
         launch.rows.extend(frame)
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
 

@@ -11,25 +11,25 @@ from __future__ import annotations
 import hashlib
 import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
 from typing import IO, Final, NamedTuple, Protocol, Self
 
-import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from ingest.errors import UnreadableSourceError
-from ingest.event_files import event_lines, is_event_file
+from ingest.event_files import Telling, Values, event_values, is_event_file
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024
 BLOCKS_AHEAD: Final = 3
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
 """Of a file that is looked at before it is read: as much is not read twice."""
+PEEKED_VALUES_BYTES: Final = 32 * 1024 * 1024
+"""The same of an event file, which is looked at to its end: a million values take 28 MB."""
 LONGEST_LINE_BYTES: Final = 256 * 1024
 """Longer lines are cut to this; the longest line seen in a real log has 123,793 characters."""
 
@@ -75,6 +75,36 @@ class Chunk(NamedTuple):
             yield NumberedLine(number, text_of(raw[:LONGEST_LINE_BYTES]), long)
 
 
+class ValueChunk(Chunk):
+    """Values of an event file; they are written as lines where those are asked for."""
+
+    values: Values
+
+    @classmethod
+    def of(cls, number: int, values: Values) -> Self:
+        """number: of the first of them."""
+        chunk = cls(number, b"")
+        chunk.values = values
+        return chunk
+
+    @property
+    def data(self) -> bytes:
+        """Their lines, each with its newline."""
+        text: str = self.values.texts.str.join("\n").item()
+        return text.encode() + b"\n"
+
+    def parts(self, telling: Telling) -> Iterator[Chunk]:
+        """Those of them that tell what the file is."""
+        for part in telling.of(self.values):
+            yield ValueChunk.of(self.number + part.start, self.values[part])
+
+    def lines(self) -> Iterator[NumberedLine]:
+        """Each of them; one that is too long for a line is not cut."""
+        for number, text in enumerate(self.values.texts, self.number):
+            short = len(text) <= LONGEST_LINE_BYTES  # they are ASCII
+            yield NumberedLine(number, text_of(text.encode()), cut=False, ended=short)
+
+
 def text_of(raw: bytes) -> str:
     """The text of a line's bytes."""
     text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
@@ -109,15 +139,23 @@ class Source:
         self._reading, self._peeked = None, []
 
     def peek(self) -> Iterator[Chunk]:
-        """Chunks to be looked at before `lines` or `chunks`, which begin at the first one again."""
-        self._reading, seen = self._read(), 0
+        """Chunks to be looked at before `lines` or `chunks`, which begin at the first one again.
+
+        Of an event file only those values that tell what it is.
+        """
+        self._reading, seen, telling = self._read(), 0, Telling()
         for chunk in self._reading:
-            seen += len(chunk.data)
-            if self._peeked is not None and (self.path == STDIN or seen <= PEEKED_BYTES):
+            parts: Iterable[Chunk] = (chunk,)
+            if isinstance(chunk, ValueChunk):
+                seen, most = seen + chunk.values.bytes, PEEKED_VALUES_BYTES
+                parts = chunk.parts(telling)
+            else:
+                seen, most = seen + len(chunk.data), PEEKED_BYTES
+            if self._peeked is not None and (self.path == STDIN or seen <= most):
                 self._peeked.append(chunk)
             else:
                 self._peeked = None
-            yield chunk
+            yield from parts
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each line of the file, from 1. Raises UnreadableSourceError as `chunks` does."""
@@ -171,10 +209,10 @@ class Source:
         Raises UnreadableSourceError where it holds none.
         """
         number = 1
-        for texts in event_lines(self.path):
-            for chunk in _as_chunks(number, texts):
-                yield chunk
-                number += chunk.data.count(b"\n") or 1
+        for values in event_values(self.path):
+            if len(values):
+                yield ValueChunk.of(number, values)
+            number += len(values)
         self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
         if number == 1:
             raise UnreadableSourceError(f"{self.path}: an event file without values.")
@@ -332,17 +370,6 @@ def _whole_lines(stream: _Readable) -> Iterator[Chunk]:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
-
-
-def _as_chunks(number: int, texts: pl.Series) -> Iterator[Chunk]:
-    """Lines that are none of a file; one that is too long stands alone, so that it is not cut."""
-    long = np.flatnonzero((texts.str.len_bytes() > LONGEST_LINE_BYTES).to_numpy()).tolist()
-    for first, last in zip([0, *(at + 1 for at in long)], [*long, len(texts)], strict=True):
-        if first < last:
-            lines = texts[first:last].str.join("\n").item().encode()
-            yield Chunk(number + first, lines + b"\n")
-        if last < len(texts):
-            yield Chunk(number + last, texts[last].encode(), ended=False)
 
 
 def content_hash(path: Path) -> str:

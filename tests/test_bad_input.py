@@ -17,7 +17,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ingest.endings import ENDINGS
 from ingest.errors import FairmfuError, UnreadableSourceError
-from ingest.event_files import event_lines
+from ingest.event_files import event_values
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome, read_source
@@ -376,7 +376,7 @@ def scalar(tensor: dict[str, Any]) -> bytes:
 def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_path: Path) -> None:
     good = scalar({"dtype": 1, "float_val": [2.5]})
     path = event_file(tmp_path / "events.out.tfevents.1", scalar(tensor), good)
-    odd, number = (text for texts in event_lines(path) for text in texts)
+    odd, number = (text for values in event_values(path) for text in values.texts)
     assert '"kind": "other"' in odd
     assert '"value": 2.5' in number
 
@@ -384,4 +384,4 @@ def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_p
 def test_a_record_that_is_no_event_is_said(tmp_path: Path) -> None:
     path = event_file(tmp_path / "events.out.tfevents.1", b"\xff\xff\xff")
     with pytest.raises(UnreadableSourceError, match="damaged TensorBoard event file"):
-        list(event_lines(path))
+        list(event_values(path))

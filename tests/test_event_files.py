@@ -60,7 +60,7 @@ def slowly(path: Path) -> list[str]:
 
 def quickly(path: Path) -> list[str]:
     with suppress(UnreadableSourceError):
-        return [text for texts in event_files.event_lines(path) for text in texts]
+        return [text for values in event_files.event_values(path) for text in values.texts]
     return ["damaged"]
 
 

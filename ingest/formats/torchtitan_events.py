@@ -106,6 +106,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
     rate_covers="interval",
     implies={"trainable": ("full", "Torchtitan trains every weight unless a fork freezes some")},
     join=_records,
+    join_by_step=True,
     complete=_first_group,
     rank_in_path=r"rank_(\d+)[/\\][^/\\]*$",
     file_names=("*tfevents*",),

@@ -116,6 +116,7 @@ XTUNER_TENSORBOARD: Final = LogFormat(
     elapsed_covers="last_10",
     rate_covers="step",
     join=_whole_steps,
+    join_by_step=True,
     steps=(
         StepLine(
             anchor='"tag": "iter"',

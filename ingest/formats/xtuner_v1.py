@@ -611,6 +611,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
     complete=_complete,
     implies=IMPLIES,
     join=_by_step,
+    join_by_step=True,
     clock=r"^(?P<stamp>\d+(?:\.\d+)?) \{",
     utc=True,
     rank_in_path=r"(?:^|/)rank(\d+)/[^/]*tfevents[^/]*$",
