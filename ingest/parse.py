@@ -466,7 +466,7 @@ class Parser:
             self._add_row(row, text)
             return True
         if row is not None or self._looks.search(text):
-            self._held = _Held(number, text, row)
+            self._held = _Held(number, self._count, text, row)
             return True
         if (event := self._companion_event(number, text)) is None:
             return False
@@ -491,9 +491,9 @@ class Parser:
             except _Rejected:
                 line, row = None, None
             if row is not None and line is not None and self._reads_past(held, joined):
-                self._held = _Held(held.number, joined, row) if line.may_continue else None
+                self._held = held.of(joined, row) if line.may_continue else None
                 if self._held is None:
-                    self._add_row(row, joined)
+                    self._as_counted(held, partial(self._add_row, row, joined))
                 return True
         self._settle_held()
         return False
@@ -507,9 +507,16 @@ class Parser:
     def _settle_held(self) -> None:
         held, self._held = self._held, None
         if held is not None and held.row is not None:
-            self._add_row(held.row, held.text)
+            self._as_counted(held, partial(self._add_row, held.row, held.text))
         elif held is not None:
-            self._unread(held.number, held.text, self._how_far(held.text))
+            why = self._how_far(held.text)
+            self._as_counted(held, partial(self._unread, held.number, held.text, why))
+
+    def _as_counted(self, held: _Held, settle: Callable[[], None]) -> None:
+        """Settle a record that was held, of as many lines as it has."""
+        now, self._count = self._count, held.count
+        settle()
+        self._count = now
 
     def _mark(self, number: int, text: str) -> bool:
         """Whether `text` begins a launch; the first such line since the last step is its start."""
@@ -781,11 +788,16 @@ class Parser:
 
 @dataclass(slots=True)
 class _Held:
-    """A line that looks like a step and may go on in the next one."""
+    """A record that looks like a step and may go on in the next one; count: of its lines."""
 
     number: int
+    count: int
     text: str
     row: dict[str, Any] | None
+
+    def of(self, text: str, row: dict[str, Any]) -> _Held:
+        """The same with what the next one added."""
+        return _Held(self.number, self.count, text, row)
 
 
 @dataclass(frozen=True, slots=True)

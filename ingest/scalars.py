@@ -224,7 +224,8 @@ def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
         said = plan.said[plan.row_said[first + int(mine[0])]]
         progress = launch.known_progress(said.form, None)
         if progress is None or progress.top_clock is not None:
-            return min(sure, first + int(mine[0]))
+            sure = min(sure, first + int(mine[0]))
+            continue
         tops = np.maximum.accumulate(np.append(progress.top_step, steps[mine]))[:-1]
         good = steps[mine] > tops
         if progress.top_stamp is None or launch.started_at is None:

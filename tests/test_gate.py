@@ -21,10 +21,11 @@ import numpy as np
 import polars as pl
 import pytest
 from corpus import CORPUS, GENERATED
+from damaged_events import TAGS, damaged_events
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, reader
+from ingest import bulk, event_files, reader, scalars
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
 from ingest.log_format import LogFormat
@@ -222,6 +223,35 @@ def test_damaged_logs_are_read_alike(
                 f"{refused} logs refused; {1 - by_line / lines:.0%} of the lines read fast",
                 file=sys.stderr,  # which workers of xdist share
             )
+
+
+@pytest.mark.parametrize("log_format", TAGS)
+def test_damaged_event_files_are_read_alike(
+    log_format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = by_line = rows = refused = seed = 0
+    while values < (LINES or 10 * FEW):
+        path = tmp_path / f"events.out.tfevents.{seed}"
+        draw = Random(seed)  # noqa: S311 - no secret
+        damaged_events(path, log_format, seed, 800 if LINES else 120)
+        # windows end anywhere in a step; runs that are few are learned too, and held ones let go
+        monkeypatch.setattr(event_files, "WINDOW", draw.choice((1_000, 9_973, 1 << 20)))
+        monkeypatch.setattr(scalars, "WORTH_LEARNING", draw.choice((2, 20)))
+        monkeypatch.setattr(scalars, "MOST_HELD", draw.choice((15, 100_000)))
+        monkeypatch.setattr(scalars, "MOST_KINDS", 10)
+        fast, slow = reading(path, fast=True), reading(path, fast=False)
+        seed += 1
+        refused += bool(slow.refused)
+        assert list(differences(fast, slow)) == [], f"{log_format}, seed {seed - 1}"
+        if not slow.refused:
+            source = fast.source
+            assert sum(source[name] for name in COUNTS) == source["lines"]
+            values, by_line = values + source["lines"], by_line + fast.by_line
+            rows += fast.tables["steps"].height
+    assert refused < 0.8 * seed
+    assert rows > values / 30
+    if log_format != "deepspeed-tensorboard":  # whose steps are known at the end
+        assert by_line < 0.5 * values
 
 
 @pytest.mark.parametrize("stamp", ["9999-12-31 23:59:59,000", "0001-01-01 00:00:00,000"])
