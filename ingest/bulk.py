@@ -124,13 +124,8 @@ class _Planner:
 
         A line of a step that is read by its regex may become a shape, for those behind it.
         """
-        for runs, known in self.shapes.by_runs.items():
-            lines = np.flatnonzero(self.block.runs == runs)
-            for shape in known:
-                lines = lines[self.free[lines]]
-                if not len(lines):
-                    break
-                self._fitted(shape, lines)
+        for shape in self.shapes.known:
+            self._fitted(shape, np.flatnonzero(self.free))
         self._without_literals(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
@@ -176,8 +171,7 @@ class _Planner:
 
     def _without_literals(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
-        lengths = self.block.ends[lines] - self.block.starts[lines]
-        lines = lines[lengths <= LONGEST_LINE_BYTES]
+        lines = lines[self.block.lengths[lines] <= LONGEST_LINE_BYTES]
         texts = self.parser.cleaner.texts(self.block.lines(lines))
         bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
         blank = bare[[not text.strip() for text in texts.gather(bare)]]
@@ -214,7 +208,7 @@ class _Planner:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
-            self._fitted(shape, np.flatnonzero(self.free & (self.block.runs == shape.runs)))
+            self._fitted(shape, np.flatnonzero(self.free))
 
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = _Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
@@ -309,13 +303,20 @@ class _Reader:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()
         if first == last:
             return
-        kinds, where, counts = np.unique(
-            plan.other_kinds[first:last], return_index=True, return_counts=True
+        kinds = plan.other_kinds[first:last]
+        counts, firsts = np.bincount(kinds), np.empty(len(plan.kinds), np.int64)
+        firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
+        there = np.flatnonzero(counts)
+        there = there[np.argsort(firsts[there])]
+        numbers = (firsts[there] + block.number).tolist()
+        told = zip(
+            (plan.kinds[kind] for kind in there), counts[there].tolist(), numbers, strict=True
         )
-        for place, kind, count in sorted(zip(where.tolist(), kinds, counts, strict=True)):
-            line = int(plan.others[first + place])
-            text = partial(self._text, block, line)
-            self.parser.add_others(plan.kinds[kind], int(count), block.number + line, text)
+        self.parser.add_others(last - first, told, partial(self._text_of, block))
+
+    def _text_of(self, block: Block, number: int) -> str:
+        """Of a line of that number in the file."""
+        return self._text(block, number - block.number)
 
     def _text(self, block: Block, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))
