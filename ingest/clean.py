@@ -15,10 +15,10 @@ from ingest.prefilter import REPEATS, Part, Parts, parsed
 from ingest.reader import text_of
 
 ANSI: Final = r"\x1b\[[0-9;]*[A-Za-z]"
-ODD: Final = r"\x00"
-"""What `text_of` may change in ASCII."""
-ODD_BEYOND: Final = rf"[\x{{A0}}\x{{10000}}-\x{{10FFFF}}]|{ODD}"
-"""The same beyond it, and characters of which the tables of Polars may be newer."""
+NUL: Final = "\0"
+"""What `text_of` drops."""
+ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
+"""What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
 
 
@@ -57,13 +57,12 @@ class Cleaner:
             return self._each(lines)
         if not self._alike:
             return self._each(lines)
-        ascii_ = texts.str.len_chars().sum() == texts.str.len_bytes().sum()
-        odd = texts.str.contains(ODD if ascii_ else f"{ODD_BEYOND}|{self._noise}").arg_true()
+        wide = (texts.str.len_chars() != texts.str.len_bytes()).arg_true()
+        wide = wide.filter(texts.gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}"))
+        odd = pl.concat([wide, texts.str.contains(NUL, literal=True).arg_true()])
         cleaned = self._each(lines.gather(odd))
-        texts = texts.str.strip_chars_end(ENDS)
-        if ascii_:
-            texts = texts.str.replace_all(self._noise, "")
-        return texts.scatter(odd, cleaned)
+        ascii_ = texts.str.strip_chars_end(ENDS).str.replace_all(self._noise, "")
+        return ascii_.scatter(odd, cleaned)
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""

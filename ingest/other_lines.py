@@ -20,7 +20,9 @@ LENGTH: Final = 60
 EXAMPLE: Final = 200
 _NUMBERS: Final = re.compile(r"[0-9.:]+")
 HASH: Final = ord("#")
-_OF_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789.:", np.uint8))
+MARK: Final = 0xFF
+"""Stands for a byte of a number: none of UTF-8 is this."""
+_MARKED: Final = bytes(MARK if chr(byte) in "0123456789.:" else byte for byte in range(256))
 
 
 def kind_of(text: str) -> str:
@@ -34,19 +36,17 @@ def kinds_of(texts: pl.Series) -> pl.Series:
     if not len(cut):
         return pl.Series(dtype=pl.String)
     starts = np.frombuffer(cut.buffers()[1], np.int64)[: len(cut) + 1]
-    data = np.frombuffer(cut.buffers()[2] or b"", np.uint8)[: starts[-1]]
-    numbers = _OF_NUMBERS[data]
-    first = np.ones(len(data), bool)
-    first[1:] = ~numbers[:-1]
-    first[starts[:-1][starts[:-1] < len(data)]] = True
-    kept = first | ~numbers
-    dropped = np.flatnonzero(~kept)
-    buffers = [
-        None,
-        pa.py_buffer(starts - np.searchsorted(dropped, starts)),
-        pa.py_buffer(np.where(numbers, HASH, data)[kept]),
-    ]
-    kinds = pa.LargeStringArray.from_buffers(len(cut), *buffers[1:])
+    marked = bytes(cut.buffers()[2] or b"").translate(_MARKED)  # half the time of numpy's own
+    data = np.frombuffer(marked, np.uint8)[: starts[-1]]
+    numbers = data == MARK
+    more = numbers[1:] & numbers[:-1]
+    more[starts[(starts > 0) & (starts < len(data))] - 1] = False  # a line begins there
+    kept = np.ones(len(data), bool)
+    kept[1:] = ~more
+    shorter = data[kept]
+    shorter[shorter == MARK] = HASH
+    ends = starts - np.searchsorted(np.flatnonzero(more) + 1, starts)
+    kinds = pa.LargeStringArray.from_buffers(len(cut), pa.py_buffer(ends), pa.py_buffer(shorter))
     return pl.Series(kinds).str.slice(0, LENGTH)
 
 

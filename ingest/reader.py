@@ -25,7 +25,7 @@ import pyarrow as pa
 from ingest.errors import UnreadableSourceError
 from ingest.event_files import event_lines, is_event_file
 
-BLOCK_BYTES: Final = 2 * 1024 * 1024
+BLOCK_BYTES: Final = 4 * 1024 * 1024
 BLOCKS_AHEAD: Final = 3
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES

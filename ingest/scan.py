@@ -315,9 +315,9 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
             found, at = found.only(good), at[good]
         if not len(at):
             break
-        for run, offset, width in stretch.runs:
+        for run, offset, digits in stretch.runs:
             found.begins[run] = at + offset
-            found.stops[run] = found.begins[run] + width
+            found.stops[run] = found.begins[run] + digits
         at = at + stretch.size
         if stretch.pad:
             at = at + _before(block.words[at] ^ BLANKS)
@@ -484,7 +484,7 @@ def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[n
 
 
 def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
-    """Texts of a block, as views of its bytes: they hold all of it in memory."""
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory."""
     sizes = (stops - begins).astype(np.uint64)
     head = block.words[begins]
     views = np.empty((len(begins), 2), np.uint64)
@@ -497,7 +497,9 @@ def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
         low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
         views[short, 0] = sizes | low << np.uint64(32)
         views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
-    buffers = [None, pa.py_buffer(views), pa.py_buffer(block.bytes)]
+    buffers = [None, pa.py_buffer(views)]
+    if len(short) < len(begins):
+        buffers.append(pa.py_buffer(block.bytes))
     return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
 
 
@@ -592,17 +594,23 @@ def _midnight(date: int) -> int | None:
     return (day - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000
 
 
+def _is_view(texts: pl.Series) -> bool:
+    return bool((texts.str.len_bytes() > INLINE).any())
+
+
 def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
     parts = [
-        pl.lit(piece)
+        piece
         if isinstance(piece, str)
-        else pl.lit(
-            _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
-        )
+        else _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
         for piece in pieces
     ]
-    said = pl.concat_str(*parts, pl.lit(""))  # one part alone would stay a view of the block
+    if len(parts) == 1 and not isinstance(parts[0], str) and not _is_view(parts[0]):
+        return parts[0]
+    said = pl.concat_str(
+        *map(pl.lit, parts), pl.lit("")
+    )  # one alone would stay a view of the block
     return pl.select(said).to_series() if len(found.lines) else pl.Series(dtype=pl.String)
 
 
@@ -674,7 +682,7 @@ def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | 
         text += part
         digits += bytes([0 if len(part) <= LONG else 1]) * len(part)
     words = [
-        _word(offset, text[offset : offset + WORD], digits[offset : offset + WORD])
+        _word(offset, bytes(text[offset : offset + WORD]), bytes(digits[offset : offset + WORD]))
         for offset in range(0, len(text), WORD)
     ]
     needed = tuple(word for word in words if word.text or word.digits)
