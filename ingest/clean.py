@@ -51,18 +51,27 @@ class Cleaner:
         Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
         one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
         """
-        try:
-            texts = lines.cast(pl.String)
-        except pl.exceptions.ComputeError:
-            return self._each(lines)
         if not self._alike:
             return self._each(lines)
-        wide = (texts.str.len_chars() != texts.str.len_bytes()).arg_true()
-        wide = wide.filter(texts.gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}"))
-        odd = pl.concat([wide, texts.str.contains(NUL, literal=True).arg_true()])
-        cleaned = self._each(lines.gather(odd))
-        ascii_ = texts.str.strip_chars_end(ENDS).str.replace_all(self._noise, "")
-        return ascii_.scatter(odd, cleaned)
+        text = pl.col("text")
+        try:
+            found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
+                text.str.strip_chars_end(ENDS).str.replace_all(self._noise, "").alias("clean"),
+                (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
+                text.str.contains(NUL, literal=True).alias("odd"),
+                text,
+            )
+        except pl.exceptions.ComputeError:
+            return self._each(lines)
+        wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
+        if len(wide):
+            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
+            odd = pl.concat([odd, wide.filter(beyond)])
+        return (
+            found["clean"].scatter(odd, self._each(lines.gather(odd)))
+            if len(odd)
+            else found["clean"]
+        )
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
