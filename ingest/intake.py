@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ import polars as pl
 from ingest import bulk, endings
 from ingest import facts as given
 from ingest.ahead import Ahead, Given
+from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
@@ -102,12 +104,18 @@ def stream_source(  # noqa: PLR0913 - as above
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
     fast: bool = True,
+    planned: Planned = unplanned,
 ) -> LogTables:
-    """The same, never all rows at once; spool: where they wait. Raises FairmfuError."""
+    """The same, never all rows at once. Raises FairmfuError.
+
+    spool: where rows wait; planned: who may look at blocks of a large file before their turn.
+    """
     with Source(path) as source:
         primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
         parser = Parser(primary, companions, spool)
-        parsed = bulk.parse(parser, source.chunks()) if fast else parser.parse(source.lines())
+        parsed = (
+            bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
+        )
     facts = [*by_path, *_beside(path), *extra]
     tables = _tables(source, primary, companions, parsed, facts)
     return _aside(tables, spool, ("events", "unread"))
@@ -403,7 +411,10 @@ class _Job:
     def _tables(self, found: Found, path: Path, facts: Sequence[Fact]) -> LogTables:
         if (read := self.ahead.take(found, facts)) is not None:
             return _aside(read, self.spool, ("steps", "events", "unread"))
-        return stream_source(path, self.spool, by_path=facts, extra=self.extra, tried=self.tried)
+        planned = partial(self.ahead.planned, found)
+        return stream_source(
+            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried, planned=planned
+        )
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is known."""

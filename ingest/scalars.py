@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from operator import itemgetter
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -179,9 +178,8 @@ class _Reader:
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
         parser.add_idle(int(plan.idle[1][begin:end].sum()))
-        for kind, count, run, place in plan.others_of(at, stop):
-            text = partial(self._text, plan, run, place)
-            parser.add_others(kind, count, plan.number + place, text)
+        if (others := plan.others_of(at, stop)) is not None:
+            parser.add_others(*others, partial(self._text_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at
@@ -201,6 +199,11 @@ class _Reader:
 
     def _text_of_row(self, plan: _Plan, row: int) -> str:
         return self._text(plan, int(plan.row_runs[row]), int(plan.row_places[row]))
+
+    def _text_at(self, plan: _Plan, number: int) -> str:
+        """The record that begins at a line of the file."""
+        place = number - plan.number
+        return self._text(plan, int(np.searchsorted(plan.begins, place, "right")) - 1, place)
 
     def _text(self, plan: _Plan, run: int, place: int) -> str:
         """The record that begins with the value at a place of a run."""
@@ -296,17 +299,19 @@ class _Plan:
         self.steps = self.frame["step"].to_numpy()
         self.stamps = self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
 
-    def others_of(self, at: int, stop: int) -> list[tuple[str, int, int, int]]:
-        """Lines of each kind in these runs: how many, and the first one's run and place."""
-        found: dict[str, tuple[int, int, int]] = {}
+    def others_of(self, at: int, stop: int) -> tuple[int, list[tuple[str, int, int]]] | None:
+        """Lines of no pattern in these runs: how many; of each kind too, and the first's number."""
+        counts: dict[str, int] = {}
+        firsts: dict[str, int] = {}
         for kind, runs, places, count in self.others:
             begin, end = np.searchsorted(runs, (at, stop)).tolist()
             if begin < end:
-                lines, run, place = found.get(kind, (0, stop, len(self.values)))
-                first = min((place, run), (int(places[begin]), int(runs[begin])))
-                found[kind] = lines + (end - begin) * count, first[1], first[0]
-        said = [(kind, *where) for kind, where in found.items()]
-        return sorted(said, key=itemgetter(3))
+                counts[kind] = counts.get(kind, 0) + (end - begin) * count
+                first = self.number + int(places[begin])
+                firsts[kind] = min(first, firsts.get(kind, first))
+        order = sorted(firsts, key=firsts.__getitem__)
+        told = [(kind, counts[kind], firsts[kind]) for kind in order]
+        return (sum(counts.values()), told) if told else None
 
     def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
         """The lines of some runs."""
