@@ -97,18 +97,30 @@ class Other(NamedTuple):
 class Aside(NamedTuple):
     """A line that says an event, and nothing of the lines around it.
 
-    event: its row, but for its line; companion: whether it is a step of a companion.
+    row: of the event, but for its line and text; companion: whether it is a step of a companion.
     """
 
-    event: dict[str, Any]
+    row: dict[str, Any]
     companion: bool
+
+    @property
+    def form(self) -> bool:
+        """What makes it another one than those of the same columns."""
+        return self.companion
+
+    @property
+    def printed(self) -> frozenset[str]:
+        """The row says it."""
+        return frozenset()
 
 
 class Idle(NamedTuple):
     """A line that is known, and states nothing."""
 
 
-Reading = Step | Aside | Idle | Other | None
+Row = Step | Aside
+"""What can be read of many lines at once."""
+Reading = Row | Idle | Other | None
 """None where the line is none of them, or where what it is depends on those before it."""
 Read = Callable[[bytes], Reading]
 
@@ -261,6 +273,7 @@ class Shape:
     """The pieces, with the runs of constant widths among them."""
     bare: Mapping[int, bool] = field(default_factory=dict)
     """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
+    reading: type[Step | Aside] = Step
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -622,7 +635,7 @@ def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
-    if not isinstance(base, Step):
+    if not isinstance(base, Step | Aside):
         return None
     shape = _Learner(raw, base, read, rng).shape()
     return shape if shape is not None and _believed(shape, raw, read, rng) else None
@@ -702,9 +715,9 @@ Effects = tuple[list[Value], list[tuple[str, int, int]]]
 
 
 class _Learner:
-    """Finds out what the runs of digits of one step line do, by having it read with others."""
+    """Finds out what the runs of digits of one line do, by having it read with others."""
 
-    def __init__(self, raw: bytes, base: Step, read: Read, rng: random.Random) -> None:
+    def __init__(self, raw: bytes, base: Row, read: Read, rng: random.Random) -> None:
         self.raw, self.base, self.read, self.rng = raw, base, read, rng
         self.runs = _runs(raw)
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
@@ -740,6 +753,7 @@ class _Learner:
             widths=self.widths,
             stretches=_stretches(pieces, self.widths),
             bare=self.bare,
+            reading=type(self.base),
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
@@ -748,10 +762,10 @@ class _Learner:
             stamp=stamp,
         )
 
-    def _with(self, begin: int, end: int, text: bytes) -> Step | None:
+    def _with(self, begin: int, end: int, text: bytes) -> Row | None:
         """The line read with another text there; None where it is read as another line."""
         now = self.read(self.raw[:begin] + text + self.raw[end:])
-        if not isinstance(now, Step) or now.form is not self.base.form:
+        if not isinstance(now, type(self.base)) or now.form is not self.base.form:
             return None
         alike = now.printed == self.base.printed and now.row.keys() == self.base.row.keys()
         return now if alike else None
@@ -821,7 +835,7 @@ class _Learner:
         was = self.raw[begin:end].decode()
         return None if now is None else self._said(number, now, was, text.decode())
 
-    def _said(self, number: Number, now: Step, before: str, after: str) -> Effects | None:
+    def _said(self, number: Number, now: Row, before: str, after: str) -> Effects | None:
         """What has become of the row where the number was changed."""
         sign = "-" if number.negative else ""
         values: list[Value] = []
@@ -953,7 +967,9 @@ def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
 
 
 def _read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
-    if not isinstance(now, Step) or now.form is not shape.form or now.printed != shape.printed:
+    if not isinstance(now, shape.reading):
+        return False
+    if now.form is not shape.form or now.printed != shape.printed:
         return False
     mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
     return mine.keys() == now.row.keys() and all(_same(mine[n], now.row[n]) for n in mine)
