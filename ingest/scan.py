@@ -8,8 +8,9 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
             what has become of the row tells (a column, with its factor; a stamp; a text).
             Widths and padding are tried likewise. Then the shape reads random lines of its own
             kind; one that is not read as the regexes read it, to the bit, discredits the shape.
-    find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
-            lines with as many runs as a shape are compared with its constant bytes, all at once.
+    find    lines of a fitting length are walked through from their starts, all at once in numpy: a
+            shape is fixed stretches, which are compared by words of eight bytes (and digits may be
+            any), with numbers between them whose digits are counted.
     decode  digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in a
             double, so that one division rounds as float() does. Longer ones, as repr() prints them,
             Polars reads, which rounds as float() does too (tests/test_scan.py holds it to that).
@@ -680,33 +681,36 @@ def _stretches(
     return tuple(out)
 
 
+SAME, DIGIT, ELSEWHERE = b"=", b"0", b"-"
+"""What a byte of a stretch is: as in the shape, any digit, or compared with its long text."""
+
+
 def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
     """One of constant bytes and of runs (with their widths)."""
-    text, digits = bytearray(), bytearray()
-    runs, texts = [], []
+    text, marks = b"", b""
+    runs: list[tuple[int, int, int]] = []
+    texts: list[tuple[int, bytes]] = []
     for part in parts:
         if isinstance(part, tuple):
             runs.append((part[0], len(text), part[1]))
-            text += b"0" * part[1]
-            digits += b"\x80" * part[1]
+            text, marks = text + b"0" * part[1], marks + DIGIT * part[1]
             continue
         if len(part) > LONG:
             texts.append((len(text), part))
+        marks += (ELSEWHERE if len(part) > LONG else SAME) * len(part)
         text += part
-        digits += bytes([0 if len(part) <= LONG else 1]) * len(part)
-    words = [
-        _word(offset, bytes(text[offset : offset + WORD]), bytes(digits[offset : offset + WORD]))
-        for offset in range(0, len(text), WORD)
-    ]
-    needed = tuple(word for word in words if word.text or word.digits)
-    return Stretch(len(text), tuple(texts), needed, tuple(runs), pad, run)
+    every = (
+        _word(at, text[at : at + WORD], marks[at : at + WORD]) for at in range(0, len(text), WORD)
+    )
+    words = tuple(word for word in every if word.text or word.digits)
+    return Stretch(len(text), tuple(texts), words, tuple(runs), pad, run)
 
 
-def _word(offset: int, text: bytes, digits: bytes) -> Word:
-    """Up to eight bytes of a stretch; digits: 0x80 where any may stand, 1 where none matters."""
-    constant = bytes(0 if digit else 0xFF for digit in digits)
-    free = bytes(digit & 0x80 for digit in digits)
-    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, constant, free))
+def _word(offset: int, text: bytes, marks: bytes) -> Word:
+    """Up to eight bytes of a stretch."""
+    same = bytes(0xFF if mark == SAME[0] else 0 for mark in marks)
+    digits = bytes(0x80 if mark == DIGIT[0] else 0 for mark in marks)
+    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, same, digits))
     return Word(offset, *words)
 
 
