@@ -20,11 +20,12 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.bulk_plan import NO_EPOCH, NO_STAMP, Plan, plan_of
+from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of
+from ingest.joined import rejoined
 from ingest.log_format import StepLine
 from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
-from ingest.scan import Aside, Block, Ints
+from ingest.scan import Aside, Block, Floats, Ints
 
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
@@ -48,10 +49,13 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
     """
     chunks = iter(chunks)
     first = next(chunks, None)
-    every = chain(() if first is None else (first,), chunks)
+    every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
     if isinstance(first, ValueChunk) and scalars.in_columns(parser.primary):
         return scalars.parse(parser, (one for one in every if isinstance(one, ValueChunk)))
-    if parser.primary.join is not None:
+    found = False
+    if parser.primary.addition is not None:
+        found, every = rejoined(parser.primary.addition, every)
+    if parser.primary.join is not None and not found:
         return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser)
     for chunk, plan in planned(parser, every):
@@ -165,6 +169,8 @@ class _Reader:
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
     def _take_rows(self, block: Block, plan: Plan, first: int, last: int) -> None:
+        text = self._text(block, int(plan.places[last - 1]))
+        steps = self.parser.add_rows(plan.frame[first:last], text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in np.unique(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
@@ -173,11 +179,10 @@ class _Reader:
             self.parser.printed_last(self.forms[form], trait.printed, text)
             _advance(
                 self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1])),
-                plan.steps[mine],
+                steps[mine - first],
                 plan.stamps[mine],
+                plan.clocks[mine],
             )
-        text = self._text(block, int(plan.places[last - 1]))
-        self.parser.add_rows(plan.frame[first:last], text)
 
 
 def _of_one_process(launch: Launch, progress: Progress | None, plan: Plan, rows: Ints) -> int:
@@ -185,12 +190,21 @@ def _of_one_process(launch: Launch, progress: Progress | None, plan: Plan, rows:
 
     As `ingest.parse._starts_again` tells it of a row: by its stamp, else by steps that no line of
     the launch has printed before. Behind the first rows that all have stamps, or all have none, it
-    is to be asked anew.
+    is to be asked anew; so behind those whose steps are printed, or counted. Times since the start
+    go on.
     """
-    if progress is None or progress.top_clock is not None:
+    if progress is None:
         return 0
-    bare = plan.stamps[rows] == NO_STAMP
-    count = int(np.argmax(bare != bare[0])) or len(rows)
+    bare, counted = plan.stamps[rows] == NO_STAMP, plan.steps[rows] == NO_STEP
+    others = (bare != bare[0]) | (counted != counted[0])
+    count = int(np.argmax(others)) or len(rows)
+    clocks = plan.clocks[rows][:count]
+    top_clock = np.nan if progress.top_clock is None else progress.top_clock
+    late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
+    if counted[0]:
+        ranks = plan.frame["rank"].gather(rows[:count]).unique().to_list()
+        odd = late if launch.counts(ranks) else np.ones(count, bool)
+        return int(np.argmax(odd)) if odd.any() else count
     steps, stamps = plan.steps[rows][:count], plan.stamps[rows][:count]
     tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
     higher = steps > tops
@@ -207,17 +221,20 @@ def _of_one_process(launch: Launch, progress: Progress | None, plan: Plan, rows:
         behind = (stamps > top + skew) | (stamps < began - copies)
         twice = (steps == tops) & (np.abs(stamps - top) > copies)
         odd = ((steps < tops) & behind) | twice
+    if progress.top_clock is not None or not np.isnan(clocks).all():
+        odd = odd | late | ~higher
     return int(np.argmax(odd)) if odd.any() else count
 
 
-def _advance(progress: Progress | None, steps: Ints, stamps: Ints) -> None:
-    """The highest step of the rows, and when it was first printed."""
+def _advance(progress: Progress | None, steps: Ints, stamps: Ints, clocks: Floats) -> None:
+    """The highest step of the rows, and when it was first printed, by stamp and since the start."""
     assert progress is not None  # noqa: S101 - of a form that has rows
     place = int(np.argmax(steps))
     if steps[place] > progress.top_step:
         progress.top_step = int(steps[place])
         bare = stamps[place] == NO_STAMP
         progress.top_stamp = None if bare else np.datetime64(int(stamps[place]), "us").item()
+        progress.top_clock = None if np.isnan(clocks[place]) else float(clocks[place])
 
 
 def _microseconds(stamp: datetime) -> int:

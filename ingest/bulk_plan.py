@@ -21,12 +21,16 @@ from ingest.other_lines import kinds_of
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Aside, Block, Decoded, Ints, Other, Shape, Shapes, Step, decode, fit
+from ingest.scan import Aside, Block, Decoded, Floats, Ints, Other, Shape, Shapes, Step, decode, fit
 
 NO_STAMP: Final = -(2**63)
+NO_STEP: Final = -(2**63)
+"""Of a row whose step is counted."""
 NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
+"""Columns of rows that tell whether they are of one process."""
 VISIBLE: Final = "[!-~]"
 """In a line that is surely not blank."""
 
@@ -48,8 +52,8 @@ class Plan:
 
     unsure: lines for the parser. asides: lines of events. idle: of nothing. others: that no
     pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
-    of their lines in the block, the numbers of their traits, their forms, steps and stamps [us, or
-    NO_STAMP].
+    of their lines in the block, the numbers of their traits, their forms, steps (or NO_STEP),
+    times since the start [s, or nan] and stamps [us, or NO_STAMP].
     """
 
     unsure: list[int]
@@ -65,6 +69,7 @@ class Plan:
     forms: Ints
     epochs: Ints
     steps: Ints
+    clocks: Floats
     stamps: Ints
 
 
@@ -137,7 +142,8 @@ class _Planner:
             traits=list(self.traits),
             forms=form,
             epochs=frame["epoch"].fill_null(NO_EPOCH).to_numpy(),
-            steps=frame["step"].to_numpy(),
+            steps=frame["step"].fill_null(NO_STEP).to_numpy(),
+            clocks=frame["since_start_s"].fill_null(float("nan")).to_numpy(),
             stamps=frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy(),
         )
 
@@ -209,7 +215,7 @@ class _Planner:
         places = _joined([lines for lines, _, _ in self.rows])
         traits = _joined([traits for _, traits, _ in self.rows])
         order = np.argsort(places)
-        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in ("step", "epoch", "logged_at")})
+        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in SOUGHT})
         frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
         return places[order], traits[order], frame[order] if len(order) else frame
 

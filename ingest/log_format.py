@@ -178,6 +178,21 @@ CSV file). No line is lost: the counts add up to the lines read.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """A `join` that keeps lines as they are, but for what the next one adds to some.
+
+    To a line with the text `to` is added what `adds` says of the next one that is not blank, empty
+    where it has not `told_by`. renames: texts of a line from which on one text stands as another.
+    It says the same as `join` of a file that has a line with `to`.
+    """
+
+    to: str
+    told_by: str
+    adds: Callable[[str], str]
+    renames: tuple[Sequence[str], str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogFormat:
     """One log format of one framework, over the versions that print it.
 
@@ -186,7 +201,8 @@ class LogFormat:
     says nothing, their step lines become events of the kind `as_companion`. `header` matches lines
     of a companion that prints no step (a quiet DeepSpeed engine). `join` makes records of lines
     before they are read; `join_by_step`: of event files, where no record holds lines of two steps
-    and which lines one holds depends on their tags alone. `rank_in_path`: the rank that a file of
+    and which lines one holds depends on their tags alone; `addition`: where it is one of these.
+    `rank_in_path`: the rank that a file of
     one rank has in its name only (a group). `file_names`: globs of its files where their ending
     (.json, .csv) is one that a folder's walk passes over.
     """
@@ -208,6 +224,7 @@ class LogFormat:
     complete: Complete | None = None
     join: Join | None = None
     join_by_step: bool = False
+    addition: Addition | None = None
     precedence: int = TRAINER
     as_companion: str = "engine_step"
     header: str | None = None

@@ -19,6 +19,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
+import numpy as np
 import polars as pl
 
 from ingest.alignment import align, stride
@@ -123,6 +124,20 @@ class Launch:
         if form.every_step:
             return self.progress_of({"form": form}).counted.get(rank, 0) + 1
         return self.last_steps.get(rank, 0) + (self.interval or 1)
+
+    def counts(self, ranks: Sequence[str | None]) -> bool:
+        """Whether rows of these ranks, and all before them, are of one form and one rank."""
+        self.settle()
+        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks]
+
+    def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add rows without a step, of which `counts` holds; the rows with their steps."""
+        rank, interval = next(iter(self.last_steps)), self.interval
+        steps = self.last_steps[rank] + (interval or 1) * np.arange(1, frame.height + 1)
+        frame = frame.with_columns(step=steps, counted=pl.lit(not interval))
+        self.rows.extend(frame)
+        self.last_steps[rank], self.settled = int(steps[-1]), len(self.rows)
+        return frame
 
     @property
     def interval(self) -> int | None:
@@ -282,17 +297,20 @@ class Parser:
         quiet = self._open_block is None and self._held is None and self._marker is None
         return quiet and len(self.out.launches[-1].rows) > 0
 
-    def add_rows(self, frame: pl.DataFrame, text: str, lines: int | None = None) -> None:
-        """Rows of the launch that is being read; text: of the last one's record.
+    def add_rows(self, frame: pl.DataFrame, text: str, lines: int | None = None) -> pl.DataFrame:
+        """Rows of the launch that is being read, which are given back with their steps.
 
-        lines: how many they are of, if not of one each.
+        text: of the last one's record. lines: how many they are of, if not of one each.
         """
         launch = self.out.launches[-1]
         self._flush(launch)
         self.out.lines += frame.height if lines is None else lines
         self.out.step_lines += frame.height if lines is None else lines
-        launch.rows.extend(frame)
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
+        if frame["step"].null_count():
+            return launch.add_counted(frame)
+        launch.rows.extend(frame)
+        return frame
 
     def add_others(
         self, count: int, kinds: Iterable[tuple[str, int, int]], text: Callable[[int], str]
@@ -350,15 +368,14 @@ class Parser:
         return Idle() if facts else Other(kind_of(text))
 
     def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
-        if line.may_continue or line.numbered:
+        if line.may_continue or (line.numbered and line.every_step):
             return None
         try:
             printed = self._cut(line, match)
             row = self._meaning(line, text, match, printed)
         except _Rejected:
             return None
-        timed = row.get("since_start_s") is not None
-        return None if timed else Step(line, frozenset(printed), row)
+        return Step(line, frozenset(printed), row)
 
     def _records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str, bool, bool]]:
         """Number, how many lines, text, cut, ended of each record; most are lines of their own."""

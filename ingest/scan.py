@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from ingest.clean import lines_of
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 NEWLINE, RETURN, ZERO = 10, 13, 48

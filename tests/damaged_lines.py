@@ -343,9 +343,24 @@ def damaged_log(form: LogFormat, seed: int, lines: int) -> bytes:
         place = draw.randrange(len(log))
         log[place] = _long(log[place], draw)
     text = b"\n".join(log)
+    if form.addition is not None:
+        text = SAID.sub(lambda match: _bar(match, draw), text)
     if draw.random() < 0.15:
         return text[: -draw.randrange(1, 200)]
     return text + b"\n" * draw.choice((0, 1, 1, 2))
+
+
+SAID: Final = re.compile(rb" ?\(progress bar: step (\d+) of (\d+) after (\d+) s\)")
+"""In an example, of a line behind it."""
+
+
+def _bar(match: re.Match[bytes], draw: Random) -> bytes:
+    """The line that says so, perhaps behind others."""
+    step, total, seconds = (int(digits) for digits in match.groups())
+    time = b"%02d:%02d" % divmod(seconds, 60)
+    between = draw.choice((b"", b"", b"", b"", b"\n", b"\n \n", b"\r", b"other\n", b"\xc2\xa0\n"))
+    bar = b" %3d%%|##  | %d/%d [%s<00:41,  1.2it/s]" % (seconds % 100, step, total, time)
+    return b"\n" + between + bar + draw.choice((b"", b"", b"\r", b"\r" + bar))
 
 
 def _written(form: LogFormat, draw: Random, lines: int) -> Iterator[str]:

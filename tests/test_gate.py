@@ -40,7 +40,7 @@ OF_A_LOG: Final = 8_000 if LINES else 600
 LARGE: Final = 20_000
 """Bytes: larger public logs are read by `make gate` alone."""
 
-BY_LINE: Final = [f for f in FORMATS if f.join is None]
+BY_LINE: Final = [f for f in FORMATS if f.join is None or f.addition is not None]
 SAMPLES: Final = Path(__file__).resolve().parent.parent / "sample_logs"
 COUNTS: Final = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
 TRIES: Final = 400

@@ -21,6 +21,7 @@ from typing import Any, Final
 from ingest.log_format import (
     HF_TRAINER,
     JSON,
+    Addition,
     Block,
     EventLine,
     FactLine,
@@ -125,7 +126,7 @@ def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
 # -- console -------------------------------------------------------------------------------
 
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
-DICT: Final = re.compile(r"\{'loss': ")
+DICT: Final = "{'loss': "
 BAR: Final = re.compile(
     r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
     r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
@@ -133,7 +134,9 @@ BAR: Final = re.compile(
 """A progress bar without a name, from its first step; bars of data sets have one."""
 
 TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
-OTHER_MODEL: Final = re.compile(r"Overriding config: |instantiating a new config instance from")
+OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
+"""Behind these the configs of files are not those of the model that is trained."""
+RENAMED: Final = ("Model config ", "A config ")
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -145,7 +148,7 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     source = iter(_own_configs(lines))
     for number, text in source:
         waiting.append((number, text))
-        if DICT.search(text):
+        if DICT in text:
             break
     else:
         yield from _bars(waiting)
@@ -154,15 +157,20 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     yield from ((number, 1, text) for number, text in before)
     blank: list[tuple[int, str]] = []
     for number, text in source:
-        if DICT.search(held[1]) and not text.strip():
+        if DICT in held[1] and not text.strip():
             blank.append((number, text))  # a viewer that made lines of carriage returns
             continue
-        bar = next(_shown(text), None) if DICT.search(held[1]) else None
-        yield held[0], 1, f"{held[1]} {_said(bar)}" if bar else held[1]
+        yield held[0], 1, held[1] + _added(text) if DICT in held[1] else held[1]
         yield from ((place, 1, empty) for place, empty in blank)
         held, blank = (number, text), []
     yield held[0], 1, held[1]
     yield from ((place, 1, empty) for place, empty in blank)
+
+
+def _added(text: str) -> str:
+    """What a line adds to the dict before it."""
+    bar = next(_shown(text), None)
+    return f" {_said(bar)}" if bar else ""
 
 
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -196,8 +204,8 @@ def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Lines; of a model made from a config that is not a file's, the files' configs are not its."""
     other = False
     for number, text in lines:
-        other = other or OTHER_MODEL.search(text) is not None
-        yield number, text.replace("Model config ", "A config ") if other else text
+        other = other or any(mark in text for mark in OTHER_MODELS)
+        yield number, text.replace(*RENAMED) if other else text
 
 
 def _header(lines: Sequence[str]) -> dict[str, str]:
@@ -246,6 +254,7 @@ HF_CONSOLE: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
+    addition=Addition(to=DICT, told_by="%|", adds=_added, renames=(OTHER_MODELS, *RENAMED)),
     complete=_complete,
     implies=PADDED,
     steps=(

@@ -1,0 +1,149 @@
+"""Lines to which the next one adds something, as blocks of lines: `join` of many lines at once.
+
+What reads blocks (ingest.bulk) reads such a format's too, then. Bytes that a line's text does not
+have as they are are rewritten first; a block with very long lines is given line by line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Final, Self
+
+import numpy as np
+
+from ingest.log_format import Addition
+from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
+
+UNLIKE: Final = re.compile(rb"\0|\xc2\xa0|\r\n")
+"""Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
+LONG: Final = LONGEST_LINE_BYTES // 4
+"""Bytes of a line of which what is added, or decoded otherwise, might make one too long."""
+
+
+class _Lines(Chunk):
+    """Lines that are to be read one by one."""
+
+    each: list[NumberedLine]
+
+    @classmethod
+    def of(cls, each: list[NumberedLine]) -> Self:
+        """At least one."""
+        chunk = cls(each[0].number, b"", cut=True)
+        chunk.each = each
+        return chunk
+
+    def lines(self) -> Iterator[NumberedLine]:
+        """Each of them."""
+        return iter(self.each)
+
+
+def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
+    """Whether any line waits for what is added, and the lines with it; else as they are."""
+    chunks, before = iter(chunks), list[Chunk]()
+    for chunk in chunks:
+        before.append(chunk)
+        if addition.to.encode() in _as_text(chunk.data):
+            return True, _Rejoiner(addition).all(chain(before, chunks))
+    return False, iter(before)
+
+
+def _as_text(data: bytes) -> bytes:
+    """Lines whose bytes are those of their texts."""
+    if UNLIKE.search(data) is None:
+        return data
+    return b"\n".join(text_of(line).encode() for line in data.split(b"\n"))
+
+
+def _longest(data: bytes) -> int:
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    return int(np.diff(ends, prepend=-1).max(initial=0)) - 1
+
+
+class _Rejoiner:
+    """Rewrites the lines of one source. rest: those that may yet be added to, and blank ones."""
+
+    def __init__(self, addition: Addition) -> None:
+        self.addition = addition
+        self.to, self.told_by = addition.to.encode(), addition.told_by.encode()
+        self.rest: list[NumberedLine] = []
+        self.renames = False
+
+    def all(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The lines of chunks."""
+        for chunk in chunks:
+            single = chunk.cut or not chunk.ended
+            if single or _longest(chunk.data) > LONG or any(len(x.text) > LONG for x in self.rest):
+                yield from self._one_by_one(chunk.lines())
+            else:
+                yield from self._block(chunk)
+        if self.rest:
+            yield _Lines.of(self.rest)
+
+    def _one_by_one(self, lines: Iterable[NumberedLine]) -> Iterator[Chunk]:
+        each: list[NumberedLine] = []
+        for line in lines:
+            text = self._renamed(line.text.encode()).decode()
+            if self.rest and text.strip():
+                first, *blank = self.rest
+                each += [first._replace(text=first.text + self._adds(text)), *blank]
+                self.rest = []
+            now = line._replace(text=text)
+            (self.rest if self.rest or self.addition.to in text else each).append(now)
+        if each:
+            yield _Lines.of(each)
+
+    def _block(self, chunk: Chunk) -> Iterator[Chunk]:
+        """A chunk of lines that are none of them long, with those that waited for it."""
+        data, number = self._renamed(_as_text(chunk.data)), chunk.number
+        if self.rest:
+            number = self.rest[0].number
+            data = b"".join(line.text.encode() + b"\n" for line in self.rest) + data
+            self.rest = []
+        end = self._waiting(data)
+        if end < len(data):
+            behind = number + data.count(b"\n", 0, end)
+            lines = Chunk(behind, data[end:]).lines()
+            self.rest, data = list(lines), data[:end]
+        if data:
+            yield Chunk(number, self._added(data) if self.told_by in data else data)
+
+    def _waiting(self, data: bytes) -> int:
+        """Where the last line begins if what is added to it is still to come, else the end."""
+        at = data.rfind(self.to)
+        behind = data.find(b"\n", at) + 1
+        waits = at >= 0 and not data[behind:].decode("utf-8", "replace").strip()
+        return data.rfind(b"\n", 0, at) + 1 if waits else len(data)
+
+    def _added(self, data: bytes) -> bytes:
+        """The lines with what is added to each."""
+        parts, done, at = list[bytes](), 0, data.find(self.to)
+        while at >= 0:
+            end = behind = data.find(b"\n", at)
+            text = ""
+            while behind >= 0 and not text.strip():
+                begin, behind = behind + 1, data.find(b"\n", behind + 1)
+                text = data[begin:behind].decode("utf-8", "replace") if behind >= 0 else ""
+            if added := self._adds(text):
+                parts += [data[done:end], added.encode()]
+                done = end
+            at = data.find(self.to, end)
+        return b"".join([*parts, data[done:]])
+
+    def _adds(self, text: str) -> str:
+        return self.addition.adds(text) if self.addition.told_by in text else ""
+
+    def _renamed(self, data: bytes) -> bytes:
+        """Lines with what is renamed in them, behind a line that says so."""
+        if self.addition.renames is None:
+            return data
+        marks, old, new = self.addition.renames
+        begin = 0
+        if not self.renames:
+            found = [at for mark in marks if (at := data.find(mark.encode())) >= 0]
+            if not found:
+                return data
+            begin = data.rfind(b"\n", 0, min(found)) + 1
+            self.renames = True
+        return data[:begin] + data[begin:].replace(old.encode(), new.encode())
