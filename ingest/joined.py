@@ -6,7 +6,6 @@ have as they are are rewritten first; a block with very long lines is given line
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
@@ -16,7 +15,7 @@ import numpy as np
 from ingest.log_format import Addition
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
 
-UNLIKE: Final = re.compile(rb"\0|\xc2\xa0|\r\n")
+UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\r\n")
 """Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
 LONG: Final = LONGEST_LINE_BYTES // 4
 """Bytes of a line of which what is added, or decoded otherwise, might make one too long."""
@@ -51,7 +50,7 @@ def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterato
 
 def _as_text(data: bytes) -> bytes:
     """Lines whose bytes are those of their texts."""
-    if UNLIKE.search(data) is None:
+    if not any(odd in data for odd in UNLIKE):
         return data
     return b"\n".join(text_of(line).encode() for line in data.split(b"\n"))
 
