@@ -79,7 +79,9 @@ ADDED_TO: Final = ("signature", "looks_like_step", "launch")
 """Patterns that, where a format is extended, hold beside its own; others take their place."""
 
 FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc")
-NEEDS_CODE: Final = frozenset({"complete", "join", "blocks", "read", "misprints"})
+NEEDS_CODE: Final = frozenset(
+    {"complete", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
+)
 NOT_PRINTED: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})
 """Columns that no group fills: `clock` gives logged_at, the launcher's tag the rank."""
 
