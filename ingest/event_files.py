@@ -41,6 +41,8 @@ Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 
 NO_TAG: Final = -1
+FEW: Final = 64
+"""Values whose lines are written one by one."""
 
 
 def is_event_file(head: bytes) -> bool:
@@ -97,10 +99,23 @@ class Values:
     @cached_property
     def texts(self) -> pl.Series:
         """Their lines, as json.dumps writes them."""
-        lines = self._of_scalars() if self.tags else pl.Series([""] * len(self), dtype=pl.String)
+        few = len(self) <= FEW or not self.tags
+        lines = pl.Series(self._each(), dtype=pl.String) if few else self._of_scalars()
         return (
             lines.scatter(list(self.others), list(self.others.values())) if self.others else lines
         )
+
+    def _each(self) -> list[str]:
+        """The lines of few scalars: that is quicker."""
+        columns = (self.tag.tolist(), self.step.tolist(), self.wall_time.tolist(), self.value)
+        return [
+            json.dumps(
+                {"tag": self.tags[tag], "step": step, "wall_time": at, "value": _short(value)}
+            )
+            if tag != NO_TAG
+            else ""
+            for tag, step, at, value in zip(*columns, strict=True)
+        ]
 
     def _of_scalars(self) -> pl.Series:
         begins = [json.dumps({"tag": tag, "step": 0}).removesuffix("0}") for tag in self.tags]
@@ -217,7 +232,12 @@ def _value(array: NDArray[Any] | None) -> dict[str, object]:
         return {"kind": "text", "text": text[:LONGEST_TEXT]}
     if array.size != 1:
         return {"kind": "array", "shape": list(array.shape)}
-    return {"value": float(str(array.ravel()[0]))}
+    return {"value": _short(array.ravel()[0])}
+
+
+def _short(value: Any) -> float:  # noqa: ANN401 - a number of numpy
+    """What float() makes of its shortest digits."""
+    return float(str(value))
 
 
 # -- records of a file -----------------------------------------------------------------------
@@ -302,10 +322,17 @@ def _alike(data: bytes, at: int, period: list[int]) -> Ints:
 def _undamaged(data: Bytes, begins: Ints, sizes: Ints) -> int:
     """How many records, from the first on, have the CRCs of their length and of their data."""
     good = _undamaged_part(data, begins - HEAD, LENGTH)
-    for size in np.unique(sizes).tolist():
+    for size in _different(sizes):
         alike = np.flatnonzero(sizes == size)
         good[alike] &= _undamaged_part(data, begins[alike], size)
     return int(np.argmin(good)) if not good.all() else len(good)
+
+
+def _different(sizes: Ints) -> list[int]:
+    """The sizes that there are."""
+    if sizes.max(initial=0) > WINDOW:
+        return list(np.unique(sizes).tolist())
+    return list(np.flatnonzero(np.bincount(sizes)).tolist())
 
 
 def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
@@ -396,7 +423,7 @@ class _Reader:
             np.zeros(count, np.float32),
         )
         others: dict[int, list[str]] = {}
-        for size in np.unique(window.sizes).tolist():
+        for size in _different(window.sizes):
             known = self.known.setdefault(size, [])
             left = np.flatnonzero(window.sizes == size)
             for scalars in known:

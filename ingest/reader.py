@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
@@ -88,7 +89,7 @@ class ValueChunk(Chunk):
         chunk.values = values
         return chunk
 
-    @property
+    @cached_property
     def data(self) -> bytes:
         """Their lines, each with its newline."""
         text: str = self.values.texts.str.join("\n").item()

@@ -149,10 +149,14 @@ class _Reader:
     def _alike(self, values: Values, places: Ints) -> Iterator[tuple[Ints, _Kind]]:
         """Runs of the same tags, each with their kind; places: of the values of each run."""
         tags = values.tag[places]
-        mixed = (tags + 1).astype(np.uint64) @ _MIXERS[: tags.shape[1]]
-        _, which = np.unique(mixed, return_inverse=True)
+        which = tags[:, 0] - NO_TAG
+        if tags.shape[1] > 1:
+            mixed = (tags - NO_TAG).astype(np.uint64) @ _MIXERS[: tags.shape[1]]
+            which = np.unique(mixed, return_inverse=True)[1]
         order = np.argsort(which, kind="stable")
         for group in np.split(order, np.cumsum(np.bincount(which))[:-1]):
+            if not len(group):
+                continue
             key = tuple(tags[group[0]].tolist())
             alike = group[(tags[group] == tags[group[0]]).all(axis=1)]
             if key not in self.kinds and NO_TAG not in key:
