@@ -50,7 +50,7 @@ def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterato
 
 def _as_text(data: bytes) -> bytes:
     """Lines whose bytes are those of their texts."""
-    if not any(odd in data for odd in UNLIKE):
+    if not any(odd[:1] in data and odd in data for odd in UNLIKE):  # one byte is found sooner
         return data
     return b"\n".join(text_of(line).encode() for line in data.split(b"\n"))
 
