@@ -1,0 +1,78 @@
+"""Blocks of lines to which the next one adds something, against the join of each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from ingest import joined, reader
+from ingest.formats.hf_trainer import HF_CONSOLE
+from ingest.joined import rejoined
+from ingest.parse import Parser
+from ingest.reader import Chunk, Source
+
+ADDITION = HF_CONSOLE.addition
+BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
+LINES = (
+    *(b"{'loss': 6.947, 'epoch': 0.01}", b"{'loss': 6.947}", b"x {'loss': 1.0} {'loss': 2.0}"),
+    *(BAR, b"\r" + BAR, BAR + b"\r" + BAR, b"\r\r" + BAR + b"\r", b"Map: 3%|# | 1/9 [00:01<00:09]"),
+    *(
+        b"",
+        b"  ",
+        b"\r",
+        b"\xc2\xa0",
+        b"\xe3\x80\x80",
+        b"\0",
+        b"{'lo\0ss': 3.5}",
+        b"{'loss':\xc2\xa01}",
+    ),
+    *(b"Overriding config: ", b"Model config A {", b"x Model config B {", b"\xff\xfe{'loss': 1}"),
+    *(b"Generate instantiating a new config instance from x", b"other", b"%|", b"\xff" * 30),
+)
+
+
+def text_of_a_log(draw: Random) -> bytes:
+    dicts = draw.choice((0.0, 0.2, 0.8))
+    lines = [
+        draw.choice(LINES[:3]) if draw.random() < dicts else draw.choice(LINES)
+        for _ in range(draw.randrange(1, 40))
+    ]
+    if draw.random() < 0.3:
+        lines.insert(draw.randrange(len(lines) + 1), draw.choice(LINES) + b"y" * 200)
+    return b"\n".join(lines) + b"\n" * draw.choice((0, 1, 1, 2))
+
+
+Records = list[tuple[int, str, bool, bool]]
+
+
+def by_line(path: Path) -> Records:
+    records = Parser(HF_CONSOLE)._records(Source(path).lines())
+    return [(number, text, cut, ended) for number, _, text, cut, ended in records]
+
+
+def by_block(path: Path) -> Iterator[tuple[int, str, bool, bool]]:
+    assert ADDITION is not None
+    found, chunks = rejoined(ADDITION, Source(path).chunks())
+    for chunk in chunks if found else ():
+        assert isinstance(chunk, Chunk)
+        yield from chunk.lines()
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_each_line_has_what_its_join_adds(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = Random(seed)  # noqa: S311 - no secret
+    monkeypatch.setattr(reader, "BLOCK_BYTES", draw.choice((1, 7, 100, 1000)))
+    longest, long = draw.choice(((180, 90), (100_000, 1000)))
+    monkeypatch.setattr(reader, "LONGEST_LINE_BYTES", longest)
+    monkeypatch.setattr(joined, "LONG", long)
+    path = tmp_path / "run.log"
+    path.write_bytes(text_of_a_log(draw))
+    if b"{'loss': " not in b"".join(line[1].encode() for line in by_line(path)):
+        assert list(by_block(path)) == []
+    else:
+        assert list(by_block(path)) == by_line(path)
