@@ -455,10 +455,14 @@ def _learned(parser: Parser, tags: list[str], key: tuple[int, ...]) -> _Kind | N
     known = [record for record in records if record is not None]
     if len(known) < len(records):
         return None
-    one_odd = np.full((count, WAYS, count), WHOLE)
-    one_odd[np.arange(count), :, np.arange(count)] = np.arange(WAYS)
-    good = _as_learned(known, read, _drawn_runs(rng, one_odd.reshape(-1, count)))
-    read_so = good.reshape(count, WAYS)
+    read_so = np.zeros((count, WAYS), bool)
+    together = _drawn_runs(rng, np.repeat(np.arange(WAYS), count).reshape(WAYS, count))
+    read_so[:, _as_learned(known, read, together)] = True
+    odd = np.flatnonzero(~read_so[0])  # of these it is asked of each value alone
+    alone = np.full((count, len(odd), count), WHOLE)
+    alone[np.arange(count), :, np.arange(count)] = odd
+    good = _as_learned(known, read, _drawn_runs(rng, alone.reshape(-1, count)))
+    read_so[:, odd] = good.reshape(count, len(odd))
     if not read_so[:, WHOLE].all():
         return None
     ways = [np.flatnonzero(of_value).tolist() for of_value in read_so]
