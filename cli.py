@@ -259,7 +259,7 @@ def _counted(outcomes: list[Outcome]) -> str:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU, logged figures, what is missing."""
-    from reports.summary import RUN_COLUMNS, labelled
+    from reports.runs import RUN_COLUMNS, labelled
     from reports.tables import render
 
     metrics = _metrics(_open(store))
@@ -915,7 +915,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     from ingest.config import Config, find, load, share
     from metrics.cost import price
     from metrics.history import SERIES_BY
-    from metrics.utilization import METRICS
+    from metrics.table import METRICS
     from reports.nightly import Order
 
     found = config_file or find()

@@ -18,8 +18,9 @@ import vl_convert
 
 from reports.charts import Figure, Spec
 from reports.content import Content
+from reports.runs import names
 from reports.theme import fairmfu
-from reports.verdict import counted, names
+from reports.verdict import counted
 
 Subject = Literal["one run", "a group", "all runs"]
 

@@ -22,7 +22,8 @@ from cli import main
 from ingest import lock, parts
 from ingest.store import Store
 from metrics import utilization
-from metrics.utilization import METRICS, analyse
+from metrics.table import METRICS
+from metrics.utilization import analyse
 from reports import night_page
 from reports import nightly as module
 from tests.nights import Change, Plan, write_night
