@@ -203,12 +203,11 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
         report=_echo_outcome,
         processes=processes or usual(),
     )
-    failed = [o for o in outcomes if o.status == "failed"]
-    done = [o for o in outcomes if o.status in ("read", "known", "unchanged")]
-    click.echo(_counted(outcomes), err=True)
-    if not done:
+    counts = _counts(outcomes)
+    click.echo(_counted(counts), err=True)
+    if not counts["read"] + counts["known"] + counts["unchanged"]:
         raise click.ClickException("none of the sources could be read.")
-    if failed:
+    if counts["failed"]:
         sys.exit(UNREAD_SOURCES)
 
 
@@ -242,8 +241,12 @@ def _echo_trouble(outcome: Outcome) -> None:
         _echo_outcome(outcome)
 
 
-def _counted(outcomes: list[Outcome]) -> str:
-    counts = Counter(outcome.status for outcome in outcomes)
+def _counts(outcomes: list[Outcome]) -> Counter[str]:
+    """How many there are of each status."""
+    return Counter(outcome.status for outcome in outcomes)
+
+
+def _counted(counts: Counter[str]) -> str:
     words = {
         "read": "read",
         "known": "known already",
