@@ -445,6 +445,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         wanted = export.named(name)
         out = out or Path(f"{wanted.name}.svg")
         kind = export.kind_of(out.suffix)
+        if kind != "json":
+            export.begin()
         told = _content(store, names, wanted.name, None, lambda runs: export.check(wanted, runs))
         drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
     except export.NotDrawnError as error:
