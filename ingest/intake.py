@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -30,8 +31,8 @@ from ingest.rows import SCHEMA, Rows, framed
 from ingest.scan import YEAR_UNKNOWN
 from ingest.schema import frame_schema
 from ingest.spool import Spool, Streamed, Table, chained, frames, whole
-from ingest.store import FileMark, LogTables, Remark, Seen, Store, Tables
-from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
+from ingest.store import FileMark, Folders, LogTables, Remark, Seen, Store, Tables
+from ingest.walk import NOTHING, Beside, Found, Walk, identity, listed, listing, look, signature
 
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC: Final = re.compile(
@@ -318,6 +319,7 @@ class _Job:
     tried: Tried
     spool: Spool
     ahead: Ahead
+    report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
     batch: list[LogTables] = field(default_factory=list)
@@ -443,6 +445,35 @@ class _Job:
         if settled and self.files.get(mark.path) != mark:
             self.marks[mark.path] = mark
 
+    def whole(self, looked_at: Iterable[Found], told: Mapping[str, str]) -> dict[str, str]:
+        """Folders of which all files are known by their own content: walk.listing of each.
+
+        Of those alone whose files all have the same beside them, which the folder shows at once.
+        told: those of which no file was looked at.
+        """
+        within: dict[str, list[Found]] = {}
+        apart = set[str]()
+        for found in looked_at:
+            folder = found.around.folder if found.around else str(Path(found.identity).parent)
+            within.setdefault(folder, []).append(found)
+            mark = self.marks.get(found.identity) or self.files.get(found.identity)
+            if (
+                found.named
+                or mark is None
+                or mark[:4] != found[1:5]
+                or self.known.get(mark.sha256) != mark.path
+                or found.around is None
+                or not found.around.is_leaf
+                or found.around.shared.text != mark.beside
+            ):
+                apart.add(folder)
+        left = {folder: at for folder, at in told.items() if folder not in within}
+        return left | {
+            folder: listing(listed(held), held[0].around.shared.text)
+            for folder, held in within.items()
+            if folder not in apart and held[0].around is not None
+        }
+
     def claims(self) -> list[Seen]:
         """Copies that were left alone, of what another file of this ingest may take away."""
         touched = {one.path for one in self.seen}
@@ -475,31 +506,55 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     them needs its `if __name__ == "__main__"`.
     """
     store.bring_up()  # before it is read
-    spool = store.spool()
-    known, sizes = store.known_sources(), store.known_sizes()
-    ahead = Ahead(processes, extra, tried)
-    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool, ahead)
+    at_once = by_path is _none and not extra and not tried.wanted
+    folders = store.folders() if at_once else None
+    walk = Walk(tried.formats, leave_out, folders.listed if folders else {})
+    files = _found(paths, walk)
+    outcomes: list[Outcome] = []
+    if (first := next(files, None)) is not None:
+        spool, ahead = store.spool(), Ahead(processes, extra, tried)
+        known, sizes = store.known_sources(), store.known_sizes()
+        given_by = (extra, by_path, strict, tried)
+        job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report)
+        outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
+    told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
+    for one in told:
+        report(one)
+    return outcomes + told
+
+
+def _taken(
+    job: _Job,
+    files: Iterable[Found],
+    store: Store,
+    before: Folders | None,
+    whole: Mapping[str, str],
+) -> list[Outcome]:
+    """What became of each file, once the store has what was read of them all.
+
+    before: the folders that the store remembers; None where it is to remember none. whole: those
+    that are as they were, once all files have been found.
+    """
+    tried, ahead = job.tried, job.ahead
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
     outcomes: list[Outcome] = []
-    looked_at: dict[int, Found] = {}
-
-    def done(one: Outcome) -> None:
-        outcomes.append(one)
-        report(one)
-
+    looked_at: list[Found] = []
     with ahead:
-        for found in ahead.before(_found(paths, Walk(tried.formats, leave_out)), job.offer):
-            looked_at[len(outcomes)] = found
-            done(job.take(found))
+        for found in ahead.before(files, job.offer):
+            looked_at.append(found)
+            outcomes.append(job.take(found))
+            job.report(outcomes[-1])
             ahead.forget(found)
-    told = store.add(job.batch, [*job.seen, *job.claims()], list(job.marks.values()))
+    now = None if before is None else Folders(job.whole(looked_at, whole), before.state)
+    told = store.add(job.batch, [*job.seen, *job.claims()], list(job.marks.values()), now)
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
     # known then, and replaced since:
-    again = _Job({}, set(), {}, extra, by_path, strict, tried, spool, Ahead(1, extra, tried))
+    given_by, alone = (job.extra, job.by_path, job.strict, tried), Ahead(1, job.extra, tried)
+    again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
     for place, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):
@@ -508,7 +563,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
             outcomes[place] = again.take(looked_at[place])
         elif one.status != "unchanged":
             outcomes[place] = _remarked(one, remark)
-        report(outcomes[place])
+        job.report(outcomes[place])
     store.add(again.batch, again.seen, list(again.marks.values()))
     return outcomes
 

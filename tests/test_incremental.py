@@ -62,7 +62,7 @@ class _Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self.paths is not None and event == "open":
+        if self.paths is not None and event == "open" and not Path(str(arguments[0])).is_dir():
             self.paths.append(str(arguments[0]))
 
 
