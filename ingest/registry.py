@@ -13,9 +13,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -89,6 +90,8 @@ SNIFFED_LINES: Final = 2_000
 
 FIRST_BYTES, PIECE_BYTES = 32 * 1024, 1024 * 1024
 """Of a log that are looked at together: at first, and at most."""
+GROWTH: Final = 8
+"""By which they become more: to look once costs as much as to look at 50 KB."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -171,9 +174,9 @@ class _Search:
     """Looks for formats by their marks; for those that are not yet found."""
 
     def __init__(self, formats: tuple[LogFormat, ...], wanted: Collection[str]) -> None:
-        self._cleaner = Cleaner(_noise(formats))
-        self._signatures = [(f, Guarded(_marks(f, steps=f.name in wanted))) for f in formats]
-        self._headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
+        marks = _marks(formats, frozenset(wanted))
+        self._cleaner = marks.cleaner
+        self._signatures, self._headers = marks.signatures, marks.headers
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
         self.last = math.inf
@@ -207,12 +210,28 @@ class _Search:
         self.headed |= headed
         if any(f.precedence == TRAINER for f in new):
             self.last = min(self.last, line.number + SNIFFED_LINES)
-        self._signatures = [(f, mark) for f, mark in self._signatures if f.name not in self.found]
-        self._headers = [(name, mark) for name, mark in self._headers if name not in self.headed]
+        self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
+        self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
         return bool(new or headed)
 
 
-def _marks(log_format: LogFormat, *, steps: bool) -> str:
+class _Marks(NamedTuple):
+    """What shows formats in a text that the cleaner has cleaned."""
+
+    cleaner: Cleaner
+    signatures: tuple[tuple[LogFormat, Guarded], ...]
+    headers: tuple[tuple[str, Guarded], ...]
+
+
+@cache
+def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
+    """Those of formats, once for all files."""
+    signatures = ((f, Guarded(_signature(f, steps=f.name in wanted))) for f in formats)
+    headers = ((f.name, Guarded(f.header)) for f in formats if f.header)
+    return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))
+
+
+def _signature(log_format: LogFormat, *, steps: bool) -> str:
     """What shows a format; steps: a line that looks like its step is enough."""
     alone = log_format.signature
     return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone
@@ -231,7 +250,7 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             piece = Chunk(number, chunk.data[begin:end])
             yield piece
             number, begin = number + piece.data.count(b"\n"), end
-            size = min(2 * size, PIECE_BYTES)
+            size = min(GROWTH * size, PIECE_BYTES)
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:
