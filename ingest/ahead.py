@@ -1,8 +1,8 @@
-"""Files read by other processes before it is their turn.
+"""Files, and blocks of large files, read by other processes before it is their turn.
 
 Whoever ingests asks for each file in its order, and gets what it would have read itself; these
 processes only see to it that it has been read by then. Each sends back the whole tables of a file,
-so large files are not given to them.
+so large files are not given to them: of these they plan blocks (ingest.bulk_plan).
 """
 
 from __future__ import annotations
@@ -16,13 +16,18 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Final, Self
 
+from ingest.bulk_plan import Plan, plan_of
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
+from ingest.parse import Parser
+from ingest.reader import Chunk
 from ingest.registry import Tried
+from ingest.scan import Block
 from ingest.spool import Spool
 from ingest.together import Group, LogTables
 from ingest.walk import Found
@@ -34,6 +39,8 @@ TASK_FILES: Final = 32
 """Files are given out together up to so much: a task of its own costs as much as 100 KB of log."""
 AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Of files, for each process, that are read before their turn."""
+BLOCKS_AHEAD: Final = 3
+"""Blocks of a file, for each process, that are planned before their turn."""
 MOST_WAITING: Final = 1_000
 """Files that were looked at before their turn."""
 PAYS_BYTES: Final = 24 * 1024 * 1024
@@ -49,6 +56,8 @@ EXPANDED: Final = 10
 
 Given = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
+Names = tuple[str, ...]
+"""Of a file's format and its companions."""
 _State = tuple[tuple[Fact, ...], Tried]
 
 
@@ -99,6 +108,7 @@ class Ahead:
         self._gathered = _Task()
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
+        self._ready = Future[int]()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +157,40 @@ class Ahead:
         if self._offered.pop(found.path, None) is not None:
             self._waiting -= _bytes(found)
 
+    def planned(
+        self, found: Found, parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, Plan | None]]:
+        """The chunks of a file in their order, each with its plan if another process made it."""
+        names = parser.primary.name, *(companion.name for companion in parser.companions)
+        if self._processes > 1 and _bytes(found) >= PAYS_BYTES:
+            self._start()
+        waiting = deque[tuple[Chunk, Future[Plan] | None]]()
+        for chunk in chunks:
+            waiting.append((chunk, self._submit_block(names, chunk)))
+            if len(waiting) > BLOCKS_AHEAD * self._processes or waiting[0][1] is None:
+                yield _planned(*waiting.popleft())
+        for chunk, plan in waiting:
+            yield _planned(chunk, plan)
+
+    def _submit_block(self, names: Names, chunk: Chunk) -> Future[Plan] | None:
+        """Nobody plans it while the processes still start, which takes as long as some blocks."""
+        if self._pool is None or not self._ready.done() or chunk.cut or not chunk.ended:
+            return None
+        with _one_thread(), suppress(BrokenProcessPool):
+            return self._pool.submit(_plan, names, chunk)
+        return None
+
+    def _start(self) -> None:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                self._processes,
+                mp_context=get_context("spawn"),
+                initializer=_begin,
+                initargs=(self._state,),
+            )
+            with _one_thread():
+                self._ready = self._pool.submit(os.getpid)
+
     def _offer(self, found: Found, given: Given) -> None:
         size = _bytes(found)
         if size > LARGEST_BYTES or found.path in self._offered:
@@ -162,16 +206,18 @@ class Ahead:
     def _submit(self) -> None:
         """Give out the files that were gathered, if it pays."""
         task, self._gathered = self._gathered, _Task()
-        if self._pool is None and self._total >= PAYS_BYTES:
-            self._pool = ProcessPoolExecutor(
-                self._processes,
-                mp_context=get_context("spawn"),
-                initializer=_begin,
-                initargs=(self._state,),
-            )
+        if self._total >= PAYS_BYTES:
+            self._start()
         if self._pool is not None and task.files:
             with _one_thread(), suppress(BrokenProcessPool):
                 task.result = self._pool.submit(_read, task.files)
+
+
+def _planned(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
+    """The chunk with what another process found, unless that was killed."""
+    with suppress(BrokenProcessPool):
+        return chunk, None if plan is None else plan.result()
+    return chunk, None
 
 
 def _bytes(found: Found) -> int:
@@ -209,6 +255,19 @@ def _read(files: Sequence[Given]) -> _Read:
         except (FairmfuError, OSError) as error:
             errors[place] = error
     return _Read(Group.of(logs), errors)
+
+
+def _plan(names: Names, chunk: Chunk) -> Plan:
+    return plan_of(Block(chunk.number, chunk.data), _parser(names))
+
+
+@cache
+def _parser(names: Names) -> Parser:
+    """One for all blocks of files of these formats."""
+    _, tried = _state[0]
+    formats = {one.name: one for one in tried.formats}
+    primary, *companions = (formats[name] for name in names)
+    return Parser(primary, companions)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from functools import cache
 from typing import Final
 
@@ -16,11 +15,11 @@ from ingest.prefilter import REPEATS, Part, Parts, parsed
 from ingest.reader import text_of
 
 ANSI: Final = r"\x1b\[[0-9;]*[A-Za-z]"
-ODD: Final = r"[\x00\x{A0}\x{10000}-\x{10FFFF}]|\r[^\n]"
-"""What `text_of` may change, and characters of which the tables of Polars may be newer."""
+NUL: Final = "\0"
+"""What `text_of` drops."""
+ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
+"""What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
-BEYOND_16_BITS: Final = 0xF0
-"""First byte in UTF-8 of the first character of more bits."""
 
 
 def lines_of(data: bytes, starts: NDArray[np.int64]) -> pl.Series:
@@ -34,10 +33,9 @@ class Cleaner:
     """What a format's lines say without its noise: a regex, else the colours of a terminal."""
 
     def __init__(self, noise: str | None) -> None:
-        self._noise = noise = noise or ANSI
-        self._sub = re.compile(noise).sub
-        self._odd = _odd_with(noise)
-        self._plain = bool(self._odd)
+        self._noise = noise or ANSI
+        self._sub = re.compile(self._noise).sub
+        self._alike = _alike(self._noise)
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -50,40 +48,41 @@ class Cleaner:
     def texts(self, lines: pl.Series) -> pl.Series:
         """Of many lines, each with its newline (a series of bytes).
 
-        Polars finds those that hold something to clean; they are cleaned one by one. All are where
-        it may see noise otherwise than Python does, or one line is no UTF-8.
+        Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
+        one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
         """
+        if not self._alike:
+            return self._each(lines)
+        text = pl.col("text")
         try:
-            texts = lines.cast(pl.String)
+            found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
+                text.str.strip_chars_end(ENDS).str.replace_all(self._noise, "").alias("clean"),
+                (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
+                text.str.contains(NUL, literal=True).alias("odd"),
+                text,
+            )
         except pl.exceptions.ComputeError:
-            return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
-        odd = texts.str.contains(self._odd).arg_true()
-        cleaned = [self.text(raw.removesuffix(b"\n")) for raw in lines.gather(odd)]
-        return texts.str.strip_chars_end(ENDS).scatter(odd, cleaned)
+            return self._each(lines)
+        wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
+        if len(wide):
+            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
+            odd = pl.concat([odd, wide.filter(beyond)])
+        return (
+            found["clean"].scatter(odd, self._each(lines.gather(odd)))
+            if len(odd)
+            else found["clean"]
+        )
 
-    def texts_in(self, data: bytes, lines: pl.Series) -> pl.Series:
-        """The same of all lines of `data`: by Polars alone where none of its bytes may be odd."""
-        if self._plain and not may_be_odd(data):
-            with suppress(pl.exceptions.ComputeError):
-                texts = lines.cast(pl.String).str.strip_chars_end(ENDS)
-                return texts.str.replace_all(self._noise, "")
-        return self.texts(lines)
+    def _each(self, lines: pl.Series) -> pl.Series:
+        """The same line by line."""
+        return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
 
 
 @cache
-def _odd_with(noise: str) -> str:
-    """A regex of Polars that finds what may have to be cleaned; one of anything, where need be."""
+def _alike(noise: str) -> bool:
+    """Whether Polars finds the same noise as Python does."""
     parts = parsed(noise)
-    return f"{ODD}|{noise}" if parts is not None and _plain(parts) else ""
-
-
-def may_be_odd(data: bytes) -> bool:
-    """Whether some line may hold what `text_of` changes within it, or a character beyond 16 bits.
-
-    What is no UTF-8 is not looked for.
-    """
-    beyond = np.frombuffer(data, np.uint8).max(initial=0) >= BEYOND_16_BITS
-    return bool(beyond) or b"\0" in data or b"\xc2\xa0" in data
+    return parts is not None and _plain(parts)
 
 
 def _plain(items: Parts) -> bool:

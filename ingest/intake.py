@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,6 +19,7 @@ import polars as pl
 from ingest import bulk, endings
 from ingest import facts as given
 from ingest.ahead import Ahead, Given
+from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
@@ -103,12 +105,18 @@ def read_log(  # noqa: PLR0913 - as above
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
     fast: bool = True,
+    planned: Planned = unplanned,
 ) -> Log:
-    """The same before it is tables; spool: where steps wait. Raises FairmfuError."""
+    """The same before it is tables. Raises FairmfuError.
+
+    spool: where steps wait; planned: who may look at blocks of a large file before their turn.
+    """
     with Source(path) as source:
         primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
         parser = Parser(primary, companions, spool)
-        parsed = bulk.parse(parser, source.chunks()) if fast else parser.parse(source.lines())
+        parsed = (
+            bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
+        )
     facts = [*by_path, *_beside(path), *extra]
     return _log(source, primary, companions, parsed, facts)
 
@@ -372,8 +380,9 @@ class _Job:
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
+        planned = partial(self.ahead.planned, found)
         read = self.ahead.take(found, facts) or read_log(
-            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried
+            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried, planned=planned
         )
         source = read.source if isinstance(read, Log) else whole(read["sources"]).to_dicts()[0]
         done = _outcome(path, source, read, strict=self.strict)

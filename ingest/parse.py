@@ -307,11 +307,13 @@ class Parser:
         launch.rows.extend(frame)
         launch.last_line, launch.last_step_text = int(frame["line"][-1]), text
 
-    def add_others(self, kind: str, count: int, number: int, text: Callable[[], str]) -> None:
-        """Lines of a kind that no pattern knows; number, text: of the first one."""
+    def add_others(
+        self, count: int, kinds: Iterable[tuple[str, int, int]], text: Callable[[int], str]
+    ) -> None:
+        """Lines that no pattern knows; see Kinds.add."""
         self.out.lines += count
         self.out.other_lines += count
-        self._kinds.add(kind, count, number, text)
+        self._kinds.add(kinds, text)
 
     def add_aside(self, number: int, aside: Aside) -> None:
         """An event of a line; it waits for the next rows, as every event does."""
@@ -769,7 +771,7 @@ class Parser:
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
-        self._kinds.add(kind_of(text), self._count, number, lambda: text)
+        self._kinds.add([(kind_of(text), self._count, number)], lambda _: text)
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""

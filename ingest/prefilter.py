@@ -153,7 +153,8 @@ class Sieve:
     """Which of many lines may match any of many patterns, told for all of them at once.
 
     Of each pattern two clauses are looked for: `[XTuner]` stands in most lines of its logs, and
-    fewer of them also hold ` Step `. Polars searches all literals in one pass (Aho-Corasick).
+    fewer of them also hold ` Step `. All literals are one regex to Polars, which takes half the
+    time of its `contains_any`, and knows it the next time.
     """
 
     def __init__(self, patterns: Iterable[tuple[str, str]]) -> None:
@@ -165,18 +166,22 @@ class Sieve:
         self._open = not all(each)
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
         second = {text for found in each for text in _beside(found, first)}
-        self._rounds = sorted(first), sorted(second)
+        self._rounds = [_either(literals) for literals in (first, second) if literals]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
         """Of each text whether it may; one that may not holds a match of no pattern."""
-        if self._open or not all(self._rounds):
+        if self._open or not self._rounds:
             return np.full(len(texts), self._open)
         may = np.arange(len(texts))
         for literals in self._rounds:
-            may = may[texts.gather(may).str.contains_any(literals).to_numpy()]
+            may = may[texts.gather(may).str.contains(literals).to_numpy()]
         out = np.zeros(len(texts), bool)
         out[may] = True
         return out
+
+
+def _either(literals: Iterable[str]) -> str:
+    return "|".join(map(re.escape, sorted(literals)))
 
 
 @cache

@@ -9,6 +9,7 @@ blocks ahead of who reads.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import zlib
 from collections.abc import Generator, Iterator
@@ -25,7 +26,7 @@ import pyarrow as pa
 from ingest.errors import UnreadableSourceError
 from ingest.event_files import event_lines, is_event_file
 
-BLOCK_BYTES: Final = 2 * 1024 * 1024
+BLOCK_BYTES: Final = 4 * 1024 * 1024
 BLOCKS_AHEAD: Final = 3
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
@@ -196,6 +197,9 @@ class Source:
                 packed = pa.PythonFile(hashed, mode="r")
                 with _Ahead(pa.CompressedInputStream(packed, "zstd")) as ahead:
                     yield ahead
+            elif os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
+                with _Ahead(hashed) as ahead:
+                    yield ahead
             else:
                 yield hashed
 
@@ -262,7 +266,7 @@ class _Gunzipped:
 
 
 class _Ahead:
-    """A stream that a thread reads, some blocks ahead of who asks."""
+    """A stream that a thread reads, decompresses and hashes, some blocks ahead of who asks."""
 
     def __init__(self, stream: _Readable) -> None:
         self._stream = stream

@@ -187,7 +187,7 @@ class _Search:
         whole = piece.data if piece.data.endswith(b"\n") else piece.data + b"\n"
         ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
         raws = lines_of(whole, np.concatenate([[0], ends[:-1] + 1]))
-        texts = self._cleaner.texts_in(whole, raws)
+        texts = self._cleaner.texts(raws)
         places = self._that_may(texts, 0)
         while places and piece.number + places[0] <= self.last:
             place = places.popleft()

@@ -41,8 +41,6 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 NEWLINE, RETURN, ZERO = 10, 13, 48
-MARGIN: Final = 64
-"""Bytes around a block, so that what is read at its ends stays inside the array."""
 
 EXACT_DIGITS: Final = 15
 EXACT_POWER: Final = 22
@@ -58,6 +56,10 @@ MOST_PAD: Final = 8
 
 LONGEST: Final = 4_000
 """Bytes of a line that may become a shape."""
+MARGIN: Final = 64
+"""Bytes before a block, so that what is read at its ends stays inside the array."""
+BEHIND: Final = MARGIN + LONGEST
+"""The same behind it: its last line is compared with shapes that may be longer."""
 MOST_SHAPES: Final = 300
 """Of a format; a log whose lines have more is read by the regexes."""
 SEEN_BEFORE: Final = 6
@@ -115,23 +117,20 @@ Read = Callable[[bytes], Reading]
 
 
 class Block:
-    """Lines of a file, with the places of their runs of digits."""
+    """Lines of a file."""
 
     def __init__(self, number: int, data: bytes) -> None:
         """number: of its first line; data: whole lines, each with its newline."""
         self.number, self.data = number, data
         size = len(data)
-        self.bytes = np.zeros(size + 2 * MARGIN, np.uint8)
+        self.bytes = np.empty(MARGIN + size + BEHIND, np.uint8)
+        self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = _view(self.bytes, np.dtype("<u8"))
         newlines = np.flatnonzero(self.bytes == NEWLINE)
         self.starts: Ints = np.concatenate([[MARGIN], newlines[:-1] + 1])[: len(newlines)]
         self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
-        digit = (self.bytes - 48) < 10  # noqa: PLR2004 - unsigned: what is below '0' is above 9
-        self.borders: Ints = np.flatnonzero(digit[1:] != digit[:-1]) + 1
-        self.first: Ints = np.searchsorted(self.borders, self.starts)
-        after = np.append(self.first[1:], len(self.borders))
-        self.runs: Ints = (after - self.first) // 2
+        self.lengths: Ints = self.ends - self.starts
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -221,13 +220,45 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """Eight bytes of a fixed stretch, or its last ones. All are words of eight as in memory.
+
+    offset: where they stand in the stretch; zeros: its bytes, with 0 for each digit; text: which of
+    them have to be these; digits: the highest bit of those where any digit may stand.
+    """
+
+    offset: int
+    zeros: np.uint64
+    text: np.uint64
+    digits: np.uint64
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is as long in all lines of a shape, and what follows it.
+
+    size: in bytes; texts: long constant ones, by their offsets; words: all others. runs: offsets
+    and widths of runs of digits in it. pad: as many blanks more may follow. run: of digits that
+    follows, with the most that it may have; None where another stretch or the line's end does.
+    """
+
+    size: int
+    texts: tuple[tuple[int, bytes], ...]
+    words: tuple[Word, ...]
+    runs: tuple[tuple[int, int, int], ...]
+    pad: bool
+    run: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """Lines of the same bytes but for some runs of digits, and what those are."""
 
-    runs: int
     pieces: tuple[Piece, ...]
     widths: Mapping[int, tuple[int, int]]
     """The least and the most digits of each run that is not constant."""
+    stretches: tuple[Stretch, ...]
+    """The pieces, with the runs of constant widths among them."""
     bare: Mapping[int, bool] = field(default_factory=dict)
     """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
     form: Any = None
@@ -240,73 +271,126 @@ class Shape:
     """Runs of year, month, day, hour, minute, second and fraction; without a year none of it; or
     of a number that counts from 1970, and its fraction."""
 
+    @property
+    def least(self) -> int:
+        """Bytes of the shortest line."""
+        return sum(len(p.text) for p in self.pieces) + sum(w for w, _ in self.widths.values())
+
+    @property
+    def most(self) -> int:
+        """Bytes of the longest line."""
+        blanks = MOST_PAD * sum(piece.pad for piece in self.pieces)
+        return self.least + blanks + sum(most - least for least, most in self.widths.values())
+
 
 @dataclass(slots=True)
 class Fit:
-    """Lines of a block that fit a shape, and the places of their runs' beginnings and ends."""
+    """Lines of a block that fit a shape, and where each of their runs begins and ends."""
 
     shape: Shape
     lines: Ints
-    begins: NDArray[np.int64]
-    stops: NDArray[np.int64]
+    begins: dict[int, Ints]
+    stops: dict[int, Ints]
+
+    def only(self, good: Bools) -> Fit:
+        """The same of some of the lines."""
+        if good.all():
+            return self
+        keep = np.flatnonzero(good)
+        begins = {run: at[keep] for run, at in self.begins.items()}
+        stops = {run: at[keep] for run, at in self.stops.items()}
+        return Fit(self.shape, self.lines[keep], begins, stops)
 
 
 def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
-    """Those of `lines`, which have as many runs as the shape, that fit it."""
-    at = block.first[lines]
-    count = 2 * shape.runs
-    borders = block.borders[at + np.arange(count)[:, None]]
-    begins, stops = borders[0::2], borders[1::2]
-    starts, ends = block.starts[lines], block.ends[lines]
-    good = np.ones(len(lines), bool)
-    for run, (least, most) in shape.widths.items():
-        width = stops[run] - begins[run]
-        good &= width == least if least == most else (width >= least) & (width <= most)
-    for run, lone in shape.bare.items():
-        zero = block.bytes[begins[run]] == ZERO
-        good &= ~(zero & (stops[run] - begins[run] > 1)) if lone else ~zero
-    for piece in shape.pieces:
-        from_ = starts if piece.behind < 0 else stops[piece.behind]
-        to = ends if piece.before is None else begins[piece.before]
-        over = to - from_ - len(piece.text)
-        good &= (over >= 0) & (over <= MOST_PAD) if piece.pad else over == 0
-    keep = np.flatnonzero(good)
-    lines, begins, stops = lines[keep], begins[:, keep], stops[:, keep]
-    starts = starts[keep]
-    for piece in shape.pieces:
-        if not len(lines):
-            break
-        from_ = starts if piece.behind < 0 else stops[piece.behind]
-        good = _holds(block, from_, piece.text)
-        if piece.pad and piece.before is not None:
-            over = begins[piece.before] - from_ - len(piece.text)
-            window = block.words[begins[piece.before] - 8] ^ np.uint64(0x2020202020202020)
-            good &= (window & LAST[over]) == 0
+    """Those of `lines` that fit the shape: each is walked through from its start to its end."""
+    lengths = block.lengths[lines]
+    lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+    last = shape.stretches[-1]
+    lines = lines[_stands(block, last, block.ends[lines] - last.size)]
+    found, at = Fit(shape, lines, {}, {}), block.starts[lines]
+    for stretch in shape.stretches:
+        good = _stands(block, stretch, at)
         if not good.all():
-            keep = np.flatnonzero(good)
-            lines, begins, stops = lines[keep], begins[:, keep], stops[:, keep]
-            starts = starts[keep]
-    return Fit(shape, lines, begins, stops)
+            found, at = found.only(good), at[good]
+        if not len(at):
+            break
+        for run, offset, digits in stretch.runs:
+            found.begins[run] = at + offset
+            found.stops[run] = found.begins[run] + digits
+        at = at + stretch.size
+        if stretch.pad:
+            at = at + _before(block.words[at] ^ BLANKS)
+        if stretch.run is not None:
+            found.begins[stretch.run], at = at, at + _width(block, at, shape.widths[stretch.run][1])
+            found.stops[stretch.run] = at
+    good = at == block.ends[found.lines]
+    for run, (least, most) in shape.widths.items() if len(at) else ():
+        width = found.stops[run] - found.begins[run]
+        if least != most:
+            good &= (width >= least) & (width <= most)
+        if run in shape.bare:
+            zero = block.bytes[found.begins[run]] == ZERO
+            good &= ~(zero & (width > 1)) if shape.bare[run] else ~zero
+    return found.only(good)
 
 
+def _bytes(byte: int) -> np.uint64:
+    """A word of eight such bytes."""
+    return np.uint64(int.from_bytes(bytes([byte]) * 8, "little"))
+
+
+WORD: Final = 8
+"""Bytes."""
+LONG: Final = 2 * WORD
+"""Bytes of a constant text that is compared as one, rather than by words."""
+ZEROS: Final = _bytes(ZERO)
+BLANKS: Final = _bytes(0x20)
+HIGH: Final = _bytes(0x80)
+BELOW: Final = _bytes(0x7F)
+OVER: Final = _bytes(0x80 - 10)
+"""Added to a byte below 0x80 it sets the highest bit of what is no digit's value."""
+ONE: Final = np.uint64(1)
 LAST: Final = np.array(
     [0, *(((1 << (8 * n)) - 1) << (64 - 8 * n) for n in range(1, 9))], dtype=np.uint64
 )
 """The last n bytes of a word of eight."""
 
 
-def _holds(block: Block, at: Ints, text: bytes) -> Bools:
-    """Whether `text` stands there."""
-    size = len(text)
-    if not size:
-        return np.ones(len(at), bool)
-    if size <= 8:  # noqa: PLR2004 - a word
-        word = np.uint64(int.from_bytes(text, "little"))
-        mask = np.uint64((1 << (8 * size)) - 1)
-        return np.asarray((block.words[at] & mask) == word)
-    kind = np.dtype(f"V{size}")
-    wanted = np.frombuffer(text, kind)
-    return np.asarray(_view(block.bytes, kind)[at] == wanted)
+def _stands(block: Block, stretch: Stretch, at: Ints) -> Bools:
+    """Whether the stretch stands there."""
+    good = np.ones(len(at), bool)
+    for offset, text in stretch.texts:
+        kind = np.dtype(f"V{len(text)}")
+        good &= _view(block.bytes, kind)[at + offset] == np.frombuffer(text, kind)
+    for word in stretch.words:
+        other = block.words[at + word.offset] ^ word.zeros
+        wrong = other & word.text
+        if word.digits:
+            wrong |= _no_digits(other) & word.digits
+        good &= wrong == 0
+    return good
+
+
+def _no_digits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The highest bit of each byte that is not 0 to 9."""
+    return np.asarray(((values & BELOW) + OVER | values) & HIGH)
+
+
+def _before(word: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """How many bytes stand before the first that is not 0."""
+    return np.bitwise_count(~word & (word - ONE)) >> np.uint8(3)
+
+
+def _width(block: Block, at: Ints, most: int) -> Ints:
+    """How many digits stand there, as far as that matters."""
+    width = _before(_no_digits(block.words[at] ^ ZEROS)).astype(np.int64)
+    for seen in range(WORD, most, WORD):
+        more = np.flatnonzero(width == seen)
+        if not len(more):
+            break
+        width[more] += _before(_no_digits(block.words[at[more] + seen] ^ ZEROS))
+    return width
 
 
 # --- what their digits say ----------------------------------------------------------------------
@@ -325,14 +409,15 @@ def decode(block: Block, found: Fit) -> Decoded:
     shape = found.shape
     good = np.ones(len(found.lines), bool)
     columns: dict[str, Any] = {}
+    if not len(good):
+        return Decoded(found.lines, columns)
     for value in shape.values:
         columns[value.column] = _value(block, found, value, good)
     if shape.stamp:
         columns["logged_at"] = _stamps(block, found, shape.stamp, good)
     if not good.all():
-        keep = np.flatnonzero(good)
-        columns = {name: column[keep] for name, column in columns.items()}
-        found = Fit(shape, found.lines[keep], found.begins[:, keep], found.stops[:, keep])
+        columns = {name: column[good] for name, column in columns.items()}
+        found = found.only(good)
     for text in shape.texts:
         columns[text.column] = _texts(block, found, text.pieces)
     return Decoded(found.lines, columns)
@@ -352,8 +437,8 @@ def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
 
 
 def _float(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
-    runs = list(number.mantissa)
-    widest = int((found.stops[runs] - found.begins[runs]).sum(axis=0).max(initial=0))
+    widths = (found.stops[run] - found.begins[run] for run in number.mantissa)
+    widest = int(sum(widths, np.zeros(1, np.int64)).max(initial=0))
     read = _printed if len(number.whole) == 1 and widest > EXACT_DIGITS else _divided
     out = read(block, found, number, good)
     return -out if number.negative else out
@@ -399,7 +484,7 @@ def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[n
 
 
 def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
-    """Texts of a block, as views of its bytes: they hold all of it in memory."""
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory."""
     sizes = (stops - begins).astype(np.uint64)
     head = block.words[begins]
     views = np.empty((len(begins), 2), np.uint64)
@@ -412,7 +497,9 @@ def _quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
         low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
         views[short, 0] = sizes | low << np.uint64(32)
         views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
-    buffers = [None, pa.py_buffer(views), pa.py_buffer(block.bytes)]
+    buffers = [None, pa.py_buffer(views)]
+    if len(short) < len(begins):
+        buffers.append(pa.py_buffer(block.bytes))
     return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
 
 
@@ -507,17 +594,23 @@ def _midnight(date: int) -> int | None:
     return (day - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000
 
 
+def _is_view(texts: pl.Series) -> bool:
+    return bool((texts.str.len_bytes() > INLINE).any())
+
+
 def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
     parts = [
-        pl.lit(piece)
+        piece
         if isinstance(piece, str)
-        else pl.lit(
-            _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
-        )
+        else _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
         for piece in pieces
     ]
-    said = pl.concat_str(*parts, pl.lit(""))  # one part alone would stay a view of the block
+    if len(parts) == 1 and not isinstance(parts[0], str) and not _is_view(parts[0]):
+        return parts[0]
+    said = pl.concat_str(
+        *map(pl.lit, parts), pl.lit("")
+    )  # one alone would stay a view of the block
     return pl.select(said).to_series() if len(found.lines) else pl.Series(dtype=pl.String)
 
 
@@ -554,6 +647,54 @@ def _pieces(
         behind, begin = run, runs[run][1]
     out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
     return tuple(out)
+
+
+def _stretches(
+    pieces: Sequence[Piece], widths: Mapping[int, tuple[int, int]]
+) -> tuple[Stretch, ...]:
+    """The pieces put together with the runs between them that are as wide in all lines."""
+    out: list[Stretch] = []
+    parts: list[bytes | tuple[int, int]] = []
+    for piece in pieces:
+        parts.append(piece.text)
+        least, most = (0, 0) if piece.before is None else widths[piece.before]
+        free = None if least == most else piece.before
+        if piece.pad or free is not None or piece.before is None:
+            out.append(_stretch(parts, pad=piece.pad, run=free))
+            parts = []
+        if piece.before is not None and free is None:
+            parts.append((piece.before, least))
+    return tuple(out)
+
+
+def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
+    """One of constant bytes and of runs (with their widths)."""
+    text, digits = bytearray(), bytearray()
+    runs, texts = [], []
+    for part in parts:
+        if isinstance(part, tuple):
+            runs.append((part[0], len(text), part[1]))
+            text += b"0" * part[1]
+            digits += b"\x80" * part[1]
+            continue
+        if len(part) > LONG:
+            texts.append((len(text), part))
+        text += part
+        digits += bytes([0 if len(part) <= LONG else 1]) * len(part)
+    words = [
+        _word(offset, bytes(text[offset : offset + WORD]), bytes(digits[offset : offset + WORD]))
+        for offset in range(0, len(text), WORD)
+    ]
+    needed = tuple(word for word in words if word.text or word.digits)
+    return Stretch(len(text), tuple(texts), needed, tuple(runs), pad, run)
+
+
+def _word(offset: int, text: bytes, digits: bytes) -> Word:
+    """Up to eight bytes of a stretch; digits: 0x80 where any may stand, 1 where none matters."""
+    constant = bytes(0 if digit else 0xFF for digit in digits)
+    free = bytes(digit & 0x80 for digit in digits)
+    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, constant, free))
+    return Word(offset, *words)
 
 
 Effects = tuple[list[Value], list[tuple[str, int, int]]]
@@ -593,10 +734,11 @@ class _Learner:
                 self._number(match)
         moving = {value.column for value in self.values} | set(self.texts)
         moving |= {"logged_at"} if stamp else set()
+        pieces = _pieces(self.raw, self.runs, self.widths, self.padded)
         return Shape(
-            runs=len(self.runs),
-            pieces=_pieces(self.raw, self.runs, self.widths, self.padded),
+            pieces=pieces,
             widths=self.widths,
+            stretches=_stretches(pieces, self.widths),
             bare=self.bare,
             form=self.base.form,
             printed=self.base.printed,
@@ -800,7 +942,7 @@ def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
     lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
     block = Block(0, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
+    found = fit(block, shape, np.arange(len(block)))
     if 0 not in found.lines:
         return False
     rows = decode(block, found)
@@ -878,14 +1020,13 @@ class Shapes:
     """What was learned of the lines of one format (with its companions), for all its files."""
 
     def __init__(self) -> None:
-        self.by_runs: dict[int, list[Shape]] = {}
-        self.count = 0
+        self.known: list[Shape] = []
         self._seen: Counter[bytes] = Counter()
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
     def see(self, raw: bytes, read: Read) -> Shape | None:
         """A line that no shape fits; the shape that it becomes, if it does."""
-        if self.count >= MOST_SHAPES:
+        if len(self.known) >= MOST_SHAPES:
             return None
         skeleton = RUN.sub(b"0", raw[:400])
         if skeleton not in self._seen and len(self._seen) >= MOST_SKELETONS:
@@ -896,6 +1037,5 @@ class Shapes:
             return None
         shape = learn(raw, read, self._rng)
         if shape is not None:
-            self.by_runs.setdefault(shape.runs, []).append(shape)
-            self.count += 1
+            self.known.append(shape)
         return shape

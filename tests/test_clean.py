@@ -23,7 +23,5 @@ LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), mi
 def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]) -> None:
     cleaner = Cleaner(noise)
     starts = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])])
-    data = b"".join(line + b"\n" for line in lines)
-    series, each = lines_of(data, starts), [cleaner.text(line) for line in lines]
-    assert cleaner.texts_in(data, series).to_list() == each
-    assert cleaner.texts(series).to_list() == each
+    series = lines_of(b"".join(line + b"\n" for line in lines), starts)
+    assert cleaner.texts(series).to_list() == [cleaner.text(line) for line in lines]

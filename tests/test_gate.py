@@ -24,7 +24,7 @@ from corpus import CORPUS, GENERATED
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, reader
+from ingest import bulk, bulk_plan, reader
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
 from ingest.log_format import LogFormat
@@ -202,7 +202,7 @@ def test_damaged_logs_are_read_alike(
         # blocks end anywhere in a line, of logs that are smaller than one
         size = Random(seed).choice((30_011, 262_144, 2 * 1024 * 1024))  # noqa: S311
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
-        monkeypatch.setattr(bulk, "WORTH_LEARNING", 0)
+        monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
         monkeypatch.setattr(bulk, "FEW", 1)
         if faults(path):
             pytest.fail(told(path, f"{form.name}, seed {seed}, blocks of {size} bytes"))

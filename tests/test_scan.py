@@ -57,7 +57,7 @@ def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
 def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that a shape takes, with the row of each."""
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.flatnonzero(block.runs == shape.runs))
+    found = fit(block, shape, np.arange(len(block)))
     rows = decode(block, found)
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
@@ -239,7 +239,7 @@ def test_lines_are_learned_once_for_all_files() -> None:
     shapes = Shapes()
     learned = [shapes.see(EXAMPLE, read) for _ in range(100)]
     assert sum(shape is not None for shape in learned) >= 1
-    assert shapes.count < 30
+    assert len(shapes.known) < 30
 
 
 @pytest.mark.parametrize(

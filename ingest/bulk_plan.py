@@ -1,0 +1,232 @@
+"""What the lines of a block say whatever was read before them; each block can be asked by itself.
+
+Steps are taken by their shapes (ingest.scan), lines that hold no literal of any pattern
+(ingest.prefilter) are counted as others, all at once. The rest is read by its regexes, line by
+line; what means something only by the lines before it stays unsure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ingest.log_format import LogFormat, StepLine
+from ingest.other_lines import kinds_of
+from ingest.parse import QUOTED_CHARACTERS, Parser
+from ingest.reader import LONGEST_LINE_BYTES
+from ingest.rows import FORM, SCHEMA, framed
+from ingest.scan import Aside, Block, Ints, Other, Shape, Shapes, Step, decode, fit
+
+NO_STAMP: Final = -(2**63)
+NO_EPOCH: Final = -1
+WORTH_LEARNING: Final = 64 * 1024
+"""Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+VISIBLE: Final = "[!-~]"
+"""In a line that is surely not blank."""
+
+
+class Trait(NamedTuple):
+    """What rows have in common.
+
+    form: place of their StepLine in the format; printed: their fields; says: facts that they print.
+    """
+
+    form: int
+    printed: frozenset[str]
+    says: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is known of a block's lines before they are read in their order.
+
+    unsure: lines for the parser. asides: lines of events. idle: of nothing. others: that no
+    pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
+    of their lines in the block, the numbers of their traits, their forms, steps and stamps [us, or
+    NO_STAMP].
+    """
+
+    unsure: list[int]
+    asides: list[tuple[int, Aside]]
+    idle: Ints
+    others: Ints
+    other_kinds: Ints
+    kinds: list[str]
+    frame: pl.DataFrame
+    places: Ints
+    row_traits: Ints
+    traits: list[Trait]
+    forms: Ints
+    epochs: Ints
+    steps: Ints
+    stamps: Ints
+
+
+def plan_of(block: Block, parser: Parser) -> Plan:
+    """What its lines say by what the parser's formats say of each; the parser stays as it is.
+
+    A line of a step that is read by its regex may become a shape, for all that are read behind it.
+    """
+    return _Planner(block, _shapes_of((parser.primary, *parser.companions)), parser).plan()
+
+
+_SHAPES: dict[tuple[int, ...], tuple[tuple[LogFormat, ...], Shapes]] = {}
+
+
+def _shapes_of(formats: tuple[LogFormat, ...]) -> Shapes:
+    """One collection for all files of these formats."""
+    key = tuple(map(id, formats))
+    if key not in _SHAPES:
+        _SHAPES[key] = formats, Shapes()  # with the formats, so that their ids stay theirs
+    return _SHAPES[key][1]
+
+
+class _Planner:
+    """Finds out of a block's lines what they say whatever was read before them."""
+
+    def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
+        self.block, self.shapes, self.parser = block, shapes, parser
+        self.free = np.ones(len(block), bool)
+        self.idle: list[int] = []
+        self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
+        self.kinds: dict[str, int] = {}
+        self.others_by_regex: list[tuple[int, int]] = []
+        self.asides: list[tuple[int, Aside]] = []
+        self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
+        self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
+        self.traits: dict[Trait, int] = {}
+        self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
+        self.counted = [bool(form.counts) for form in parser.primary.steps]
+
+    def plan(self) -> Plan:
+        """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
+        for shape in self.shapes.known:
+            self._fitted(shape, np.flatnonzero(self.free))
+        self._without_literals(np.flatnonzero(self.free))
+        for line in np.flatnonzero(self.free).tolist():
+            if self.free[line]:
+                self._by_regex(line)
+        places, traits, frame = self._gathered()
+        form = np.array([trait.form for trait in self.traits], np.int64)[traits]
+        frame = frame.with_columns(
+            pl.Series("line", places + self.block.number, pl.Int64),
+            pl.Series(FORM, form).cast(pl.Int8),
+        )
+        if any(self.counted):
+            frame = frame.with_columns(self._texts(places, form))
+        alone = np.array(self.others_by_regex, np.int64).reshape(-1, 2)
+        others = np.concatenate([self.others, alone[:, 0]])
+        kinds = np.concatenate([self.other_kinds, alone[:, 1]])
+        order = np.argsort(others)
+        return Plan(
+            unsure=np.flatnonzero(self.free).tolist(),
+            asides=self.asides,
+            idle=np.sort(np.array(self.idle, np.int64)),
+            others=others[order],
+            other_kinds=kinds[order],
+            kinds=list(self.kinds),
+            frame=frame,
+            places=places,
+            row_traits=traits,
+            traits=list(self.traits),
+            forms=form,
+            epochs=frame["epoch"].fill_null(NO_EPOCH).to_numpy(),
+            steps=frame["step"].to_numpy(),
+            stamps=frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy(),
+        )
+
+    def _fitted(self, shape: Shape, lines: Ints) -> None:
+        """Take those of `lines` that fit a shape."""
+        found = fit(self.block, shape, lines)
+        if len(found.lines):
+            rows = decode(self.block, found)
+            trait = self._trait(shape.form, shape.printed, shape.fields)
+            frame = _frame(shape.fields, rows.columns, len(rows.lines))
+            self.free[rows.lines] = False
+            self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
+
+    def _without_literals(self, lines: Ints) -> None:
+        """Take those of `lines` that are blank, or hold no literal of any pattern."""
+        lines = lines[self.block.lengths[lines] <= LONGEST_LINE_BYTES]
+        texts = self.parser.cleaner.texts(self.block.lines(lines))
+        bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
+        blank = bare[[not text.strip() for text in texts.gather(bare)]]
+        other = ~self.parser.sieve.may_match(texts)
+        other[blank] = False
+        kinds = kinds_of(texts.filter(other)).to_arrow().cast(pa.large_string())
+        numbered = kinds.dictionary_encode()
+        self.idle, self.others = lines[blank].tolist(), lines[other]
+        self.other_kinds = numbered.indices.to_numpy().astype(np.int64)
+        self.kinds = {kind: number for number, kind in enumerate(numbered.dictionary.to_pylist())}
+        self.free[self.idle] = self.free[self.others] = False
+
+    def _by_regex(self, line: int) -> None:
+        """Take a line that fits no shape; a shape that it becomes takes those behind it too."""
+        raw = self.block.raw(line)
+        if len(raw) > LONGEST_LINE_BYTES:
+            return
+        found = self.parser.sure(raw)
+        if found is None:
+            return
+        self.free[line] = False
+        if isinstance(found, Step):
+            trait = self._trait(found.form, found.printed, found.row)
+            self.by_regex.append((line, trait, found.row))
+        elif isinstance(found, Aside):
+            self.asides.append((line, found))
+        elif isinstance(found, Other):
+            kind = self.kinds.setdefault(found.kind, len(self.kinds))
+            self.others_by_regex.append((line, kind))
+        else:
+            self.idle.append(line)
+        left = len(self.block.data) - self.block.starts[line]
+        if not isinstance(found, Step) or left < WORTH_LEARNING:
+            return
+        shape = self.shapes.see(raw, self.parser.sure)
+        if shape is not None:
+            self._fitted(shape, np.flatnonzero(self.free))
+
+    def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
+        trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
+        return self.traits.setdefault(trait, len(self.traits))
+
+    def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
+        """All rows in the order of their lines: these, their traits, and what they say."""
+        if self.by_regex:
+            lines, its_traits, rows = zip(*self.by_regex, strict=True)
+            self.rows.append(
+                (np.array(lines), np.array(its_traits), framed(rows, SCHEMA, said_only=True))
+            )
+        places = _joined([lines for lines, _, _ in self.rows])
+        traits = _joined([traits for _, traits, _ in self.rows])
+        order = np.argsort(places)
+        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in ("step", "epoch", "logged_at")})
+        frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
+        return places[order], traits[order], frame[order] if len(order) else frame
+
+    def _texts(self, places: Ints, forms: Ints) -> pl.Series:
+        """The lines of rows with a counter of their own: they may turn out to be events."""
+        mine = np.flatnonzero(np.array(self.counted)[forms])
+        texts = self.parser.cleaner.texts(self.block.lines(places[mine]))
+        none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
+        return none.scatter(mine, texts.str.slice(0, QUOTED_CHARACTERS))
+
+
+def _joined(parts: list[Ints]) -> Ints:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _frame(fields: Mapping[str, Any], columns: dict[str, Any], height: int) -> pl.DataFrame:
+    """Columns of `steps` that the rows fill; those that are null in all are left out."""
+    named: dict[str, pl.Series] = {}
+    for name, kind in SCHEMA.items():
+        if name in columns:
+            named[name] = pl.Series(name, columns[name]).cast(kind)
+        elif fields.get(name) is not None:
+            named[name] = pl.Series(name, [fields[name]], kind).new_from_index(0, height)
+    return pl.DataFrame(named)
