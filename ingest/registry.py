@@ -88,10 +88,8 @@ PYTHON: Final = (
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
-FIRST_BYTES, PIECE_BYTES = 32 * 1024, 1024 * 1024
-"""Of a log that are looked at together: at first, and at most."""
-GROWTH: Final = 8
-"""By which they become more: to look once costs as much as to look at 50 KB."""
+FIRST_BYTES, PIECE_BYTES = 256 * 1024, 1024 * 1024
+"""Of a log that are looked at together: at first, and at most. SNIFFED_LINES are about as many."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -250,7 +248,7 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             piece = Chunk(number, chunk.data[begin:end])
             yield piece
             number, begin = number + piece.data.count(b"\n"), end
-            size = min(GROWTH * size, PIECE_BYTES)
+            size = min(2 * size, PIECE_BYTES)
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:
