@@ -109,7 +109,7 @@ class _Reader:
 
     def _take_asides(self, block: Block, asides: Iterable[tuple[int, Aside]]) -> None:
         for place, aside in asides:
-            self.parser.add_aside(block.number + place, aside)
+            self.parser.add_aside(block.number + place, self._text(block, place), aside)
 
     def _take_others(self, block: Block, plan: Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()

@@ -7,8 +7,9 @@ line; what means something only by the lines before it stays unsure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ingest.other_lines import kinds_of
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Aside, Block, Ints, Other, Shape, Shapes, Step, decode, fit
+from ingest.scan import Aside, Block, Decoded, Ints, Other, Shape, Shapes, Step, decode, fit
 
 NO_STAMP: Final = -(2**63)
 NO_EPOCH: Final = -1
@@ -125,7 +126,7 @@ class _Planner:
         order = np.argsort(others)
         return Plan(
             unsure=np.flatnonzero(self.free).tolist(),
-            asides=self.asides,
+            asides=sorted(self.asides, key=itemgetter(0)),
             idle=np.sort(np.array(self.idle, np.int64)),
             others=others[order],
             other_kinds=kinds[order],
@@ -142,13 +143,16 @@ class _Planner:
 
     def _fitted(self, shape: Shape, lines: Ints) -> None:
         """Take those of `lines` that fit a shape."""
-        found = fit(self.block, shape, lines)
-        if len(found.lines):
-            rows = decode(self.block, found)
-            trait = self._trait(shape.form, shape.printed, shape.fields)
-            frame = _frame(shape.fields, rows.columns, len(rows.lines))
-            self.free[rows.lines] = False
-            self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
+        rows = decode(self.block, fit(self.block, shape, lines))
+        if not len(rows.lines):
+            return
+        self.free[rows.lines] = False
+        if shape.reading is Aside:
+            self.asides += _asides(shape, rows)
+            return
+        trait = self._trait(shape.form, shape.printed, shape.fields)
+        frame = _frame(shape.fields, rows.columns, len(rows.lines))
+        self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
 
     def _without_literals(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
@@ -185,7 +189,7 @@ class _Planner:
         else:
             self.idle.append(line)
         left = len(self.block.data) - self.block.starts[line]
-        if not isinstance(found, Step) or left < WORTH_LEARNING:
+        if not isinstance(found, Step | Aside) or left < WORTH_LEARNING:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
@@ -215,6 +219,14 @@ class _Planner:
         texts = self.parser.cleaner.texts(self.block.lines(places[mine]))
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
         return none.scatter(mine, texts.str.slice(0, QUOTED_CHARACTERS))
+
+
+def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
+    """Each row as the parser makes it of one line."""
+    columns = {name: pl.Series(column).to_list() for name, column in rows.columns.items()}
+    for place, line in enumerate(rows.lines.tolist()):
+        moving = {name: column[place] for name, column in columns.items()}
+        yield line, Aside({**shape.fields, **moving}, shape.form)
 
 
 def _joined(parts: list[Ints]) -> Ints:

@@ -315,12 +315,12 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add(kinds, text)
 
-    def add_aside(self, number: int, aside: Aside) -> None:
+    def add_aside(self, number: int, text: str, aside: Aside) -> None:
         """An event of a line; it waits for the next rows, as every event does."""
         self.out.lines += 1
         self.out.companion_lines += aside.companion
         self.out.known_lines += not aside.companion
-        self._wait("event", aside.event | {"line": number})
+        self._wait("event", aside.row | {"line": number, "text": text[:QUOTED_CHARACTERS]})
 
     def add_idle(self, count: int) -> None:
         """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""
@@ -344,14 +344,14 @@ class Parser:
             return None
         if (event := self._event_in(text)) is not None:
             aside = not (event[0].with_facts or self._marks(text))
-            return Aside(self._event_row(0, text, *event), companion=False) if aside else None
+            return _aside(self._event_row(0, text, *event)) if aside else None
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
                 return self._sure_step(line, text, match)
         if self._looks.search(text):
             return None
         if (step := self._companion_event(0, text)) is not None:
-            return Aside(step, companion=True)
+            return _aside(step, companion=True)
         return self._sure_fact(text)
 
     def _sure_fact(self, text: str) -> Idle | Other | None:
@@ -869,6 +869,11 @@ def _event_of(
         "extra": json.dumps(dict(fields)) if fields else None,
         "text": text[:QUOTED_CHARACTERS],
     }
+
+
+def _aside(row: Mapping[str, Any], *, companion: bool = False) -> Aside:
+    said = {name: value for name, value in row.items() if name not in ("line", "text")}
+    return Aside(said, companion)
 
 
 def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:

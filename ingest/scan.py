@@ -8,8 +8,9 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
             what has become of the row tells (a column, with its factor; a stamp; a text).
             Widths and padding are tried likewise. Then the shape reads random lines of its own
             kind; one that is not read as the regexes read it, to the bit, discredits the shape.
-    find    where runs of digits begin and end is looked up for a whole block in one pass of numpy;
-            lines with as many runs as a shape are compared with its constant bytes, all at once.
+    find    lines of a fitting length are walked through from their starts, all at once in numpy: a
+            shape is fixed stretches, which are compared by words of eight bytes (and digits may be
+            any), with numbers between them whose digits are counted.
     decode  digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in a
             double, so that one division rounds as float() does. Longer ones, as repr() prints them,
             Polars reads, which rounds as float() does too (tests/test_scan.py holds it to that).
@@ -97,18 +98,30 @@ class Other(NamedTuple):
 class Aside(NamedTuple):
     """A line that says an event, and nothing of the lines around it.
 
-    event: its row, but for its line; companion: whether it is a step of a companion.
+    row: of the event, but for its line and text; companion: whether it is a step of a companion.
     """
 
-    event: dict[str, Any]
+    row: dict[str, Any]
     companion: bool
+
+    @property
+    def form(self) -> bool:
+        """What makes it another one than those of the same columns."""
+        return self.companion
+
+    @property
+    def printed(self) -> frozenset[str]:
+        """The row says it."""
+        return frozenset()
 
 
 class Idle(NamedTuple):
     """A line that is known, and states nothing."""
 
 
-Reading = Step | Aside | Idle | Other | None
+Row = Step | Aside
+"""What can be read of many lines at once."""
+Reading = Row | Idle | Other | None
 """None where the line is none of them, or where what it is depends on those before it."""
 Read = Callable[[bytes], Reading]
 
@@ -261,6 +274,7 @@ class Shape:
     """The pieces, with the runs of constant widths among them."""
     bare: Mapping[int, bool] = field(default_factory=dict)
     """Runs that no 0 may begin (JSON knows no 007), and whether it may be their only digit."""
+    reading: type[Step | Aside] = Step
     form: Any = None
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -622,7 +636,7 @@ def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
-    if not isinstance(base, Step):
+    if not isinstance(base, Step | Aside):
         return None
     shape = _Learner(raw, base, read, rng).shape()
     return shape if shape is not None and _believed(shape, raw, read, rng) else None
@@ -667,33 +681,36 @@ def _stretches(
     return tuple(out)
 
 
+SAME, DIGIT, ELSEWHERE = b"=", b"0", b"-"
+"""What a byte of a stretch is: as in the shape, any digit, or compared with its long text."""
+
+
 def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
     """One of constant bytes and of runs (with their widths)."""
-    text, digits = bytearray(), bytearray()
-    runs, texts = [], []
+    text, marks = b"", b""
+    runs: list[tuple[int, int, int]] = []
+    texts: list[tuple[int, bytes]] = []
     for part in parts:
         if isinstance(part, tuple):
             runs.append((part[0], len(text), part[1]))
-            text += b"0" * part[1]
-            digits += b"\x80" * part[1]
+            text, marks = text + b"0" * part[1], marks + DIGIT * part[1]
             continue
         if len(part) > LONG:
             texts.append((len(text), part))
+        marks += (ELSEWHERE if len(part) > LONG else SAME) * len(part)
         text += part
-        digits += bytes([0 if len(part) <= LONG else 1]) * len(part)
-    words = [
-        _word(offset, bytes(text[offset : offset + WORD]), bytes(digits[offset : offset + WORD]))
-        for offset in range(0, len(text), WORD)
-    ]
-    needed = tuple(word for word in words if word.text or word.digits)
-    return Stretch(len(text), tuple(texts), needed, tuple(runs), pad, run)
+    every = (
+        _word(at, text[at : at + WORD], marks[at : at + WORD]) for at in range(0, len(text), WORD)
+    )
+    words = tuple(word for word in every if word.text or word.digits)
+    return Stretch(len(text), tuple(texts), words, tuple(runs), pad, run)
 
 
-def _word(offset: int, text: bytes, digits: bytes) -> Word:
-    """Up to eight bytes of a stretch; digits: 0x80 where any may stand, 1 where none matters."""
-    constant = bytes(0 if digit else 0xFF for digit in digits)
-    free = bytes(digit & 0x80 for digit in digits)
-    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, constant, free))
+def _word(offset: int, text: bytes, marks: bytes) -> Word:
+    """Up to eight bytes of a stretch."""
+    same = bytes(0xFF if mark == SAME[0] else 0 for mark in marks)
+    digits = bytes(0x80 if mark == DIGIT[0] else 0 for mark in marks)
+    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, same, digits))
     return Word(offset, *words)
 
 
@@ -702,9 +719,9 @@ Effects = tuple[list[Value], list[tuple[str, int, int]]]
 
 
 class _Learner:
-    """Finds out what the runs of digits of one step line do, by having it read with others."""
+    """Finds out what the runs of digits of one line do, by having it read with others."""
 
-    def __init__(self, raw: bytes, base: Step, read: Read, rng: random.Random) -> None:
+    def __init__(self, raw: bytes, base: Row, read: Read, rng: random.Random) -> None:
         self.raw, self.base, self.read, self.rng = raw, base, read, rng
         self.runs = _runs(raw)
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
@@ -740,6 +757,7 @@ class _Learner:
             widths=self.widths,
             stretches=_stretches(pieces, self.widths),
             bare=self.bare,
+            reading=type(self.base),
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
@@ -748,10 +766,10 @@ class _Learner:
             stamp=stamp,
         )
 
-    def _with(self, begin: int, end: int, text: bytes) -> Step | None:
+    def _with(self, begin: int, end: int, text: bytes) -> Row | None:
         """The line read with another text there; None where it is read as another line."""
         now = self.read(self.raw[:begin] + text + self.raw[end:])
-        if not isinstance(now, Step) or now.form is not self.base.form:
+        if not isinstance(now, type(self.base)) or now.form is not self.base.form:
             return None
         alike = now.printed == self.base.printed and now.row.keys() == self.base.row.keys()
         return now if alike else None
@@ -821,7 +839,7 @@ class _Learner:
         was = self.raw[begin:end].decode()
         return None if now is None else self._said(number, now, was, text.decode())
 
-    def _said(self, number: Number, now: Step, before: str, after: str) -> Effects | None:
+    def _said(self, number: Number, now: Row, before: str, after: str) -> Effects | None:
         """What has become of the row where the number was changed."""
         sign = "-" if number.negative else ""
         values: list[Value] = []
@@ -953,7 +971,9 @@ def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
 
 
 def _read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
-    if not isinstance(now, Step) or now.form is not shape.form or now.printed != shape.printed:
+    if not isinstance(now, shape.reading):
+        return False
+    if now.form is not shape.form or now.printed != shape.printed:
         return False
     mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
     return mine.keys() == now.row.keys() and all(_same(mine[n], now.row[n]) for n in mine)
