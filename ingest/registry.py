@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -76,6 +76,15 @@ class Tried:
 
     formats: tuple[LogFormat, ...] = FORMATS
     wanted: frozenset[str] = frozenset()
+
+    def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
+        """Built-in formats by their places: other processes have them, and a pipe is soon full."""
+        told = (FORMATS.index(f) if f in FORMATS else f for f in self.formats)
+        return _tried, (tuple(told), self.wanted)
+
+
+def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> Tried:
+    return Tried(tuple(FORMATS[f] if isinstance(f, int) else f for f in formats), wanted)
 
 
 BUILT_IN: Final = Tried()
