@@ -14,12 +14,13 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ingest.clean import ANSI, Cleaner, lines_of
 from ingest.errors import UnknownFormatError
@@ -195,18 +196,17 @@ class _Search:
         ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
         raws = lines_of(whole, np.concatenate([[0], ends[:-1] + 1]))
         texts = self._cleaner.texts(raws)
-        places = self._that_may(texts, 0)
+        places = deque(np.flatnonzero(self._may_show(texts)).tolist())
         while places and piece.number + places[0] <= self.last:
             place = places.popleft()
             (line,) = Chunk(piece.number + place, raws[place]).lines()
-            if self._shows(line):
-                places = self._that_may(texts, place + 1)
+            if self._shows(line):  # the others have to show one of those that are left
+                places = deque(compress(places, self._may_show(texts[list(places)])))
 
-    def _that_may(self, texts: pl.Series, first: int) -> deque[int]:
-        """Lines from the first on that may show a format."""
+    def _may_show(self, texts: pl.Series) -> NDArray[np.bool_]:
+        """Of each text whether it may show a format that is sought."""
         marks = (mark for _, mark in (*self._signatures, *self._headers))
-        may = sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts[first:])
-        return deque((np.flatnonzero(may) + first).tolist())
+        return sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts)
 
     def _shows(self, line: NumberedLine) -> bool:
         """Whether it shows a format that none has shown before."""
