@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -42,14 +43,13 @@ class Trait(NamedTuple):
     says: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What is known of a block's lines before they are read in their order.
 
     unsure: lines for the parser. asides: lines of events. idle: of nothing. others: that no
     pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
-    of their lines in the block, the numbers of their traits, their forms, steps and stamps [us, or
-    NO_STAMP].
+    of their lines in the block and the numbers of their traits.
     """
 
     unsure: list[int]
@@ -62,10 +62,28 @@ class Plan:
     places: Ints
     row_traits: Ints
     traits: list[Trait]
-    forms: Ints
-    epochs: Ints
-    steps: Ints
-    stamps: Ints
+
+    # of each row, found out where it is asked for: a plan may come from another process
+
+    @cached_property
+    def forms(self) -> Ints:
+        """The place of its StepLine in the format."""
+        return np.array([trait.form for trait in self.traits], np.int64)[self.row_traits]
+
+    @cached_property
+    def epochs(self) -> Ints:
+        """Its epoch, or NO_EPOCH."""
+        return self.frame["epoch"].fill_null(NO_EPOCH).to_numpy()
+
+    @cached_property
+    def steps(self) -> Ints:
+        """Its step."""
+        return self.frame["step"].to_numpy()
+
+    @cached_property
+    def stamps(self) -> Ints:
+        """When it was printed, in microseconds since 1970, or NO_STAMP."""
+        return self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
 
 
 def plan_of(block: Block, parser: Parser) -> Plan:
@@ -135,10 +153,6 @@ class _Planner:
             places=places,
             row_traits=traits,
             traits=list(self.traits),
-            forms=form,
-            epochs=frame["epoch"].fill_null(NO_EPOCH).to_numpy(),
-            steps=frame["step"].to_numpy(),
-            stamps=frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy(),
         )
 
     def _fitted(self, shape: Shape, lines: Ints) -> None:

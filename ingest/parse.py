@@ -1084,20 +1084,22 @@ def _rank(text: str) -> str | None:
 
 def matched_prefix(pattern: str, text: str) -> str:
     """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
-    prefixes = _prefixes(pattern)
-    count = bisect_left(prefixes, x=True, key=lambda regex: regex.search(text) is None)
-    match = prefixes[count - 1].search(text) if count else None
+
+    def fails(end: int) -> bool:
+        return _prefix(pattern, end).search(text) is None
+
+    end = bisect_left(range(len(pattern) + 1), x=True, key=fails) - 1
+    match = _prefix(pattern, end).search(text)
     return match[0] if match else ""
 
 
 @cache
-def _prefixes(pattern: str) -> list[re.Pattern[str]]:
-    """Every beginning of `pattern` that is a regex of its own, shortest first."""
-    out = []
-    for end in range(1, len(pattern) + 1):
+def _prefix(pattern: str, end: int) -> re.Pattern[str]:
+    """The longest beginning of `pattern` up to there that is a regex of its own."""
+    while True:
         with suppress(re.error, FutureWarning):
-            out.append(re.compile(pattern[:end]))
-    return out
+            return re.compile(pattern[:end])
+        end -= 1
 
 
 def parse_stamp(text: str) -> datetime | None:
