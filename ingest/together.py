@@ -174,8 +174,10 @@ class Batch:
         return self._tables
 
     def _make(self) -> None:
-        logs, self._logs, self._weight = self._logs, [], 0
-        if len(logs) == 1:
-            self._tables.append(logs[0].tables(self._spool))
-        elif logs:
-            self._tables += Group.of(logs).logs(self._spool)
+        if len(self._logs) == 1:
+            self._tables.append(self._logs[0].tables(self._spool))
+        elif self._logs:
+            group = Group.of(self._logs)
+            self._logs = []  # so that the spool holds their steps only once
+            self._tables += group.logs(self._spool)
+        self._logs, self._weight = [], 0
