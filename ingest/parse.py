@@ -886,7 +886,7 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _began(launch: Launch) -> datetime | None:
     """The first stamp of a launch, in the order of its lines."""
-    first = launch.rows[0]["line"] if launch.rows else math.inf
+    first = next((int(frame["line"][0]) for frame in launch.rows.frames("line")), math.inf)
     early = (event["logged_at"] for event in launch.events if event["line"] < first)
     stamps = (launch.first_stamp, *early, launch.started_at)
     return next((stamp for stamp in stamps if stamp is not None), None)
