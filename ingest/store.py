@@ -33,11 +33,12 @@ from ingest import catalogue, compaction, lock, older_stores, parts
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError
 from ingest.parts import Part, Record
-from ingest.plan import FileMark, LogTables, Plan, Remark, Seen, Stored, Tables
+from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.spool import Spool, Table
+from ingest.together import LogTables
 
-__all__ = ["FileMark", "LogTables", "Remark", "Seen", "Store", "Tables"]
+__all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 
 CATALOGUE: Final = "catalogue.duckdb"
 GRACE: Final = timedelta(hours=1)
@@ -615,12 +616,11 @@ class _Writer:
         if not frames:
             return
         number = self.number
-        mark = pl.lit(number, pl.Int64).alias("batch")
-        numbered = {name: table.with_columns(mark) for name, table in frames.items()}
-        written = [parts.write_parts(self.path, n, t, number) for n, t in numbered.items()]
+        written = [parts.write_parts(self.path, n, t, number) for n, t in frames.items()]
         record = Record(number, tuple(chain.from_iterable(written)), full=False)
         parts.write_record(self.path, record)
-        told = {n: f for n, f in numbered.items() if isinstance(f, pl.DataFrame)}
+        mark = pl.lit(number, pl.Int64).alias("batch")
+        told = {n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)}
         self._register(record, told)
         while groups := compaction.due(catalogue.parts_of(self.con)):
             self.merge(groups)
