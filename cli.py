@@ -203,12 +203,11 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
         report=_echo_outcome,
         processes=processes or usual(),
     )
-    failed = [o for o in outcomes if o.status == "failed"]
-    done = [o for o in outcomes if o.status in ("read", "known", "unchanged")]
-    click.echo(_counted(outcomes), err=True)
-    if not done:
+    counts = _counts(outcomes)
+    click.echo(_counted(counts), err=True)
+    if not counts["read"] + counts["known"] + counts["unchanged"]:
         raise click.ClickException("none of the sources could be read.")
-    if failed:
+    if counts["failed"]:
         sys.exit(UNREAD_SOURCES)
 
 
@@ -242,8 +241,12 @@ def _echo_trouble(outcome: Outcome) -> None:
         _echo_outcome(outcome)
 
 
-def _counted(outcomes: list[Outcome]) -> str:
-    counts = Counter(outcome.status for outcome in outcomes)
+def _counts(outcomes: list[Outcome]) -> Counter[str]:
+    """How many there are of each status."""
+    return Counter(outcome.status for outcome in outcomes)
+
+
+def _counted(counts: Counter[str]) -> str:
     words = {
         "read": "read",
         "known": "known already",
@@ -259,7 +262,7 @@ def _counted(outcomes: list[Outcome]) -> str:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU, logged figures, what is missing."""
-    from reports.summary import RUN_COLUMNS, labelled
+    from reports.runs import RUN_COLUMNS, labelled
     from reports.tables import render
 
     metrics = _metrics(_open(store))
@@ -442,6 +445,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         wanted = export.named(name)
         out = out or Path(f"{wanted.name}.svg")
         kind = export.kind_of(out.suffix)
+        if kind != "json":
+            export.begin()
         told = _content(store, names, wanted.name, None, lambda runs: export.check(wanted, runs))
         drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
     except export.NotDrawnError as error:
@@ -915,7 +920,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     from ingest.config import Config, find, load, share
     from metrics.cost import price
     from metrics.history import SERIES_BY
-    from metrics.utilization import METRICS
+    from metrics.table import METRICS
     from reports.nightly import Order
 
     found = config_file or find()

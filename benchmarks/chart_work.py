@@ -53,11 +53,15 @@ class Points:
         steady = analysis.windows.filter(pl.col("warming").not_(), pl.col("first").not_())
         noise = np.exp(0.01 * np.random.default_rng(SEED).standard_normal(count))
         step = pl.int_range(1, count + 1, eager=True)
-        windows = pl.concat([steady] * (count // steady.height + 1))[:count].with_columns(
-            (pl.col(f"{evidence}_time") * pl.Series(noise)).alias(f"{evidence}_time"),
-            step=step,
-            line=step + 100,
-            loss=pl.Series(2 + 9 / np.sqrt(step.to_numpy())),
+        windows = (
+            pl.concat([steady] * (count // steady.height + 1))[:count]
+            .rechunk()
+            .with_columns(
+                (pl.col(f"{evidence}_time") * pl.Series(noise)).alias(f"{evidence}_time"),
+                step=step,
+                line=step + 100,
+                loss=pl.Series(2 + 9 / np.sqrt(step.to_numpy())),
+            )
         )
         return cls(windows, analysis.metrics, dict(told.rows[0]), tables["events"].clear())
 
@@ -71,6 +75,7 @@ class Points:
 
 def ours(points: Points, out: Path) -> Sequence[float]:
     """The course of a run as the report has it: TGS, MFU, loss and memory by bins of steps."""
+    export.begin()
     series = charts.binned(points.windows, points.metrics)
     marks = charts.marks(points.events, points.windows)
     figure = charts.course(series, marks, points.row)

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -25,15 +25,16 @@ from ingest.bulk_plan import Plan, plan_of
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
 from ingest.parse import Parser
-from ingest.plan import Tables
 from ingest.reader import Chunk
 from ingest.registry import Tried
 from ingest.scan import Block
+from ingest.spool import Spool
+from ingest.together import Group, LogTables
 from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read ahead."""
-TASK_BYTES: Final = 1024 * 1024
+TASK_BYTES: Final = 4 * 1024 * 1024
 TASK_FILES: Final = 32
 """Files are given out together up to so much: a task of its own costs as much as 100 KB of log."""
 AHEAD_BYTES: Final = 16 * 1024 * 1024
@@ -55,10 +56,23 @@ EXPANDED: Final = 10
 
 Given = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
-Read = Tables | Exception
 Names = tuple[str, ...]
 """Of a file's format and its companions."""
 _State = tuple[tuple[Fact, ...], Tried]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What became of the files of a task: by their places the errors; all others are the group."""
+
+    group: Group
+    errors: Mapping[int, Exception]
+
+    def each(self, spool: Spool) -> list[LogTables | Exception]:
+        """What each of them holds, or why it could not be read."""
+        logs = iter(self.group.logs(spool))
+        count = len(self.group.heights) + len(self.errors)
+        return [self.errors.get(place) or next(logs) for place in range(count)]
 
 
 @dataclass(slots=True, eq=False)
@@ -67,7 +81,8 @@ class _Task:
 
     files: list[Given] = field(default_factory=list)
     bytes: int = 0
-    result: Future[list[Read]] | None = None
+    result: Future[_Read] | None = None
+    read: list[LogTables | Exception] | None = None
 
 
 def usual() -> int:
@@ -79,9 +94,15 @@ def usual() -> int:
 class Ahead:
     """Reads files that are offered to it; a context that lets its processes go."""
 
-    def __init__(self, processes: int, extra: Sequence[Fact], tried: Tried) -> None:
-        """processes: how many read; one is this one. extra, tried: as for intake.read_source."""
+    def __init__(
+        self, processes: int, extra: Sequence[Fact], tried: Tried, spool: Spool | None = None
+    ) -> None:
+        """processes: how many read; one is this one. extra, tried: as for intake.read_source.
+
+        spool: where rows wait that were read.
+        """
         self._processes = processes
+        self._spool = spool or Spool()
         self._state: _State = (tuple(extra), tried)
         self._pool: ProcessPoolExecutor | None = None
         self._gathered = _Task()
@@ -113,7 +134,7 @@ class Ahead:
         self._submit()
         yield from waiting
 
-    def take(self, found: Found, facts: Sequence[Fact]) -> Tables | None:
+    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
         task, place = self._offered.get(found.path, (None, 0))
         if task is None or task.files[place][1] != facts:
@@ -123,9 +144,10 @@ class Ahead:
         if task.result is None:
             return None
         try:
-            read = task.result.result()[place]
+            task.read = task.read or task.result.result().each(self._spool)
         except BrokenProcessPool:  # one was killed: whoever asks reads it, and sees what is wrong
             return None
+        read = task.read[place]
         if isinstance(read, Exception):
             raise read
         return read
@@ -222,18 +244,17 @@ def _begin(state: _State) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _read(files: Sequence[Given]) -> list[Read]:
-    return [_read_one(path, facts) for path, facts in files]
-
-
-def _read_one(path: Path, facts: Sequence[Fact]) -> Read:
-    from ingest.intake import read_source  # noqa: PLC0415 - which reads ahead by this module
+def _read(files: Sequence[Given]) -> _Read:
+    from ingest.intake import read_log  # noqa: PLC0415 - which reads ahead by this module
 
     extra, tried = _state[0]
-    try:
-        return read_source(path, by_path=facts, extra=extra, tried=tried)
-    except (FairmfuError, OSError) as error:
-        return error
+    logs, errors, spool = [], dict[int, Exception](), Spool()
+    for place, (path, facts) in enumerate(files):
+        try:
+            logs.append(read_log(path, spool, by_path=facts, extra=extra, tried=tried))
+        except (FairmfuError, OSError) as error:
+            errors[place] = error
+    return _Read(Group.of(logs), errors)
 
 
 def _plan(names: Names, chunk: Chunk) -> Plan:

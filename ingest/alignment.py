@@ -16,10 +16,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import polars as pl
 
 from ingest.log_format import MICRO_STEPS, last_place
-from ingest.rows import FORM, Row, Rows
+from ingest.rows import EMPTY, FORM, Row, Rows
 
 
 @dataclass(slots=True)
@@ -39,21 +41,46 @@ def align(rows: Rows, accumulation: int) -> Aligned:
     relations, alone = _relations(rows, accumulation)
     if not relations:
         return Aligned(rows)
-    if alone and not any(_placed_at(relations, *one) for one in _counted(rows)):
+    if alone and not any(_place(relations[key], count) for key, count in _counted(rows)):
         return _micro_steps(rows)
     out = Aligned(rows.like())
-    for row in rows:
-        if not row[FORM].counts:
-            out.rows.append(row)
-            continue
-        key = _key(row[FORM].counts, row["rank"], row.get("epoch"))
-        place = _placed_at(relations, key, row["step"])
-        if place is None:
-            out.unplaced.append(row)
-        else:
-            alone_timed = relations[key].factor > 1 or _one_stop(row, accumulation)
-            out.rows.append(_placed(row, place, of_micro_step=alone_timed))
+    for frame, said in _with_counts(rows, RATE, "extra"):
+        placed = []
+        for counts, rank, step, epoch, rate, extra in said:
+            if not counts:
+                placed.append((step, rate, extra))
+                continue
+            relation = relations[_key(counts, rank, epoch)]
+            place, own = _place(relation, step), (rate, extra)
+            if rate is not None and (relation.factor > 1 or _one_stop(extra, step, accumulation)):
+                own = None, _beside(rate, extra)
+            placed.append((place, *own))
+        steps, rates, extras = zip(*placed, strict=True)
+        columns = (
+            pl.Series("step", steps, pl.Int64),
+            pl.Series(RATE, rates, pl.Float64),
+            pl.Series("extra", extras, pl.String),
+        )
+        there = columns[0].is_not_null()
+        _take(out, frame.with_columns(columns).filter(there), frame.filter(~there))
     return out
+
+
+def _with_counts(
+    rows: Rows, *names: str
+) -> Iterator[tuple[pl.DataFrame, Iterator[tuple[Any, ...]]]]:
+    """All rows piece by piece; of each row what it counts, rank, step, epoch and these columns."""
+    counts = [form.counts for form in rows.all_forms]
+    told = rows.frames(FORM, "rank", "step", "epoch", *names)
+    for frame, columns in zip(rows.frames(), told, strict=True):
+        yield frame, ((counts[form], *row) for form, *row in columns.iter_rows())
+
+
+def _take(out: Aligned, placed: pl.DataFrame, unplaced: pl.DataFrame) -> None:
+    """Rows with a step of the training, and without."""
+    if placed.height:
+        out.rows.extend(placed)
+    out.unplaced += (EMPTY | row for row in unplaced.iter_rows(named=True))
 
 
 def stride(rows: Rows, events: Iterable[Mapping[str, Any]]) -> int | None:
@@ -83,6 +110,8 @@ def _grows_from_start(rows: Rows, count: int) -> bool:
     except (TypeError, ArithmeticError, ValueError):
         return False
 
+
+RATE: Final = "logged_samples_per_second"
 
 Key = tuple[str | None, str, int]
 """Rank, what is counted, and the epoch: the counter of micro-steps may start anew with it."""
@@ -173,46 +202,35 @@ def _most(values: Counter[int], of: int) -> int | None:
     return value if 2 * count > of else None  # never of none
 
 
-def _placed_at(relations: Mapping[Key, _Relation], key: Key, count: int) -> int | None:
+def _place(relation: _Relation, count: int) -> int | None:
     """The step of the training; null in the middle of one, or where the relation is not known."""
-    factor, offset = relations[key]
+    factor, offset = relation
     if offset is None or not factor or (count - offset) % factor:
         return None
     step = (count - offset) // factor
     return step if step > 0 else None
 
 
-def _one_stop(row: Row, accumulation: int) -> bool:
+def _one_stop(extra: str | None, step: int, accumulation: int) -> bool:
     """Whether the timer stopped once a step although several micro-steps make it.
 
     So it does under Megatron without pipeline: its `micro_step` keeps step with `global_step`, and
     it has timed the last micro-step alone.
     """
-    stops = json.loads(row["extra"] or "{}").get("micro_step")
-    return accumulation > 1 and stops == str(row["step"])
+    return accumulation > 1 and json.loads(extra or "{}").get("micro_step") == str(step)
 
 
-def _placed(row: Row, place: int, *, of_micro_step: bool) -> Row:
-    """The row at its step. A rate of one micro-step is not that of the step: it goes to `extra`."""
-    rate = row.get("logged_samples_per_second")
-    if rate is None or not of_micro_step:
-        return row | {"step": place}
-    extra = json.loads(row["extra"] or "{}") | {"micro_step_samples_per_second": rate}
-    return row | {
-        "step": place,
-        "logged_samples_per_second": None,
-        "extra": json.dumps(extra),
-    }
+def _beside(rate: float, extra: str | None) -> str:
+    """What a row says beside its columns: a rate of one micro-step is not that of the step."""
+    return json.dumps(json.loads(extra or "{}") | {"micro_step_samples_per_second": rate})
 
 
 def _micro_steps(rows: Rows) -> Aligned:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
     out = Aligned(rows.like())
-    for row in rows:
-        counts = row[FORM].counts
-        if counts == MICRO_STEPS and not row.get("epoch"):
-            out.rows.append(row)
-        else:
-            out.unplaced.append(row)
+    for frame, said in _with_counts(rows):
+        mine = [counts == MICRO_STEPS and not epoch for counts, _, _, epoch in said]
+        there = pl.Series(mine, dtype=pl.Boolean)
+        _take(out, frame.filter(there), frame.filter(~there))
     out.step_unit = "micro_step" if out.rows else None
     return out

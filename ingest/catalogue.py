@@ -4,7 +4,8 @@
     held.parts, held.dead                  parts that are read, and those that readers of before
                                            may still read
     held.scored                            by run, the state of the store that its metrics are of
-    held.files                             how files stood, so as not to open them again
+    held.files                             how files stood, so as not to open them again; and whole
+                                           folders (path/), as of the sources of that time
 
 All but `held.files` follows from the parts, batch by batch (`apply`); that one is a mere cache. A
 run's rows in the parts are those of its batch, so a file that is read again hides its earlier rows.
@@ -172,6 +173,27 @@ def mark_files(con: Connection, files: Iterable[FileMark]) -> None:
     frame = frame.unique("path", keep="last", maintain_order=True)
     _run(con, frame, "delete from held.files where path in (select path from frame)")
     _append(con, "files", frame)
+
+
+def state_of_sources(con: Connection) -> tuple[int, int]:
+    """How many there are, and the batch of the newest: never the same of two sets of sources."""
+    sql = "select count(*), coalesce(max(batch), 0) from held.sources"
+    ((count, batch),) = con.sql(sql).fetchall()
+    return int(count), int(batch)
+
+
+def folders(con: Connection, state: tuple[int, int]) -> dict[str, str]:
+    """What `remember_folders` was told when the sources were these."""
+    sql = "select path, beside from held.files where size = $n and mtime_ns = $b and path like '%/'"
+    rows = con.sql(sql, params=dict(zip("nb", state, strict=True))).fetchall()
+    return {path[:-1]: listed for path, listed in rows}
+
+
+def remember_folders(con: Connection, listed: Mapping[str, str]) -> None:
+    """What folders hold as of the sources that are held now; other ones are forgotten."""
+    rows = [(f"{path}/", *state_of_sources(con), 0, at, "") for path, at in listed.items()]
+    con.execute("delete from held.files where path like '%/'")
+    _append(con, "files", pl.DataFrame(rows, schema=FILE_SCHEMA, orient="row"))
 
 
 def _forget(con: Connection, sources: pl.DataFrame) -> None:

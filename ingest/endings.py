@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from ingest.log_format import EventLine
@@ -174,19 +176,22 @@ def outcome(
     behind the last step counts: before it, a run went on. Of several errors the first is the
     cause, the others follow from it; exhausted memory is a cause wherever it stands.
     """
-    last, top = _furthest(rows)
-    behind = sorted((e for e in events if e["line"] > last or _ends_at(e, top)), key=_line)
+    course = _course(rows)
+    top, odd = course.top_step, course.not_finite
+    behind = sorted(
+        (e for e in events if e["line"] > course.last_line or _ends_at(e, top)), key=_line
+    )
     if rows and _reached(top, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
-        return _not_finite(rows) or ("completed", *_said(end))
+        return odd or ("completed", *_said(end))
     cause = _cause([e for e in behind if e["kind"] in BAD])
     if cause is not None:
         crashed = "nan_loss" if NOT_FINITE.search(cause["text"]) else "crashed"
         return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
     end = next((e for e in behind if e["kind"] == "end"), None)
     if end is not None:
-        return _not_finite(rows) or ("completed", *_said(end))
-    return _not_finite(rows) or ("incomplete", None, None)
+        return odd or ("completed", *_said(end))
+    return odd or ("incomplete", None, None)
 
 
 def _reached(
@@ -211,24 +216,44 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next(iter((*memory, *own, *bad)), None)
 
 
-def _furthest(rows: Rows) -> tuple[int, int]:
-    """The last line and the highest step; 0 where there is none."""
-    highest = (f.fill_null(0).max().row(0) for f in rows.frames("line", "step"))
-    lines, steps = zip((0, 0), *highest, strict=True)
-    return max(lines), max(steps)
+@dataclass(slots=True)
+class _Course:
+    """Where the rows of a launch end: last line and highest step, 0 where there is none; losses.
+
+    odd: line and step of the first loss that is no finite number.
+    """
+
+    last_line: int = 0
+    top_step: int = 0
+    odd: tuple[int, int] | None = None
+    last_loss: float = 0.0
+
+    @property
+    def not_finite(self) -> tuple[str, int, str] | None:
+        """Where the last loss that was printed is no number."""
+        if self.odd is None or math.isfinite(self.last_loss):
+            return None
+        line, step = self.odd
+        return "nan_loss", line, f"loss is {self.last_loss} from step {step} on"
 
 
-def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
-    """Where the last loss that was printed is no number."""
-    first, last = None, 0.0
+def _highest(numbers: pl.Series) -> int:
+    return int(numbers.max() or 0)  # type: ignore[arg-type]
+
+
+def _course(rows: Rows) -> _Course:
+    out = _Course()
     for frame in rows.frames("line", "step", "loss"):
-        losses = frame.drop_nulls("loss")
-        odd = losses.filter(~pl.col("loss").is_finite())
-        first = first or next(odd.iter_rows(), None)
-        last = losses["loss"][-1] if losses.height else last
-    if first is None or math.isfinite(last):
-        return None
-    return "nan_loss", first[0], f"loss is {last} from step {first[1]} on"
+        out.last_line = max(out.last_line, _highest(frame["line"]))
+        out.top_step = max(out.top_step, _highest(frame["step"]))
+        if frame["loss"].null_count() == frame.height:
+            continue
+        if not np.isfinite(frame["loss"].to_numpy()).all():  # or there is none
+            frame = frame.drop_nulls("loss")  # noqa: PLW2901 - those that have one
+            odd = frame.filter(~pl.col("loss").is_finite()).select("line", "step")
+            out.odd = out.odd or next(odd.iter_rows(), None)
+        out.last_loss = frame["loss"][-1]
+    return out
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:

@@ -142,6 +142,8 @@ def _gpus_from_rates(rows: Rows) -> list[Fact]:
     of_all = (pl.col(samples) * pl.col(tokens) / pl.col(tgs)).unique()
     counts = set()
     for frame in rows.frames(*_RATES):
+        if any(column.null_count() == frame.height for column in frame):
+            continue
         printed = frame.filter(pl.col(name) != 0 for name in _RATES)
         ratios = printed.select(of_all).to_series()
         counts |= {round(ratio) for ratio in ratios if math.isfinite(ratio)}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from importlib.metadata import version
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -26,12 +27,12 @@ from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Source, content_hash
 from ingest.registry import BUILT_IN, Tried, detect
-from ingest.rows import SCHEMA, Rows, framed
+from ingest.rows import SCHEMA, Rows
 from ingest.scan import YEAR_UNKNOWN
-from ingest.schema import frame_schema
-from ingest.spool import Spool, Streamed, Table, chained, frames, whole
-from ingest.store import FileMark, LogTables, Remark, Seen, Store, Tables
-from ingest.walk import NOTHING, Beside, Found, Walk, identity, look, signature
+from ingest.spool import Spool, frames, whole
+from ingest.store import FileMark, Folders, Remark, Seen, Store, Tables
+from ingest.together import Batch, Log, LogTables
+from ingest.walk import NOTHING, Beside, Found, Walk, identity, listed, listing, look, signature
 
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC: Final = re.compile(
@@ -92,11 +93,12 @@ def read_source(
     by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
     lines that look alike are read many at once, which comes to the same.
     """
-    read = stream_source(path, Spool(), by_path=by_path, extra=extra, tried=tried, fast=fast)
-    return {name: whole(table) for name, table in read.items()}
+    spool = Spool()
+    log = read_log(path, spool, by_path=by_path, extra=extra, tried=tried, fast=fast)
+    return {name: whole(table) for name, table in log.tables(spool).items()}
 
 
-def stream_source(  # noqa: PLR0913 - as above
+def read_log(  # noqa: PLR0913 - as above
     path: Path,
     spool: Spool,
     *,
@@ -105,10 +107,10 @@ def stream_source(  # noqa: PLR0913 - as above
     tried: Tried = BUILT_IN,
     fast: bool = True,
     planned: Planned = unplanned,
-) -> LogTables:
-    """The same, never all rows at once. Raises FairmfuError.
+) -> Log:
+    """The same before it is tables. Raises FairmfuError.
 
-    spool: where rows wait; planned: who may look at blocks of a large file before their turn.
+    spool: where steps wait; planned: who may look at blocks of a large file before their turn.
     """
     with Source(path) as source:
         primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
@@ -117,26 +119,20 @@ def stream_source(  # noqa: PLR0913 - as above
             bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
         )
     facts = [*by_path, *_beside(path), *extra]
-    tables = _tables(source, primary, companions, parsed, facts)
-    return _aside(tables, spool, ("events", "unread"))
+    return _log(source, primary, companions, parsed, facts)
 
 
-def _aside(tables: LogTables, spool: Spool, names: Iterable[str]) -> LogTables:
-    """The same with the rows of these tables in the spool."""
-    return {**tables, **{name: spool.rows(whole(tables[name])) for name in names}}
-
-
-def _tables(
+def _log(
     source: Source,
     primary: LogFormat,
     companions: Sequence[LogFormat],
     parsed: Parsed,
     facts: Sequence[Fact],
-) -> LogTables:
+) -> Log:
     sha256 = source.sha256
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
-    steps: list[Table] = [pl.DataFrame(schema=frame_schema("steps"))]
+    steps: list[tuple[str, Rows]] = []
     ids: dict[str, int] = {}
     for number, launch in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
@@ -148,7 +144,7 @@ def _tables(
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
-        steps.append(_steps(launch.rows, run_id))
+        steps.append((run_id, launch.rows))
         rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
         every = [*launch.stated, *facts, *given.inferred(primary, launch)]
         rows["facts"] += [
@@ -156,18 +152,7 @@ def _tables(
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
-    tables = {table: framed(items, frame_schema(table)) for table, items in rows.items()}
-    return {**tables, "steps": chained(steps)}
-
-
-def _steps(rows: Rows, run_id: str) -> Streamed:
-    """The rows of a launch as rows of `steps`."""
-    run = pl.lit(run_id).alias("run_id")
-    return Streamed(
-        frame_schema("steps"),
-        len(rows),
-        lambda: (frame.select(run, pl.all()) for frame in rows.frames(*SCHEMA)),
-    )
+    return Log(rows, steps)
 
 
 def _source(
@@ -318,13 +303,18 @@ class _Job:
     tried: Tried
     spool: Spool
     ahead: Ahead
+    report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
-    batch: list[LogTables] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)  # identities of what was read
     seen: list[Seen] = field(default_factory=list)
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
+    batch: Batch = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.spool)
 
     def take(self, found: Found) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
@@ -392,12 +382,16 @@ class _Job:
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        tables = self._tables(found, path, facts)
-        source = whole(tables["sources"]).row(0, named=True)
-        done = _outcome(path, source, tables["unread"], strict=self.strict)
+        planned = partial(self.ahead.planned, found)
+        read = self.ahead.take(found, facts) or read_log(
+            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried, planned=planned
+        )
+        source = read.source if isinstance(read, Log) else whole(read["sources"]).to_dicts()[0]
+        done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
-        self.batch.append(tables)
+        self.batch.add(read)
+        self.taken.add(source["path"])
         sha256 = source["sha256"]
         self.known[sha256] = found.identity
         self.sizes.add(source["bytes"])
@@ -407,14 +401,6 @@ class _Job:
                 return done._replace(message=grew)
         self._remember(found, sha256, beside)
         return done
-
-    def _tables(self, found: Found, path: Path, facts: Sequence[Fact]) -> LogTables:
-        if (read := self.ahead.take(found, facts)) is not None:
-            return _aside(read, self.spool, ("steps", "events", "unread"))
-        planned = partial(self.ahead.planned, found)
-        return stream_source(
-            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried, planned=planned
-        )
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is known."""
@@ -443,10 +429,38 @@ class _Job:
         if settled and self.files.get(mark.path) != mark:
             self.marks[mark.path] = mark
 
+    def whole(self, looked_at: Iterable[Found], told: Mapping[str, str]) -> dict[str, str]:
+        """Folders of which all files are known by their own content: walk.listing of each.
+
+        Of those alone whose files all have the same beside them, which the folder shows at once.
+        told: those of which no file was looked at.
+        """
+        within: dict[str, list[Found]] = {}
+        apart = set[str]()
+        for found in looked_at:
+            folder = found.around.folder if found.around else str(Path(found.identity).parent)
+            within.setdefault(folder, []).append(found)
+            mark = self.marks.get(found.identity) or self.files.get(found.identity)
+            if (
+                found.named
+                or mark is None
+                or mark[:4] != found[1:5]
+                or self.known.get(mark.sha256) != mark.path
+                or found.around is None
+                or not found.around.is_leaf
+                or found.around.shared.text != mark.beside
+            ):
+                apart.add(folder)
+        left = {folder: at for folder, at in told.items() if folder not in within}
+        return left | {
+            folder: listing(listed(held), held[0].around.shared.text)
+            for folder, held in within.items()
+            if folder not in apart and held[0].around is not None
+        }
+
     def claims(self) -> list[Seen]:
         """Copies that were left alone, of what another file of this ingest may take away."""
-        touched = {one.path for one in self.seen}
-        touched.update(path for tables in self.batch for path in whole(tables["sources"])["path"])
+        touched = self.taken.union(one.path for one in self.seen)
         copies = (m for m in self.left_alone if self.known[m.sha256] != m.path)
         return [Seen(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
@@ -475,31 +489,59 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     them needs its `if __name__ == "__main__"`.
     """
     store.bring_up()  # before it is read
-    spool = store.spool()
-    known, sizes = store.known_sources(), store.known_sizes()
-    ahead = Ahead(processes, extra, tried)
-    job = _Job(known, sizes, store.files(), extra, by_path, strict, tried, spool, ahead)
+    at_once = by_path is _none and not extra and not tried.wanted
+    folders = store.folders() if at_once else None
+    walk = Walk(tried.formats, leave_out, folders.listed if folders else {})
+    files = _found(paths, walk)
+    outcomes: list[Outcome] = []
+    if (first := next(files, None)) is not None:
+        spool = store.spool()
+        ahead = Ahead(processes, extra, tried, spool)
+        known, sizes = store.known_sources(), store.known_sizes()
+        given_by = (extra, by_path, strict, tried)
+        job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report)
+        outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
+    told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
+    for one in told:
+        report(one)
+    return outcomes + told
+
+
+def _taken(
+    job: _Job,
+    files: Iterable[Found],
+    store: Store,
+    before: Folders | None,
+    whole: Mapping[str, str],
+) -> list[Outcome]:
+    """What became of each file, once the store has what was read of them all.
+
+    before: the folders that the store remembers; None where it is to remember none. whole: those
+    that are as they were, once all files have been found.
+    """
+    tried, ahead = job.tried, job.ahead
     if tried.wanted and job.known:
         stored = store.table("sources").select("sha256", "log_format")
         job.read_with = dict(stored.iter_rows())
     outcomes: list[Outcome] = []
-    looked_at: dict[int, Found] = {}
-
-    def done(one: Outcome) -> None:
-        outcomes.append(one)
-        report(one)
-
+    looked_at: list[Found] = []
     with ahead:
-        for found in ahead.before(_found(paths, Walk(tried.formats, leave_out)), job.offer):
-            looked_at[len(outcomes)] = found
-            done(job.take(found))
+        for found in ahead.before(files, job.offer):
+            looked_at.append(found)
+            outcomes.append(job.take(found))
+            job.report(outcomes[-1])
             ahead.forget(found)
-    told = store.add(job.batch, [*job.seen, *job.claims()], list(job.marks.values()))
+    now = None if before is None else Folders(job.whole(looked_at, whole), before.state)
+    told = store.add(job.batch.tables(), [*job.seen, *job.claims()], list(job.marks.values()), now)
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
     # known then, and replaced since:
-    again = _Job({}, set(), {}, extra, by_path, strict, tried, spool, Ahead(1, extra, tried))
+    given_by, alone = (
+        (job.extra, job.by_path, job.strict, tried),
+        Ahead(1, job.extra, tried, job.spool),
+    )
+    again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
     for place, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):
@@ -508,8 +550,8 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
             outcomes[place] = again.take(looked_at[place])
         elif one.status != "unchanged":
             outcomes[place] = _remarked(one, remark)
-        report(outcomes[place])
-    store.add(again.batch, again.seen, list(again.marks.values()))
+        job.report(outcomes[place])
+    store.add(again.batch.tables(), again.seen, list(again.marks.values()))
     return outcomes
 
 
@@ -565,13 +607,19 @@ def _beside(path: Path) -> list[Fact]:
     return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
 
 
-def _outcome(path: Path, row: Mapping[str, Any], unread: Table, *, strict: bool) -> Outcome:
+def _outcome(path: Path, row: Mapping[str, Any], read: Log | LogTables, *, strict: bool) -> Outcome:
     counts = {key: row[key] for key in ("log_format", "step_lines", "unread_lines", "other_lines")}
     if strict and row["unread_lines"]:
-        first = next(frames(unread)).row(0, named=True)
+        first = _first_unread(read)
         message = (
             f"{path}:{first['line']}: {first['reason']}: {first['text'][:120]!r}. "
             f"{row['unread_lines']} such lines; without --strict the rest is read."
         )
         return Outcome(str(path), "failed", message, **counts)
     return Outcome(str(path), "read", "", **counts)
+
+
+def _first_unread(read: Log | LogTables) -> Mapping[str, Any]:
+    if isinstance(read, Log):
+        return read.rows["unread"][0]
+    return next(frames(read["unread"])).row(0, named=True)

@@ -192,9 +192,9 @@ class Addition:
     renames: tuple[Sequence[str], str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogFormat:
-    """One log format of one framework, over the versions that print it.
+    """One log format of one framework, over the versions that print it; each is equal to itself.
 
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary

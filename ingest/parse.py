@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
@@ -71,6 +71,9 @@ LOSS_PRINT: Final = 1e-3
 
 PREFIX_REACH: Final = 64
 """Characters of a line in which its own time stamp stands."""
+
+FORMATS_AT_ONCE: Final = 64
+"""Formats, each with the companions of a file, that are kept compiled."""
 
 
 _DIGITS: Final = re.compile(r"\d+")
@@ -211,6 +214,48 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of
     """A line that looks like a step and cannot be read, with the reason."""
 
 
+class _Compiled:
+    """What a format and its companions say, made ready once for all files of them."""
+
+    def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
+        both = (primary, *companions)
+        self.cleaner = Cleaner(primary.noise)
+        self.clock = re.compile(primary.clock) if primary.clock else None
+        self.looks = Guarded(primary.looks_like_step)
+        self.launch = Guarded(primary.launch) if primary.launch else None
+        self.steps = [(line, re.compile(line.regex)) for line in primary.steps]
+        self.pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
+        self.companion_steps = [
+            (f, s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
+            for f in companions
+            for s in f.steps
+        ]
+        facts = _each(line for f in both for line in f.facts)
+        self.facts = [(line, re.compile(line.regex)) for line in facts]
+        self.stating = {id(line) for line in facts if line.states}
+        self.primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
+        events = [*_each(line for f in both for line in f.events), *ENDINGS]
+        self.events = [(line, re.compile(line.regex)) for line in events]
+        blocks = _each(block for f in both for block in f.blocks)
+        self.blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
+        known: list[StepLine | FactLine | EventLine] = [
+            *(line for f in both for line in f.steps),
+            *facts,
+            *events,
+        ]
+        starts = [block.start for block in blocks]
+        patterns = [*filter(None, (*starts, primary.looks_like_step, primary.launch))]
+        self.interesting = any_of({line.anchor for line in known}, patterns)
+        self.may_be_event = any_of(line.anchor for line in events)
+        lines = [(line.anchor, line.regex) for line in known]
+        self.sieve = sieve(((SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)))
+
+
+@lru_cache(FORMATS_AT_ONCE)
+def _compiled(primary: LogFormat, companions: tuple[LogFormat, ...]) -> _Compiled:
+    return _Compiled(primary, companions)
+
+
 class Parser:
     """Reads the lines of one source with a primary format and its companions."""
 
@@ -220,38 +265,18 @@ class Parser:
         companions: Sequence[LogFormat] = (),
         spool: Spool | None = None,
     ) -> None:
-        """Compile what the formats say; spool: where rows are put aside."""
+        """spool: where rows are put aside."""
         self.primary, self.companions = primary, tuple(companions)
         self._spool = spool or Spool()
-        both = (primary, *companions)
-        self.cleaner = Cleaner(primary.noise)
-        self._clock = re.compile(primary.clock) if primary.clock else None
-        self._looks = Guarded(primary.looks_like_step)
-        self._launch = Guarded(primary.launch) if primary.launch else None
-        self._steps = [(line, re.compile(line.regex)) for line in primary.steps]
-        self._pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
-        self._companion_steps = [
-            (f, s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
-            for f in companions
-            for s in f.steps
-        ]
-        facts = _each(line for f in both for line in f.facts)
-        self._facts = [(line, re.compile(line.regex)) for line in facts]
-        self._stating = {id(line) for line in facts if line.states}
-        self._primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
-        events = [*_each(line for f in both for line in f.events), *ENDINGS]
-        self._events = [(line, re.compile(line.regex)) for line in events]
-        blocks = _each(block for f in both for block in f.blocks)
-        self._blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
-        anchors = {s.anchor for f in both for s in f.steps}
-        anchors |= {s.anchor for s, _ in self._facts} | {s.anchor for s, _ in self._events}
-        block_starts = [b.start for b, _, _ in self._blocks]
-        patterns = [*filter(None, (*block_starts, primary.looks_like_step, primary.launch))]
-        self._interesting = any_of(anchors, patterns)
-        known: list[StepLine | FactLine | EventLine] = [line for f in both for line in f.steps]
-        lines = [(line.anchor, line.regex) for line in (*known, *facts, *events)]
-        self.sieve = sieve(((SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)))
-        self._may_be_event = any_of(line.anchor for line in events)
+        known = _compiled(primary, self.companions)
+        self.cleaner, self.sieve = known.cleaner, known.sieve
+        self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
+        self._steps, self._pairs = known.steps, known.pairs
+        self._companion_steps = known.companion_steps
+        self._facts, self._stating = known.facts, known.stating
+        self._primary_lines = known.primary_lines
+        self._events, self._may_be_event = known.events, known.may_be_event
+        self._blocks, self._interesting = known.blocks, known.interesting
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []
         self._marker: tuple[int, str] | None = None
@@ -902,7 +927,7 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _began(launch: Launch) -> datetime | None:
     """The first stamp of a launch, in the order of its lines."""
-    first = launch.rows[0]["line"] if launch.rows else math.inf
+    first = next((int(frame["line"][0]) for frame in launch.rows.frames("line")), math.inf)
     early = (event["logged_at"] for event in launch.events if event["line"] < first)
     stamps = (launch.first_stamp, *early, launch.started_at)
     return next((stamp for stamp in stamps if stamp is not None), None)

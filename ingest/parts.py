@@ -25,7 +25,7 @@ from polars.io.plugins import register_io_source
 
 from ingest.errors import StoreError
 from ingest.schema import SCHEMA_VERSION
-from ingest.spool import Streamed, Table, whole
+from ingest.spool import PIECE_ROWS, Streamed, Table, whole
 
 PARTS: Final = "parts"
 RECORD: Final = "batch"
@@ -87,16 +87,30 @@ def write_parts(store: Path, table: str, rows: Table, batch: int) -> list[Part]:
     """
     if not isinstance(rows, Streamed) or rows.height <= GROUP_ROWS:
         return [write_part(store, table, whole(rows), batch)]
-    frames, rest = rows.frames(), list[pl.DataFrame]()
+    mark = pl.lit(batch, pl.Int64).alias("batch")
+    frames = (frame.with_columns(mark) for frame in _gathered(rows.frames()))
+    rest, schema = list[pl.DataFrame](), pl.Schema([*rows.schema.items(), ("batch", pl.Int64())])
     written = []
     for place, begin in enumerate(range(0, rows.height, PART_ROWS)):
         height = min(PART_ROWS, rows.height - begin)
-        some = Streamed(rows.schema, height, partial(_first, height, frames, rest))
+        some = Streamed(schema, height, partial(_first, height, frames, rest))
         path = _path(store, table, batch, place)
         size, sha256 = _write(path, some, {"table": table, "batch": str(batch)})
         relative = path.relative_to(store).as_posix()
         written.append(Part(table, relative, batch, batch, 0, height, size, sha256))
     return written
+
+
+def _gathered(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same rows, where they come by few at a time in frames of PIECE_ROWS or more."""
+    few: list[pl.DataFrame] = []
+    for frame in frames:
+        few.append(frame)
+        if sum(one.height for one in few) >= PIECE_ROWS:
+            yield pl.concat(few)
+            few = []
+    if few:
+        yield pl.concat(few)
 
 
 def _first(

@@ -21,11 +21,9 @@ import polars as pl
 from ingest.errors import StoreError
 from ingest.schema import frame_schema
 from ingest.spool import Table, chained, frames, whole
+from ingest.together import LogTables, neighbours_joined
 
 Tables = dict[str, pl.DataFrame]
-LogTables = Mapping[str, Table]
-"""All tables of one log; those that may be long are read piece by piece."""
-
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
 """Parts of what was read of a log."""
 BESIDE: Final = "beside"
@@ -38,6 +36,9 @@ REMOVED_SCHEMA: Final = pl.Schema({"sha256": pl.String, "run_id": pl.String})
 
 GIVEN_STRIDE: Final = 1_000_000
 """Other facts come behind all of the log's own, which count from 0 within their run."""
+
+FROM_OUTSIDE: Final = ("flag", "sidecar", "companion")
+"""Kinds of origin of facts that do not come with the rows of the log."""
 
 ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
 """Tells apart runs of files that begin alike; `-2` is another launch of the same beginning."""
@@ -123,7 +124,7 @@ class Plan:
     def place(self, tables: LogTables) -> None:
         """A file that was read: it replaces what grew into it; its runs get their own ids."""
         sources = whole(tables["sources"])
-        path, sha256 = sources.select("path", "sha256").row(0)
+        path, sha256 = sources["path"][0], sources["sha256"][0]
         runs = whole(tables["runs"])["run_id"].to_list()
         outer, log = _apart(whole(tables["facts"]))
         if sha256 in self.stored:  # another process was faster, or it came through a pipe again
@@ -140,8 +141,7 @@ class Plan:
         source = replace(source, runs=tuple(own.values()))
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
-        dated = sources.with_columns(read_at=pl.lit(first, pl.Datetime("us")))
-        self.new[sha256] = _renamed({**tables, "facts": log, "sources": dated}, own)
+        self.new[sha256] = _renamed({**tables, "facts": log}, own)
         self._carry(stale, source)
         self._update(source, outer, beside=True)
         if kept and not stale and path != "-":
@@ -182,9 +182,13 @@ class Plan:
     def frames(self, batch: int) -> dict[str, Table]:
         """The rows that a batch of this number writes, by table; none where nothing changes."""
         found: dict[str, Table] = {
-            table: chained([tables[table] for tables in self.new.values()])
+            table: chained(neighbours_joined(tables[table] for tables in self.new.values()))
             for table in (LOG_TABLES if self.new else ())
         }
+        if self.new:
+            read_at = [self.stored[sha256].read_at for sha256 in self.new]
+            dated = pl.Series("read_at", read_at, pl.Datetime("us"))
+            found["sources"] = whole(found["sources"]).with_columns(dated)
         if beside := self._beside(batch):
             found[BESIDE] = pl.DataFrame(beside, schema=BESIDE_SCHEMA)
         if given := self._given():
@@ -299,6 +303,8 @@ def _runs_of(table: Table) -> Callable[[], frozenset[str]]:
 
 
 def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, Table]:
+    if all(own == run for run, own in ids.items()):
+        return dict(tables)
     own = pl.col("run_id").replace(ids)
     return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
 
@@ -317,7 +323,9 @@ def _is_by_hand(fact: Mapping[str, Any]) -> bool:
 
 def _apart(facts: pl.DataFrame) -> tuple[list[dict[str, Any]], pl.DataFrame]:
     """Facts that all runs of the file have from outside it, and those of the log."""
-    outside = _kind_of_origin().is_in(["flag", "sidecar", "companion"])
+    if not any(origin.startswith(FROM_OUTSIDE) for origin in facts["origin"]):
+        return [], facts
+    outside = _kind_of_origin().is_in(FROM_OUTSIDE)
     first = facts.filter(outside, pl.col("run_id") == pl.col("run_id").first())
     return first.drop("run_id").rows(named=True), facts.filter(~outside)
 

@@ -172,9 +172,12 @@ class Sieve:
         """Of each text whether it may; one that may not holds a match of no pattern."""
         if self._open or not self._rounds:
             return np.full(len(texts), self._open)
-        may = np.arange(len(texts))
+        may, left = np.arange(len(texts)), texts
         for literals in self._rounds:
-            may = may[texts.gather(may).str.contains(literals).to_numpy()]
+            may = may[left.str.contains(literals).to_numpy()]
+            if not len(may):
+                break
+            left = texts[may]
         out = np.zeros(len(texts), bool)
         out[may] = True
         return out

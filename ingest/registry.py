@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from functools import cache
+from itertools import compress, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ingest.clean import ANSI, Cleaner, lines_of
 from ingest.errors import UnknownFormatError
@@ -76,6 +78,15 @@ class Tried:
     formats: tuple[LogFormat, ...] = FORMATS
     wanted: frozenset[str] = frozenset()
 
+    def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
+        """Built-in formats by their places: other processes have them, and a pipe is soon full."""
+        told = (FORMATS.index(f) if f in FORMATS else f for f in self.formats)
+        return _tried, (tuple(told), self.wanted)
+
+
+def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> Tried:
+    return Tried(tuple(FORMATS[f] if isinstance(f, int) else f for f in formats), wanted)
+
 
 BUILT_IN: Final = Tried()
 
@@ -87,8 +98,8 @@ PYTHON: Final = (
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
-FIRST_BYTES, PIECE_BYTES = 32 * 1024, 1024 * 1024
-"""Of a log that are looked at together: at first, and at most."""
+FIRST_BYTES, PIECE_BYTES = 256 * 1024, 1024 * 1024
+"""Of a log that are looked at together: at first, and at most. SNIFFED_LINES are about as many."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -171,9 +182,9 @@ class _Search:
     """Looks for formats by their marks; for those that are not yet found."""
 
     def __init__(self, formats: tuple[LogFormat, ...], wanted: Collection[str]) -> None:
-        self._cleaner = Cleaner(_noise(formats))
-        self._signatures = [(f, Guarded(_marks(f, steps=f.name in wanted))) for f in formats]
-        self._headers = [(f.name, Guarded(f.header)) for f in formats if f.header]
+        marks = _marks(formats, frozenset(wanted))
+        self._cleaner = marks.cleaner
+        self._signatures, self._headers = marks.signatures, marks.headers
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
         self.last = math.inf
@@ -185,18 +196,17 @@ class _Search:
         ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
         raws = lines_of(whole, np.concatenate([[0], ends[:-1] + 1]))
         texts = self._cleaner.texts(raws)
-        places = self._that_may(texts, 0)
+        places = deque(np.flatnonzero(self._may_show(texts)).tolist())
         while places and piece.number + places[0] <= self.last:
             place = places.popleft()
             (line,) = Chunk(piece.number + place, raws[place]).lines()
-            if self._shows(line):
-                places = self._that_may(texts, place + 1)
+            if self._shows(line):  # the others have to show one of those that are left
+                places = deque(compress(places, self._may_show(texts[list(places)])))
 
-    def _that_may(self, texts: pl.Series, first: int) -> deque[int]:
-        """Lines from the first on that may show a format."""
+    def _may_show(self, texts: pl.Series) -> NDArray[np.bool_]:
+        """Of each text whether it may show a format that is sought."""
         marks = (mark for _, mark in (*self._signatures, *self._headers))
-        may = sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts[first:])
-        return deque((np.flatnonzero(may) + first).tolist())
+        return sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts)
 
     def _shows(self, line: NumberedLine) -> bool:
         """Whether it shows a format that none has shown before."""
@@ -207,12 +217,28 @@ class _Search:
         self.headed |= headed
         if any(f.precedence == TRAINER for f in new):
             self.last = min(self.last, line.number + SNIFFED_LINES)
-        self._signatures = [(f, mark) for f, mark in self._signatures if f.name not in self.found]
-        self._headers = [(name, mark) for name, mark in self._headers if name not in self.headed]
+        self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
+        self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
         return bool(new or headed)
 
 
-def _marks(log_format: LogFormat, *, steps: bool) -> str:
+class _Marks(NamedTuple):
+    """What shows formats in a text that the cleaner has cleaned."""
+
+    cleaner: Cleaner
+    signatures: tuple[tuple[LogFormat, Guarded], ...]
+    headers: tuple[tuple[str, Guarded], ...]
+
+
+@cache
+def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
+    """Those of formats, once for all files."""
+    signatures = ((f, Guarded(_signature(f, steps=f.name in wanted))) for f in formats)
+    headers = ((f.name, Guarded(f.header)) for f in formats if f.header)
+    return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))
+
+
+def _signature(log_format: LogFormat, *, steps: bool) -> str:
     """What shows a format; steps: a line that looks like its step is enough."""
     alone = log_format.signature
     return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone

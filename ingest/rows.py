@@ -189,9 +189,8 @@ class Rows(Sequence[Row]):
             return
         frame = self._joined()
         if FORM in frame.columns:
-            self._used.update(frame[FORM].unique())
-        first, last = frame.select(pl.min("step"), pl.max("step").alias("last")).row(0)
-        self._spans.append((first, last))
+            self._used.update(np.unique(frame[FORM].to_numpy()).tolist())
+        self._spans.append((frame["step"].min(), frame["step"].max()))  # type: ignore[arg-type]
         self._pieces.append(self._spool.keep(frame))
         self._waiting, self._loose, self._put = [], 0, self._count
         self._recent, self._recent_count = {}, 0
@@ -235,8 +234,8 @@ class Rows(Sequence[Row]):
 def _filled(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     """Those columns of a frame; what it does not have is null."""
     missing = [name for name in names if name not in frame.columns]
-    empty = (pl.Series(n, [None], KEPT[n]).new_from_index(0, frame.height) for n in missing)
-    return frame.with_columns(empty).select(names)
+    empty = [pl.Series(n, [None], KEPT[n]).new_from_index(0, frame.height) for n in missing]
+    return frame.hstack(empty)[list(names)]
 
 
 def framed(

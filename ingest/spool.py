@@ -109,7 +109,7 @@ class Piece:
         """The frame; columns: those of these that it has, which are to be one at least."""
         wanted = self.columns if columns is None else [c for c in columns if c in self.columns]
         if self._frame is not None:
-            return self._frame.select(wanted)
+            return self._frame[wanted]
         return self._spool.read(*self._at, wanted)
 
     def spill(self) -> None:

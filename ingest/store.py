@@ -13,6 +13,7 @@ moment; parts that a merge made needless stay for GRACE, so nobody reads into th
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from functools import partial
 from itertools import chain
 from os import getpid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import polars as pl
@@ -32,11 +33,12 @@ from ingest import catalogue, compaction, lock, older_stores, parts
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError
 from ingest.parts import Part, Record
-from ingest.plan import FileMark, LogTables, Plan, Remark, Seen, Stored, Tables
+from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.spool import Spool, Table
+from ingest.together import LogTables
 
-__all__ = ["FileMark", "LogTables", "Remark", "Seen", "Store", "Tables"]
+__all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 
 CATALOGUE: Final = "catalogue.duckdb"
 GRACE: Final = timedelta(hours=1)
@@ -60,6 +62,17 @@ class Held:
 
     live: list[Part]
     dead: set[str]
+
+
+class Folders(NamedTuple):
+    """Folders that need not be looked at file by file: all files are known, and as they were.
+
+    listed: by absolute path, ingest.walk.listing; state: how many sources the store had then, and
+    the batch of the newest: where one came, was replaced or removed, nothing is remembered.
+    """
+
+    listed: dict[str, str]
+    state: tuple[int, int]
 
 
 class Store:
@@ -98,16 +111,19 @@ class Store:
         batch: Sequence[LogTables],
         seen: Sequence[Seen] = (),
         files: Sequence[FileMark] = (),
+        folders: Folders | None = None,
     ) -> list[Remark]:
         """Register sources with all their rows, and the facts of known ones, in one transaction.
 
         A file replaces the source of the same path whose runs it holds: it grew. One that holds
         other runs stands beside it. Runs of files that begin alike get ids of their own. files:
-        how they stood, for `files` to tell next time.
+        how they stood, for `files` to tell next time. folders: what `folders` is to tell next time,
+        and `state` as it was before; not without anything else.
         """
         if not batch and not seen and not files:
             return []
         with self._writing() as writer:
+            before = catalogue.state_of_sources(writer.con)
             plan = writer.plan()
             for tables in batch:
                 plan.place(tables)
@@ -117,6 +133,10 @@ class Store:
             writer.write(plan.frames(writer.number))
             gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
             writer.mark([mark for mark in files if mark.path not in gone])
+            if folders is not None and folders.state == before:
+                odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
+                whole = {path: at for path, at in folders.listed.items() if path not in odd}
+                catalogue.remember_folders(writer.con, whole)
             return plan.remarks
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
@@ -211,9 +231,18 @@ class Store:
         with self._connected() as con:
             rows = con.sql(
                 f"select {', '.join(FILE_SCHEMA)} from held.files "  # noqa: S608
-                "where sha256 = '' or sha256 in (select sha256 from held.sources)"
+                "where path not like '%/' "
+                "and (sha256 = '' or sha256 in (select sha256 from held.sources))"
             ).fetchall()
         return {row[0]: FileMark._make(row) for row in rows}
+
+    def folders(self) -> Folders:
+        """Folders that are remembered as of the sources that are stored; a mere cache."""
+        if self._is_new():
+            return Folders({}, (0, 0))
+        with self._connected() as con:
+            state = catalogue.state_of_sources(con)
+            return Folders(catalogue.folders(con, state), state)
 
     def table(self, name: str, runs: Collection[str] | None = None) -> pl.DataFrame:
         """A table of `TABLES`, in the order of `ORDER`, of all runs or of these alone.
@@ -587,12 +616,11 @@ class _Writer:
         if not frames:
             return
         number = self.number
-        mark = pl.lit(number, pl.Int64).alias("batch")
-        numbered = {name: table.with_columns(mark) for name, table in frames.items()}
-        written = [parts.write_parts(self.path, n, t, number) for n, t in numbered.items()]
+        written = [parts.write_parts(self.path, n, t, number) for n, t in frames.items()]
         record = Record(number, tuple(chain.from_iterable(written)), full=False)
         parts.write_record(self.path, record)
-        told = {n: f for n, f in numbered.items() if isinstance(f, pl.DataFrame)}
+        mark = pl.lit(number, pl.Int64).alias("batch")
+        told = {n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)}
         self._register(record, told)
         while groups := compaction.due(catalogue.parts_of(self.con)):
             self.merge(groups)

@@ -1,6 +1,7 @@
 """The files of paths as they stand, and of each what shows that it or what gives it facts changed.
 
-A folder is listed once for all its files; beyond that a file costs one stat.
+A folder is listed once for all its files; beyond that a file costs one stat. Where a folder is as
+it is remembered, its files are told all at once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import translate
 from functools import cached_property
 from glob import glob, has_magic
@@ -91,8 +94,14 @@ class Surroundings:
     def __init__(self, folder: str, names: Collection[str] | None) -> None:
         """`names`: all that the folder holds; None where it can't be listed."""
         self._folder, self._names = folder, names
+        self.is_leaf = True  # until a folder is found there
         own = None if names is None else {name for name in names if name.endswith(_OWN)}
         self._own = own  # of most folders none
+
+    @property
+    def folder(self) -> str:
+        """The folder's path."""
+        return self._folder
 
     @cached_property
     def shared(self) -> Beside:
@@ -101,13 +110,38 @@ class Surroundings:
         marks = tuple(_mark(str(path)) for path in files)
         return Beside(marks, signature((marks, ()))) if marks else NOTHING
 
+    @property
+    def alike(self) -> bool:
+        """Whether nothing there gives facts to one log alone."""
+        return self._own is not None and not self._own
+
     def of(self, log: str) -> tuple[Mark, ...]:
         """What could give facts to the log of that path alone."""
-        if self._own is not None and not self._own:
+        if self.alike:
             return ()
         name = log.rpartition(os.sep)[2] + _OWN
         there = self._own is None or name in self._own
         return (_mark(os.path.join(self._folder, name)),) if there else ()  # noqa: PTH118 - cheap
+
+
+Listed = tuple[Sequence[str], Sequence[int], Sequence[int], Sequence[int]]
+"""Files in the order of their names: these, sizes, times of the last change, inodes."""
+
+
+def listing(files: Listed, shared: str) -> str:
+    """A signature of the files of one folder; shared: the text of what stands beside them all."""
+    names, *numbers = files
+    said = hashlib.blake2b(os.fsencode("\0".join((shared, *names))), digest_size=16)
+    for column in numbers:
+        said.update(array("q", column).tobytes())
+    return said.hexdigest()
+
+
+def listed(files: Sequence[Found]) -> Listed:
+    """Files that were found in one folder, in this order."""
+    names = [found.identity.rpartition(os.sep)[2] for found in files]
+    sizes, times = [found.size for found in files], [found.mtime_ns for found in files]
+    return names, sizes, times, [found.inode for found in files]
 
 
 def signature(said: object) -> str:
@@ -153,14 +187,26 @@ class Walk:
     """
 
     def __init__(
-        self, formats: Iterable[LogFormat] = FORMATS, leave_out: Sequence[Path] = ()
+        self,
+        formats: Iterable[LogFormat] = FORMATS,
+        leave_out: Sequence[Path] = (),
+        remembered: Mapping[str, str] | None = None,
     ) -> None:
-        """leave_out: folders within others that are not entered."""
+        """leave_out: folders within others that are not entered.
+
+        remembered: `listing` of folders that hold no other folder, by absolute path. Those that are
+        as remembered are in `whole`, and their files are not found: their paths, as given, are in
+        `unchanged`.
+        """
+        self._remembered = remembered or {}
+        self.unchanged: list[str] = []
+        self.whole: dict[str, str] = {}
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
         self._left_out = {seen.st_ino: seen for seen in map(_stat, leave_out) if seen}
         self._listed: dict[Path, Surroundings] = {}
         self._found = set[str]()
+        self._of_logs = set[str]()  # endings
 
     def of(self, path: Path) -> Iterator[Found]:
         """The files of one path, in the order of their names.
@@ -205,7 +251,8 @@ class Walk:
     def _inside(self, root: Path) -> Iterator[Found]:
         """All that may be logs; a file costs its stat and little more."""
         within: list[_Folder] = []
-        unseen = _enter(within, "" if root == Path() else str(root), identity(root))
+        told = len(self.unchanged)
+        unseen = self._enter(within, "" if root == Path() else str(root), identity(root))
         found = unseen is not None
         if unseen:
             yield unseen
@@ -213,9 +260,10 @@ class Walk:
             folder = within[-1]
             for entry in folder.left:
                 if entry.is_dir(follow_symlinks=False):
+                    folder.around.is_leaf = False
                     if self._is_left_out(entry):
                         continue
-                    if unseen := _enter(within, _path(folder, entry), entry.path):
+                    if unseen := self._enter(within, _path(folder, entry), entry.path):
                         found = True
                         yield unseen
                     break  # what it holds comes first
@@ -226,16 +274,74 @@ class Walk:
                         yield one
             else:
                 within.pop()
-        if not found:
+        if not found and len(self.unchanged) == told:
             raise UnreadableSourceError(f"{root}: the folder holds no log file.")
 
+    def _enter(self, within: list[_Folder], path: str, whole: str) -> Found | None:
+        """Put a folder at the end, unless all of it is told already; or say why not."""
+        return None if self._is_unchanged(path, whole) else _enter(within, path, whole)
+
+    def _is_unchanged(self, path: str, whole: str) -> bool:
+        """Whether a folder is as it is remembered; its files are told then."""
+        if (before := self._remembered.get(whole)) is None:
+            return False
+        try:
+            around, files = self._listed_now(whole)
+        except OSError:
+            return False
+        if around is None or not around.alike or listing(files, around.shared.text) != before:
+            return False
+        here = os.path.join(whole, "")  # noqa: PTH118 - one of thousands
+        paths = [here + name for name in files[0]]
+        if not self._found.isdisjoint(paths):
+            return False
+        self._found.update(paths)
+        self.whole[whole] = before
+        given_in = os.path.join(path, "") if path else ""  # noqa: PTH118 - one of thousands
+        self.unchanged += paths if path == whole else [given_in + name for name in files[0]]
+        return True
+
+    def _listed_now(self, folder: str) -> tuple[Surroundings | None, Listed]:
+        """The files of a folder that may be logs, all looked at at once. Raises OSError.
+
+        Without what is around them where it holds folders that would have to be entered.
+        """
+        names, seen = list[str](), list[os.stat_result]()
+        with _opened(folder) as number, os.scandir(number) as entries:
+            every = sorted(entries, key=attrgetter("name"))
+            for entry in every:
+                name = entry.name
+                if name[0] != "." and self._may_be_log(name) and entry.is_file():
+                    names.append(name)
+                    seen.append(entry.stat())
+                elif name[0] != "." and entry.is_dir(follow_symlinks=False):
+                    return None, ((), (), (), ())
+        around = Surroundings(folder, frozenset([entry.name for entry in every]))
+        sizes, times = [at.st_size for at in seen], [at.st_mtime_ns for at in seen]
+        return around, (names, sizes, times, [at.st_ino for at in seen])
+
     def _may_be_log(self, name: str) -> bool:
-        ending = name[name.rfind(".") :].lower()
-        return ending not in NOT_LOGS or self._log_name.match(name) is not None
+        ending = name[name.rfind(".") :]
+        if ending in self._of_logs:
+            return True
+        if ending.lower() in NOT_LOGS:
+            return self._log_name.match(name) is not None
+        self._of_logs.add(ending)
+        return True
 
     def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
         same = self._left_out.get(entry.inode())
         return same is not None and os.path.samestat(same, entry.stat())
+
+
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
+    """A folder whose files are asked for by their names alone, which saves a part of each stat."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        yield number
+    finally:
+        os.close(number)
 
 
 def _enter(within: list[_Folder], path: str, whole: str) -> Found | None:

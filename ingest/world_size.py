@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +19,7 @@ from ingest.rows import Rows
 
 Fact = dict[str, Any]
 Said = Mapping[str, Any]
-"""What a rank prints of a step: of COUNTS the text."""
+"""What a rank prints of a step: of COLUMNS the number, or null; of COUNTS the text, if any."""
 
 COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
 COUNTS: Final = frozenset(
@@ -80,12 +79,15 @@ def _of_each_step(rows: Rows) -> Iterator[tuple[str | None, int, Said]]:
     """What each rank prints of each step, in order of the steps; the last, where it does twice."""
     for frame in rows.by_step("line", "rank", "step", "extra", *COLUMNS):
         last = frame.unique(("rank", "step"), keep="last", maintain_order=True)
-        for row in last.iter_rows(named=True):
-            said = {name: row[name] for name in COLUMNS if row[name] is not None}
-            for key, text in json.loads(row["extra"] or "{}").items():
-                if (name := key.rpartition("/")[2]) in COUNTS:
-                    said[name] = text
-            yield row["rank"], row["step"], said
+        for rank, step, extra, *values in last.select(
+            "rank", "step", "extra", *COLUMNS
+        ).iter_rows():
+            said: dict[str, Any] = dict(zip(COLUMNS, values, strict=True))
+            if extra is not None and any(name in extra for name in COUNTS):
+                for key, text in json.loads(extra).items():
+                    if (name := key.rpartition("/")[2]) in COUNTS:
+                        said[name] = text
+            yield rank, step, said
 
 
 @dataclass(slots=True)
@@ -170,8 +172,9 @@ def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
     """Bounds of the time since the start of training: a tracker prints it, a text log its parts."""
     if (time := _number(said.get("train_time"))) is not None:
         return time - TIME_ROUNDING, time + TIME_ROUNDING
-    if "elapsed_s" in said and "data_s" in said:
-        parts: float = said["elapsed_s"] + said["data_s"]
+    elapsed, data = said.get("elapsed_s"), said.get("data_s")
+    if elapsed is not None and data is not None:
+        parts: float = elapsed + data
         most = parts * (1 + UNTIMED_SHARE) + UNTIMED + 2 * TIME_ROUNDING
         return parts - 2 * TIME_ROUNDING, most
     return None
@@ -209,9 +212,12 @@ def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
 
 
 def _number(text: str | None) -> float | None:
-    with suppress(ValueError):
-        return None if text is None else float(text)
-    return None
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _count(text: str | None) -> float | None:

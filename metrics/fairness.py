@@ -162,7 +162,7 @@ class Pair:
 
 
 def pair(one: Row, other: Row) -> Pair:
-    """The verdict on two rows of `metrics.utilization.METRICS`."""
+    """The verdict on two rows of `metrics.table.METRICS`."""
     both = (_keyed(one), _keyed(other))
     found = _pair(*both)
     without = MEASURED if found.different else ()

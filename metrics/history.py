@@ -154,7 +154,7 @@ def history(
 ) -> History:
     """Series, their points, their changes, and where they stand against their baselines.
 
-    metrics: rows of metrics.utilization.METRICS with read_at (when a run was ingested) and peaks;
+    metrics: rows of metrics.table.METRICS with read_at (when a run was ingested) and peaks;
     by: columns of it that runs of one series have alike; threshold: relative size from which a
     change counts; smaller ones are listed. baselines: run_id, name, at (when pinned) and tgs (as
     pinned, tokens/s/GPU); of several in one series the last pinned holds, and a baseline without

@@ -31,6 +31,7 @@ import numpy as np
 import polars as pl
 
 from metrics.digits import Array, Digits, Whole, digits_by, printed
+from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
 from metrics.statistics import robust_spread
 from metrics.windows import split
 
@@ -60,13 +61,6 @@ ZONES: Final = 14 * 3600.0
 STAMP_GAP: Final = 0.002
 """A step's stamps in an event file and on the console, in s, are printed to the millisecond. They
 are written one after another, so how much they scatter is taken from them."""
-
-TIMES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
-"""Figures of a step's time; they depend on each other, so only the strongest counts."""
-
-FIGURES: Final = ("loss", "grad_norm")
-REDUCED: Final = ("loss", "grad_norm", "step_tokens")
-"""The same on every rank."""
 
 GROUPS: Final = (
     ("elapsed_s", "data_s"),
@@ -230,16 +224,6 @@ class _Told:
 
 def _any(series: _Series, name: str) -> bool:
     return bool(np.isfinite(series.values[name]).any())
-
-
-COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
-
-ENDS: Final = pl.Schema(
-    {"run_id": pl.String, "rank": pl.String}
-    | dict.fromkeys(("first", "step"), pl.Int64)
-    | dict.fromkeys(("stamp", *COMPARED, *(f"unit_{name}" for name in COMPARED)), pl.Float64)
-)
-"""first, step: the first and the last step that a rank prints; all else as of its last one."""
 
 
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:

@@ -361,46 +361,6 @@ def doubt(audit: Audit, known: Known) -> list[str]:
     return [f"{text}: not ranked" if given else text]
 
 
-OF_CHANGED: Final = (
-    *("run_id", "name", "started_at", "framework", "model", "seq_len", "recompute"),
-    *("logged_flops_low", "logged_flops_high", "logged_reproduced", "logged_formula"),
-)
-
-
-def changed(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Runs whose print implies other FLOPs than that of an earlier run of the same work, and how.
-
-    rows: of metrics.utilization.METRICS, the columns of OF_CHANGED, in any order. The same
-    framework, model, length and recomputation, so that the formula has changed between the two, or
-    one of them is not what it says.
-    """
-    found: dict[str, str] = {}
-    before: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    dated = [row for row in rows if row["started_at"] is not None]
-    for row in sorted(dated, key=lambda row: (row["started_at"], row["name"], row["run_id"])):
-        key = tuple(row[name] for name in ("framework", "model", "seq_len", "recompute"))
-        low, high = row["logged_flops_low"], row["logged_flops_high"]
-        if None in key[:3] or low is None or low > high:
-            continue
-        other, before[key] = before.get(key), row
-        if other is None or _one_formula(row, other):
-            continue
-        if high < other["logged_flops_low"] or low > other["logged_flops_high"]:
-            found[row["run_id"]] = (
-                f"its print implies {(low + high) / 2:,.0f} FLOPs per token, that of "
-                f"{other['name']}, the same model and length, "
-                f"{(other['logged_flops_low'] + other['logged_flops_high']) / 2:,.0f}: "
-                "the own formula changed between them, or one is not what it says"
-            )
-    return found
-
-
-def _one_formula(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether one formula gives both prints, so that their facts tell why they differ."""
-    both = row["logged_reproduced"] and other["logged_reproduced"]
-    return bool(both) and row["logged_formula"] == other["logged_formula"]
-
-
 def _within(middle: float, bounds: tuple[float, float]) -> float:
     """The median, inside of what all lines together allow, if they allow anything."""
     low, high = bounds

@@ -71,7 +71,7 @@ def bridges(
 ) -> list[Bridge]:
     """Bridges of one run, for each figure of FLOPs that its log prints, else for its TGS.
 
-    row: of metrics.utilization.METRICS; facts: the held ones, by name; rate: tokens/s of one
+    row: of metrics.table.METRICS; facts: the held ones, by name; rate: tokens/s of one
     device behind the medians of its figures, of the same lines. None where ours is not known, or
     the lines speak of several lengths, so that no one count of FLOPs is theirs.
     """
@@ -139,7 +139,7 @@ def _as_printed(row: Mapping[str, Any]) -> tuple[float, float]:
 def counted_otherwise(row: Mapping[str, Any]) -> float:
     """By how much our rate is off from all that the log prints, where no sampling explains it; 1.
 
-    row: of metrics.utilization.METRICS. The printed rates may be a sample of the steps behind
+    row: of metrics.table.METRICS. The printed rates may be a sample of the steps behind
     ours. A sample may be off by some, never by a half: then one of the two counts other tokens.
     """
     if not row["logged_tgs_total"] or not row["tgs"]:

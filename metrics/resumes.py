@@ -20,36 +20,12 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import INT, TEXT, TEXTS, TIME
-
-SAME_WORK: Final = ("model", "params_total", "seq_len", "global_batch_size", "total_steps")
-"""What a resumed launch has in common with the one before, where both say it. One that says that it
-was resumed may go on for longer than was planned."""
+from metrics.links import COURSE, SAME_WORK
 
 SLACK: Final = timedelta(seconds=2)
 NEAR_STEPS: Final = 20
 LOSS_SPREAD: Final = 3.0
 """A first loss lies on the earlier course when it is within this many spreads of its neighbours."""
-
-COURSE: Final = pl.Schema(
-    {
-        "run_id": TEXT,
-        "sha256": TEXT,
-        "launch": INT,
-        "framework": TEXT,
-        "step_unit": TEXT,
-        "utc": pl.Boolean(),
-        "first_step": INT,
-        "last_step": INT,
-        "interval": INT,
-        "first_stamp": TIME,
-        "last_stamp": TIME,
-        "began": INT,
-        "model": TEXT,
-        **dict.fromkeys(SAME_WORK[1:], INT),
-    }
-)
-"""What is asked of two launches before their losses are. interval: the median number of steps
-between two lines; began: the step behind which it says, or shows, that training began."""
 
 RESUMES: Final = pl.Schema(
     {

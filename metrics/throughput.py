@@ -21,7 +21,8 @@ from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
 from metrics.statistics import rate, robust
-from metrics.time_lost import LOST, START_UP, WARM_UP, time_lost
+from metrics.table import LOST
+from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import DISAGREEMENT, SPOILERS, Clean, clean_of, evidence_of, resolution
 
 SUMMARY: Final = pl.Schema(

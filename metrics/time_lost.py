@@ -13,7 +13,6 @@ from math import gcd
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, median, total
@@ -21,10 +20,6 @@ from metrics.steady import stalls
 from metrics.windows import SPOILERS, clean_of, resolution
 
 Places = NDArray[np.int64]
-
-LOST: Final = pl.Struct(
-    {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
-)
 
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"

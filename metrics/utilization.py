@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, cast
 import numpy as np
 import polars as pl
 
-from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
+from ingest.schema import FLOAT, INT, TEXT
 from metrics import flops, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
 from metrics.columns import Columns
@@ -45,7 +45,7 @@ from metrics.precision import DtypeOf
 from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
-from metrics.time_lost import LOST
+from metrics.table import METRICS, beside_others
 from metrics.tokens import COUNTED_OTHERWISE
 
 IMPOSSIBLE: Final = 1.0
@@ -195,147 +195,9 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     return Analysis(metrics, spans, held, audits, known, printed, each_rank, alone, united, links)
 
 
-def beside_others(metrics: pl.DataFrame) -> pl.DataFrame:
-    """Rows of METRICS with the warnings that take the rows of other runs: metrics.logged.changed.
-
-    All else of a row follows from its own launch and those that it continues.
-    """
-    told = metrics.filter(pl.col("logged_flops_low").is_not_null()).select(logged.OF_CHANGED)
-    found = logged.changed(told.to_dicts())
-    warning = pl.col("run_id").replace_strict(found, default=None, return_dtype=TEXT)
-    more = pl.concat_list("warnings", warning)
-    return metrics.with_columns(
-        warnings=pl.when(warning.is_not_null()).then(more).otherwise("warnings")
-    )
-
-
 def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """One row per run: what `fairmfu runs` shows."""
     return analyse(tables).metrics
-
-
-METRICS: Final = pl.Schema(
-    {
-        "run_id": TEXT,
-        "name": TEXT,
-        "framework": TEXT,
-        "log_format": TEXT,
-        "framework_version": TEXT,
-        "synthetic": BOOL,
-        "model": TEXT,
-        "accelerator": TEXT,
-        "device": TEXT,
-        "gpus": INT,
-        "seq_len": INT,
-        "global_batch_size": INT,
-        "micro_batch_size": INT,
-        "gradient_accumulation": INT,
-        "tensor_parallel": INT,
-        "pipeline_parallel": INT,
-        "context_parallel": INT,
-        "expert_parallel": INT,
-        "zero_stage": INT,
-        "compile": TEXT,
-        "torch": TEXT,
-        "packed": TEXT,
-        "attention": TEXT,
-        "quantization": TEXT,
-        "inferred": TEXTS,
-        "precision": TEXT,
-        "recompute": TEXT,
-        "trainable": TEXT,
-        "step_unit": TEXT,
-        "rate_excludes_data": BOOL,
-        "steps": INT,
-        "tokens_per_second": FLOAT,
-        "tgs": FLOAT,
-        "tgs_low": FLOAT,
-        "tgs_high": FLOAT,
-        "tgs_slots": FLOAT,
-        "tgs_median": FLOAT,
-        "tgs_p5": FLOAT,
-        "tgs_p95": FLOAT,
-        "tgs_mad": FLOAT,
-        "tgs_trimmed": FLOAT,
-        "tgs_end_to_end": FLOAT,
-        "mfu": FLOAT,
-        "mfu_full_attention": FLOAT,
-        "mfu_conservative": FLOAT,
-        "mfu_bf16": FLOAT,
-        "mfu_bf16_full_attention": FLOAT,
-        "hfu_low": FLOAT,
-        "hfu_high": FLOAT,
-        "implied": FLOAT,
-        "params_total": INT,
-        "work": TEXT,
-        "attention_pattern": TEXT,
-        "attended_pairs": FLOAT,
-        "trained": TEXT,
-        "flops_per_token": FLOAT,
-        "flops_per_token_full_attention": FLOAT,
-        "peak_flops": FLOAT,
-        "peak_source": TEXT,
-        "token_basis": TEXT,
-        "time_basis": TEXT,
-        "end_to_end_basis": TEXT,
-        "excluded_share": FLOAT,
-        "excluded_causes": TEXTS,
-        "data_share": FLOAT,
-        "windows": INT,
-        "effective_windows": FLOAT,
-        "no_interval": TEXT,
-        "steady_from": INT,
-        "wall_s": FLOAT,
-        "time_lost": pl.List(LOST),
-        "evidence_gap": FLOAT,
-        "evidence_windows": INT,
-        "evidence_cause": TEXT,
-        "token_gap": FLOAT,
-        "token_counts": TEXTS,
-        "tokens_per_gpu_step": FLOAT,
-        "attention_ratio": FLOAT,
-        "sequence_length": FLOAT,
-        "formula": TEXT,
-        "logged_tgs": FLOAT,
-        "logged_tflops": FLOAT,
-        "logged_mfu": FLOAT,
-        "logged_tgs_total": FLOAT,
-        "logged_formula": TEXT,
-        "logged_reproduced": BOOL,
-        "logged_lines": INT,
-        "logged_lines_reproduced": INT,
-        "logged_unexplained": FLOAT,
-        "logged_flops_per_token": FLOAT,
-        "logged_peak": FLOAT,
-        "logged_unit": FLOAT,
-        "logged_flops_low": FLOAT,
-        "logged_flops_high": FLOAT,
-        "logged_hypothesis": TEXT,
-        "logged_not_compared": TEXT,
-        "logged_lengths": pl.List(INT),
-        "proven": TEXTS,
-        "missing": TEXTS,
-        "warnings": TEXTS,
-        "sources": TEXTS,
-        "members": TEXTS,
-        "launch": INT,
-        "started_at": TIME,
-        "outcome": TEXT,
-        "outcome_text": TEXT,
-        "continues": TEXT,
-        "repeated_steps": INT,
-        "goodput": FLOAT,
-        "goodput_share": FLOAT,
-        "goodput_launches": INT,
-        "lost_to_restarts_s": FLOAT,
-        "ranks": INT,
-        "rank_steps": INT,
-        "rank_spread": FLOAT,
-        "slowest_rank": TEXT,
-        "slowest_share": FLOAT,
-        "bound": TEXT,
-    }
-)
 
 
 def _row(  # noqa: PLR0913, PLR0917 - one row from its parts

@@ -14,7 +14,7 @@ import polars as pl
 from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
 from reports.figure import Figure, Row, Spec, made, plain, rows_of
-from reports.layout import EXACT, FULL, ROW, WIDTH, faded, framework, says
+from reports.layout import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, says
 
 MOST_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
@@ -239,17 +239,13 @@ def _value(
     chart: alt.Chart = base.mark_text(
         align="right", dx=right, fontWeight=weight, text=alt.ExprRef(text)
     )
-    return chart.encode(x=alt.value("width"), color=alt.value(theme.INK))
+    return chart.encode(**fixed(x="width", color=theme.INK))
 
 
 def _headings() -> list[alt.Chart]:
     """What each column of figures is, behind its mark."""
     base = alt.Chart(alt.NamedData("columns")).encode(
-        x=alt.value("width"),
-        y=alt.value(-11),
-        color=alt.value(theme.MUTED),
-        opacity=alt.value(1),
-        tooltip=alt.value(None),
+        **fixed(x="width", y=-11, color=theme.MUTED, opacity=1, tooltip=None),
     )
     filled = f"datum.shape == '{OURS['shape']}' ? '{theme.MUTED}' : 'transparent'"
     return [
@@ -401,8 +397,7 @@ def _scaling() -> Spec:
     middle = base.mark_line(strokeWidth=1.5).encode(
         alt.Y("median(tgs):Q"),
         alt.Detail("series:N"),
-        opacity=alt.value(0.5),
-        tooltip=alt.value(None),
+        **fixed(opacity=0.5, tooltip=None),
     )
     chart = alt.layer(middle, base.mark_point(**OURS), encoding=shared)
     return made(
@@ -602,7 +597,7 @@ def _others() -> Spec:
         base.mark_tick(thickness=1.2, size=20, color=theme.MUTED).encode(alt.XDatum(1)),
         base.mark_point(filled=True, size=70, color=theme.ACCENT, opacity=1).encode(ratio),
         base.mark_text(align="left", dx=8).encode(
-            alt.Text("ratio_to_ours:Q", format=".2f"), x=alt.value("width")
+            alt.Text("ratio_to_ours:Q", format=".2f"), **fixed(x="width")
         ),
     ]
     chart = alt.layer(*layers, encoding=shared).properties(width=420, height=alt.Step(20))

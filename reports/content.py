@@ -21,7 +21,8 @@ from metrics.fairness import COMPARISON, LABELS, SAME_WORK, compare, varying, wr
 from metrics.flops import FORMULA
 from metrics.logged import Audit
 from metrics.reconcile import Bridge
-from metrics.utilization import METRICS, Analysis, operator_table
+from metrics.table import METRICS
+from metrics.utilization import Analysis, operator_table
 from reports import bridge, charts, course
 from reports.cards import CONVENTIONS, cards
 from reports.figure import Figure

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from threading import Thread
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -18,8 +19,9 @@ import vl_convert
 
 from reports.charts import Figure, Spec
 from reports.content import Content
+from reports.runs import names
 from reports.theme import fairmfu
-from reports.verdict import counted, names
+from reports.verdict import counted
 
 Subject = Literal["one run", "a group", "all runs"]
 
@@ -280,6 +282,15 @@ def rendered(figure: Figure, kind: str) -> bytes:
     if kind == "png":
         return bytes(vl_convert.svg_to_png(drawn, scale=SCALE))
     return bytes(vl_convert.svg_to_pdf(drawn)) if kind == "pdf" else drawn.encode()
+
+
+def begin() -> None:
+    """Have the library start meanwhile, half a second before it draws anything.
+
+    It does so without Python's lock, and whoever draws waits for it.
+    """
+    nothing = {"$schema": "https://vega.github.io/schema/vega/v6.json"}
+    Thread(target=vl_convert.vega_to_svg, args=(nothing,)).start()
 
 
 def svg(figure: Figure) -> str:

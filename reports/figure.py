@@ -118,19 +118,30 @@ def params(*names: str, **own: Any) -> list[Spec]:  # noqa: ANN401 - whatever JS
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def part(chart: alt.Chart) -> Spec:
+    """A chart of one mark as a part of a larger spec.
+
+    Altair copies all that it puts together, level by level, which takes longer than to draw it.
+    """
+    spec = chart.to_dict(validate=False)  # the tests validate the whole
+    own = ("data",) if chart.data is not alt.Undefined else ()  # else Altair names an empty one
+    names = (*own, "transform", "mark", "encoding")
+    return {name: spec[name] for name in names if name in spec}
+
+
 def made(
-    chart: Any,  # noqa: ANN401 - any Altair chart
+    chart: Any,  # noqa: ANN401 - any Altair chart, or a spec of parts
     *names: str,
     data: str = "",
     transform: Sequence[Spec] = (),
     **own: Any,  # noqa: ANN401 - whatever JSON holds
 ) -> Spec:
-    """An Altair chart on named data as the spec of a Figure, with `params`.
+    """An Altair chart on named data as the spec of a Figure, with `params`; the tests validate it.
 
     data: the name of those that most parts draw, which pass through transform first, once for all;
     own: params that each figure has a value of.
     """
-    spec: Spec = chart.to_dict(validate=False)  # the tests validate each kind
+    spec: Spec = chart if isinstance(chart, dict) else chart.to_dict(validate=False)
     for shared in ("config", "$schema", "datasets"):
         spec.pop(shared, None)
     if data:

@@ -20,6 +20,8 @@ import polars.selectors as cs
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TIME
 from reports import theme
 from reports.charts import EXACT, TGS, WIDTH, Spec, drawable
+from reports.figure import part
+from reports.layout import fixed
 from reports.night import BASELINE, Row, apart
 
 WIDE: Final = WIDTH + 80
@@ -166,14 +168,6 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
 # on a page. Whatever a series has of its own is put around the layers, which are never changed.
 
 
-def _made(chart: alt.Chart) -> Spec:
-    """A layer as Vega-Lite, for `_panel`."""
-    spec = chart.to_dict(validate=False)  # the tests validate the whole
-    own = ("data",) if chart.data is not alt.Undefined else ()  # else Altair names an empty one
-    names = (*own, "transform", "mark", "encoding")
-    return {name: spec[name] for name in names if name in spec}
-
-
 def _panel(layers: Sequence[Spec], height: int, x: Spec) -> Spec:
     """Layers above one another; those without an x have this one."""
     along = [one if "x" in one["encoding"] else _with(one, x=x) for one in layers]
@@ -265,7 +259,7 @@ def _run_layers(colour: str) -> dict[str, list[Spec]]:
     far = base.transform_filter("datum.outlier").mark_point(
         filled=False, size=36, strokeWidth=1.3, color=colour, opacity=1
     )
-    return {"spread": [_made(spread)], "dots": [_made(dots)], "far": [_made(far)]}
+    return {"spread": [part(spread)], "dots": [part(dots)], "far": [part(far)]}
 
 
 @cache
@@ -285,15 +279,13 @@ def _reference_layers() -> dict[str, list[Spec]]:
         alt.Y("tgs:Q"),
         tooltip=[alt.Tooltip("what:N"), alt.Tooltip("tgs:Q", title=TGS, format=",.1f")],
     )
-    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(
-        x=alt.value("width"), x2=alt.value(0)
-    )
+    line = base.mark_rule(strokeDash=[7, 4], strokeWidth=1.2).encode(**fixed(x="width", x2=0))
     text = base.mark_text(text="baseline", align="left", baseline="bottom", dx=4, dy=-3).encode(
-        x=alt.value(0)
+        **fixed(x=0)
     )
     return {
-        "levels": [_made(levels)],
-        "baseline": [_made(line), _made(text)],
+        "levels": [part(levels)],
+        "baseline": [part(line), part(text)],
         "changes": _change_layers(),
     }
 
@@ -311,7 +303,7 @@ def _change_layers() -> list[Spec]:
     text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -5 : 5"), fontWeight=600).encode(
         alt.Text("text:N"), y=place
     )
-    return [_made(line), _made(text)]
+    return [part(line), part(text)]
 
 
 SIDE: Final = alt.ExprRef("datum.late ? 'right' : 'left'")
@@ -332,7 +324,7 @@ def _mark_layers() -> list[Spec]:
     text = base.mark_text(align=SIDE, dx=alt.ExprRef("datum.late ? -8 : 8"), fontSize=11).encode(
         alt.Text("text:N")
     )
-    return [_made(dots), _made(text)]
+    return [part(dots), part(text)]
 
 
 SHAPES: Final = ("circle", "triangle-up", "square", "diamond", "cross")
@@ -356,7 +348,7 @@ def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
     if formulas:
         shapes = alt.Scale(domain=[*formulas], range=[*SHAPES[: len(formulas)]])
         chart = chart.encode(shape=alt.Shape("formula:N", title="MFU by formula", scale=shapes))
-    return _made(chart)
+    return part(chart)
 
 
 # --- what a series has of its own -------------------------------------------------------------
@@ -482,7 +474,7 @@ def _glance_layers() -> tuple[Spec, Spec]:
         alt.Y("level:Q"), alt.Detail("segment:N")
     )
     dots = base.mark_point(filled=True, size=9, opacity=0.55, color=theme.ACCENT)
-    return _made(lines), _made(dots)
+    return part(lines), part(dots)
 
 
 _GLANCE: Final = pl.Schema(

@@ -14,8 +14,8 @@ from metrics.time_lost import START_UP, WARM_UP
 from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, cards
 from reports.course import seconds_text, time_rows
-from reports.figure import Figure, Row, Spec, Table, made, plain, rows_of
-from reports.layout import ROW, WIDTH, says
+from reports.figure import Figure, Row, Spec, Table, made, part, plain, rows_of
+from reports.layout import ROW, WIDTH, fixed, says
 from reports.run_series import COUNTED, SEVERAL
 from reports.tables import percent
 from reports.verdict import counted
@@ -237,16 +237,17 @@ def _course(drawn: tuple[str, ...]) -> Spec:
         "loss": _losses(),
         "memory": _memory(),
     }
-    heights = {"tgs": 200, "signs": alt.Step(17), "loss": 80, "memory": 70}
+    heights = {"tgs": 200, "signs": {"step": 17}, "loss": 80, "memory": 70}
     shown = []
     for name in panels:
         first, *rest = parts[name]
         field = "step" if name == "signs" else "at"
-        panel = alt.layer(first.encode(_steps(field, bare=name != panels[-1])), *rest)
+        first = first.encode(_steps(field, bare=name != panels[-1]))
+        panel: Spec = {"layer": [part(one) for one in (first, *rest)]}
         if name == "tgs" and "mfu" in drawn:
-            panel = alt.layer(panel, _right_axis()).resolve_scale(y="independent")
-        shown.append(panel.properties(width=WIDE, height=heights[name]))
-    chart = alt.vconcat(*shown, spacing=16).resolve_scale(shape="independent")
+            panel = {"layer": [panel, part(_right_axis())], "resolve": _independent("y")}
+        shown.append(panel | {"width": WIDE, "height": heights[name]})
+    chart = {"vconcat": shown, "spacing": 16, "resolve": _independent("shape")}
     own: dict[str, Any] = {"ends": [0, 1]}
     own |= {"colour": theme.ACCENT, "reach": [0, 1]} if "tgs" in drawn else {}
     own |= {"per": {}, "narrow": False} if "mfu" in drawn else {}
@@ -255,6 +256,10 @@ def _course(drawn: tuple[str, ...]) -> Spec:
     mfu: list[Spec] = [{"calculate": by, "as": "mfu"}, {"calculate": SPOKEN, "as": "convention"}]
     transform = mfu if "mfu" in drawn else []
     return made(chart, *names, data="bins", transform=transform, **own)
+
+
+def _independent(channel: str) -> Spec:
+    return {"scale": {channel: "independent"}}
 
 
 _PER: Final = "per[attention + '_' + peak]"
@@ -316,7 +321,7 @@ def _uprights() -> alt.Chart:
     """Few events go through the throughput as dotted lines."""
     events = alt.Chart(alt.NamedData("signs")).transform_filter("datum.upright")
     mark: alt.Chart = events.mark_rule(strokeDash=[1, 3], opacity=0.6, color=theme.MUTED)
-    return mark.encode(alt.X("step:Q"), y=alt.value(0), y2=alt.value("height"), tooltip=_SIGN_TIPS)
+    return mark.encode(alt.X("step:Q"), **fixed(y=0, y2="height"), tooltip=_SIGN_TIPS)
 
 
 def _right_axis() -> alt.Chart:
@@ -332,7 +337,7 @@ def _right_axis() -> alt.Chart:
     scale = alt.Scale(domain=ends, nice=False, zero=False)
     y = alt.YDatum(0, type="quantitative", title=None, axis=axis, scale=scale)
     chart: alt.Chart = alt.Chart(alt.NamedData("one")).mark_point(opacity=0, clip=True)
-    return chart.encode(y, x=alt.value(0))
+    return chart.encode(y, **fixed(x=0))
 
 
 def _rows_of_signs() -> list[alt.Chart]:
@@ -500,7 +505,7 @@ def _step_times() -> Spec:
         ],
     )
     longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=3)
-    named = longer.encode(alt.X("middle:Q"), y=alt.value("height"))
+    named = longer.encode(alt.X("middle:Q"), **fixed(y="height"))
     chart = alt.layer(bars, named, says("'windows'")).properties(width=WIDTH, height=150)
     return made(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
 

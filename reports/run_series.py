@@ -48,16 +48,18 @@ def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) 
     first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
     width = pl.max_horizontal(1, (last - first + bins) // bins)
     tgs = pl.col("tokens") / pl.col("seconds")
-    timed = tgs.is_finite()
+    timed = [
+        pl.when(tgs.is_finite()).then(each) for each in (tgs.alias("tgs"), "tokens", "seconds")
+    ]
     return (
-        rates.with_columns(bin=(pl.col("step") - first) // width)
+        rates.with_columns(*timed, bin=(pl.col("step") - first) // width)
         .group_by("run_id", "window", "bin")
         .agg(
             pl.col("step").min(),
             last_step=pl.col("step").max(),
-            tgs=_ratio(pl.col("tokens").filter(timed).sum(), pl.col("seconds").filter(timed).sum()),
-            low=tgs.filter(timed).min(),
-            high=tgs.filter(timed).max(),
+            low=pl.col("tgs").min(),
+            high=pl.col("tgs").max(),
+            tgs=_ratio(pl.col("tokens").sum(), pl.col("seconds").sum()),
             loss=pl.col("loss").mean(),
             memory_bytes=pl.col("peak_memory_bytes").mean(),
             memory_bytes_max=pl.col("peak_memory_bytes").max(),
@@ -76,7 +78,10 @@ def _rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
     """Each window with its tokens and seconds on one GPU and whether it was counted, or why not."""
     parts = []
     for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
-        frame = windows.join(runs.select("run_id"), on="run_id", how="semi")
+        names = _DRAWN if evidence is None else (*_DRAWN, *_ASKED, *_timed_by(str(evidence)))
+        frame = windows.select(names)
+        mine = frame["run_id"].is_in(runs["run_id"].implode())
+        frame = frame if mine.all() else frame.filter(mine)
         if evidence is None:
             nothing = pl.lit(None, FLOAT)
             parts.append(
@@ -92,6 +97,13 @@ def _rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
+_ASKED: Final = ("first", "warming", "smeared", "spoilers", "tokens_per_gpu")
+"""Whether a window counts, and its tokens."""
+
+
+def _timed_by(evidence: str) -> tuple[str, str]:
+    """The steps of a window, and its time."""
+    return f"{evidence}_span", f"{evidence}_time"
 
 
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
@@ -155,13 +167,15 @@ def marks(events: pl.DataFrame, windows: pl.DataFrame, most: int = MOST_MARKS) -
     next step line, else of the last one. Of more than `most` bins of steps the events of a kind
     that fall into one are one: `events` how many, with the first one's line and text.
     """
+    shown = events.filter(pl.col("kind").is_in(SHOWN))
+    if shown.is_empty():
+        return MARKS.to_frame()
     steps = windows.filter(pl.col("line").is_not_null()).select("run_id", "line", at="step")
     ends = windows.group_by("run_id").agg(first=pl.col("step").min(), last=pl.col("step").max())
     width = pl.max_horizontal(1, (pl.col("last") - pl.col("first") + most) // most)
     placed = pl.coalesce("step", "at", "last").clip(pl.col("first"), pl.col("last"))
     return (
-        events.filter(pl.col("kind").is_in(SHOWN))
-        .select("run_id", "kind", "line", "step", "text")
+        shown.select("run_id", "kind", "line", "step", "text")
         .sort("line")
         .join_asof(
             steps.sort("line"), on="line", by="run_id", strategy="forward", check_sortedness=False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -18,7 +18,10 @@ from ingest.schema import TEXT, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
-from metrics.kept import KEPT, Rescored
+from metrics.kept import KEPT
+
+if TYPE_CHECKING:
+    from metrics.rescoring import Rescored
 
 METRICS: Final = "metrics"
 BASELINES: Final = "baselines"
@@ -73,7 +76,9 @@ def brought_up(
     changed = frozenset({*stale, *also, *(unlike if by_today else ())})
     if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
         return Scores(before, None, changed, as_of, unlike)
-    done = scores.rescore(store.table("runs"), before, changed, store.tables, overlay)
+    from metrics.rescoring import rescore  # noqa: PLC0415 - what is kept is shown without
+
+    done = rescore(store.table("runs"), before, changed, store.tables, overlay)
     return Scores(done.onto(before), done, changed, as_of, unlike)
 
 

@@ -18,7 +18,8 @@ from metrics.logged import Audit
 from metrics.model_shapes import known_models
 from metrics.proposals import Proposal
 from metrics.reconcile import Bridge
-from metrics.utilization import METRICS, Analysis
+from metrics.table import METRICS
+from metrics.utilization import Analysis
 from reports.course import (
     end_to_end_words,
     goodput_words,
@@ -27,6 +28,7 @@ from reports.course import (
     sureness,
     time_rows,
 )
+from reports.runs import Columns
 from reports.tables import (
     Formatter,
     count,
@@ -38,29 +40,8 @@ from reports.tables import (
     records,
     render,
 )
-from reports.verdict import NONE_RANKED, SET, Said, between, groups, names, verdict
+from reports.verdict import NONE_RANKED, SET, Said, between, groups, verdict
 from reports.verdict import joined as verdict_rows
-
-Columns = dict[str, tuple[str, Formatter]]
-
-RUN_COLUMNS: Final[Columns] = {
-    "name": ("run", str),
-    "log_format": ("format", str),
-    "model": ("model", str),
-    "gpus": ("GPUs", str),
-    "seq_len": ("length", str),
-    "precision": ("dtype", str),
-    "steps": ("steps", str),
-    "tgs": ("TGS", count),
-    "tgs_end_to_end": ("TGS end to end", count),
-    "mfu": ("MFU exact attention", percent),
-    "mfu_full_attention": ("MFU full attention", percent),
-    "logged_tflops": ("logged TFLOP/s", decimal),
-    "logged_mfu": ("logged MFU", percent),
-    "inferred": ("not said, inferred", joined),
-    "outcome": ("outcome", str),
-}
-
 
 SPEED_COLUMNS: Final[Columns] = {
     "rank": ("#", str),
@@ -103,13 +84,6 @@ def _filled(columns: Columns, of: pl.DataFrame) -> Columns:
     if (of["repeats"] == 1).all():
         empty.add("setup")
     return {name: how for name, how in columns.items() if name not in empty}
-
-
-def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The same with a name of its own for each run, for tables that have no column for its id."""
-    known = names(metrics)
-    labels = [known[run_id] for run_id in metrics["run_id"]]
-    return metrics.with_columns(pl.Series("name", labels, pl.String))
 
 
 def compared(

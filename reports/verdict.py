@@ -16,6 +16,7 @@ from metrics.fairness import LABELS, SAID_BY_SOME, TELLING, pair
 from metrics.reconcile import Bridge
 from metrics.repeats import FEWEST, Gap, Side, gap, sides
 from reports.logs import SHOWS, Claims, because, claims, listed, logged_ratio
+from reports.runs import names
 
 Row = Mapping[str, Any]
 
@@ -67,15 +68,6 @@ class Said:
     def sentence(self) -> str:
         """What is said, where nothing stands before it; a run's name keeps its letters."""
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
-
-
-def names(metrics: pl.DataFrame) -> dict[str, str]:
-    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
-    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
-    return {
-        run_id: f"{name} [{run_id}]" if name in shared else str(name)
-        for run_id, name in metrics.select("run_id", "name").iter_rows()
-    }
 
 
 def joined(

@@ -14,7 +14,7 @@ from metrics.reconcile import Bridge
 from reports import bridge as bridge_steps
 from reports import theme
 from reports.figure import Figure, Spec, drawable, made
-from reports.layout import ROW, framework
+from reports.layout import ROW, fixed, framework
 
 WIDE: Final = 420
 """Width of the axis; names stand to its left, factors and values to its right."""
@@ -141,7 +141,7 @@ def _waterfall(figure: str, *, far: bool) -> Spec:
         *_end(of[bridge_steps.OURS], "circle", far=far),
         *(
             base.mark_text(align="right", dx=right).encode(
-                alt.Text(f"{column}:N"), x=alt.value("width")
+                alt.Text(f"{column}:N"), **fixed(x="width")
             )
             for column, right in (("times", 75), ("text", 160))
         ),

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ingest.schema import TEXT, TIME
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 
 Array = NDArray[np.float64]
 

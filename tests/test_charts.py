@@ -17,7 +17,8 @@ import vl_convert
 from metrics.fairness import compare
 from metrics.utilization import analyse
 from reports import across_charts, charts, run_charts, run_series, theme
-from reports.verdict import groups, joined, names
+from reports.runs import names
+from reports.verdict import groups, joined
 from tests.test_reports import BRIDGES, EQUAL, FACTS, a_bridge, a_run, a_store
 
 GIB = 2**30

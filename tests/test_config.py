@@ -20,7 +20,7 @@ from ingest.intake import Outcome
 from ingest.store import Store
 from metrics.cost import price
 from metrics.inputs import holding
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "fairmfu.toml"
 Write = Callable[[str], Path]

@@ -12,7 +12,8 @@ import jsonschema
 import pytest
 
 from metrics.fairness import COMPARISON
-from metrics.utilization import METRICS, analyse
+from metrics.table import METRICS
+from metrics.utilization import analyse
 from reports import cells, page, run_page
 from reports import content as told_content
 from reports.content import as_json, bins_of, content

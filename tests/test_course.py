@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 from reports.course import (
     end_to_end_words,
     goodput_words,

@@ -8,7 +8,7 @@ import pytest
 from metrics import cost
 from metrics.fairness import COMPARISON, compare
 from metrics.repeats import chains, gap, sides
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 
 RUN: dict[str, Any] = {
     "framework": "torchtitan",

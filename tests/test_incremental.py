@@ -62,7 +62,7 @@ class _Opened:
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self.paths is not None and event == "open":
+        if self.paths is not None and event == "open" and not Path(str(arguments[0])).is_dir():
             self.paths.append(str(arguments[0]))
 
 
@@ -369,7 +369,7 @@ def test_a_grown_log_is_read_and_others_are_not(
 def test_a_log_that_is_written_to_while_it_is_read_says_so(
     log: Path, titan: Titan, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    reader = intake.stream_source
+    reader = intake.read_log
 
     def grow(path: Path, *given: object, **options: object) -> object:
         tables = reader(path, *given, **options)
@@ -379,7 +379,7 @@ def test_a_log_that_is_written_to_while_it_is_read_says_so(
         return tables
 
     with monkeypatch.context() as patch:
-        patch.setattr(intake, "stream_source", grow)
+        patch.setattr(intake, "read_log", grow)
         note = f"{log}: read while it was being written; the rest comes next time"
         assert said(ingest(log)) == [("read", note)]
     assert store.table("steps").height == 3
@@ -391,14 +391,14 @@ def test_a_log_that_is_written_to_while_it_is_read_says_so(
 def test_a_log_that_is_moved_while_it_is_read_is_read(
     log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    reader = intake.stream_source
+    reader = intake.read_log
 
     def move(path: Path, *given: object, **options: object) -> object:
         tables = reader(path, *given, **options)
         path.rename(path.with_name("moved.log"))
         return tables
 
-    monkeypatch.setattr(intake, "stream_source", move)
+    monkeypatch.setattr(intake, "read_log", move)
     assert said(ingest(log)) == READ
     assert store.table("steps").height == 3
 

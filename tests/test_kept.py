@@ -26,8 +26,10 @@ from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping
 from metrics.accelerators import Accelerator
-from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program, rescore
-from metrics.utilization import METRICS, Analysis, analyse
+from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program
+from metrics.rescoring import rescore
+from metrics.table import METRICS
+from metrics.utilization import Analysis, analyse
 from reports import scores
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 from tests.effort import THOROUGH

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from metrics.history import CHANGES, history
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 from reports import document, history_charts
 from reports.night import Night, apart, day, exit_code, few, labels, says, signed, told
 from reports.night_files import junit, markdown, summary, svg_name, svgs

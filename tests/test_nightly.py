@@ -21,8 +21,9 @@ from polars.testing import assert_frame_equal
 from cli import main
 from ingest import lock, parts
 from ingest.store import Store
-from metrics import utilization
-from metrics.utilization import METRICS, analyse
+from metrics import rescoring, utilization
+from metrics.table import METRICS
+from metrics.utilization import analyse
 from reports import night_page
 from reports import nightly as module
 from tests.nights import Change, Plan, write_night
@@ -112,7 +113,7 @@ class TestWhatSurroundsIt:
             asked.append(tables["runs"].height)
             return analyse(tables, overlay)
 
-        monkeypatch.setattr(module.scores, "analyse", counting)
+        monkeypatch.setattr(rescoring, "analyse", counting)
         plan = Plan(seed=1)
         for night in (1, 5, 9):
             write_nights(logs, range(night, night + 1), plan)

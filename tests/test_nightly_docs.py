@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from cli import main
 from ingest.config import load
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -18,7 +18,8 @@ from ingest.intake import ingest, read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.fairness import compare, pair
-from metrics.utilization import METRICS, analyse
+from metrics.table import METRICS
+from metrics.utilization import analyse
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 
 Facts = dict[str, object]

@@ -19,6 +19,7 @@ from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser, parse_stamp
 from ingest.reader import NumberedLine, Source
 from ingest.registry import FORMATS
+from ingest.spool import Spool
 
 Parse = Callable[..., Parsed]
 
@@ -501,8 +502,8 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     assert parsed.lines == len(lines) == sum(counts)
     assert parsed.step_lines == sum(len(launch.rows) for launch in parsed.launches)
     assert parsed.unread_lines == len(parsed.unread)
-    tables = intake._tables(Source(Path("run.log")), log_format, companions, parsed, [])
-    assert tables["steps"].height == parsed.step_lines
+    log = intake._log(Source(Path("run.log")), log_format, companions, parsed, [])
+    assert log.tables(Spool())["steps"].height == parsed.step_lines
 
 
 @given(

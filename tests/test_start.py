@@ -18,7 +18,7 @@ LIBRARIES = {
 }
 DRAWING = {"altair", "vl_convert", "reports.document", "reports.nightly"}
 READING = {"yaml", "ingest.intake", "ingest.registry", "ingest.reader"}
-COMPUTING = {"scipy", "pyarrow"}
+COMPUTING = {"numpy", "scipy", "pyarrow", "metrics.utilization"}
 CODE = """
 import shlex, sys
 from cli import main

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from metrics.history import CHANGES, POINTS, SERIES, UNPLACED
-from metrics.utilization import METRICS
+from metrics.table import METRICS
 from reports.night import Night
 
 NOW = datetime(2026, 3, 14, 5, 41, tzinfo=UTC)

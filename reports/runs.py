@@ -1,0 +1,48 @@
+"""The table of runs: what of their metrics it shows, and a name of its own for each.
+
+Apart from reports.summary, so that it comes without what compares and explains.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from reports.tables import Formatter, count, decimal, joined, percent
+
+Columns = dict[str, tuple[str, Formatter]]
+
+RUN_COLUMNS: Final[Columns] = {
+    "name": ("run", str),
+    "log_format": ("format", str),
+    "model": ("model", str),
+    "gpus": ("GPUs", str),
+    "seq_len": ("length", str),
+    "precision": ("dtype", str),
+    "steps": ("steps", str),
+    "tgs": ("TGS", count),
+    "tgs_end_to_end": ("TGS end to end", count),
+    "mfu": ("MFU exact attention", percent),
+    "mfu_full_attention": ("MFU full attention", percent),
+    "logged_tflops": ("logged TFLOP/s", decimal),
+    "logged_mfu": ("logged MFU", percent),
+    "inferred": ("not said, inferred", joined),
+    "outcome": ("outcome", str),
+}
+
+
+def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
+    """The same with a name of its own for each run, for tables that have no column for its id."""
+    known = names(metrics)
+    labels = [known[run_id] for run_id in metrics["run_id"]]
+    return metrics.with_columns(pl.Series("name", labels, pl.String))
+
+
+def names(metrics: pl.DataFrame) -> dict[str, str]:
+    """A name of its own for each run_id: where several runs share one, the id stands behind it."""
+    shared = set(metrics.filter(pl.col("name").is_duplicated())["name"])
+    return {
+        run_id: f"{name} [{run_id}]" if name in shared else str(name)
+        for run_id, name in metrics.select("run_id", "name").iter_rows()
+    }

@@ -1,0 +1,27 @@
+"""Lines cleaned many at once, against the same lines one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.clean import Cleaner, lines_of
+from ingest.registry import FORMATS
+
+PIECES = [
+    *(b"loss: 1.5", b"\r", b" ", b"m", b"[", b"0;", b"\x1b[31m", b"[0m", b"\x1b[1;2K"),
+    *(piece.encode() for piece in ("ä", "│", "[٣m", "\u00a0", "\N{GRINNING FACE}", "\0")),
+    b"\xff",
+]
+LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), min_size=1)
+
+
+@pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])
+@given(lines=LINES)
+def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]) -> None:
+    cleaner = Cleaner(noise)
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])])
+    series = lines_of(b"".join(line + b"\n" for line in lines), starts)
+    assert cleaner.texts(series).to_list() == [cleaner.text(line) for line in lines]
