@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.prefilter import REPEATS, Part, Parts, parsed
+from ingest.prefilter import REPEATS, Part, Parts, needed, parsed
 from ingest.reader import text_of
 
 ANSI: Final = r"\x1b\[[0-9;]*[A-Za-z]"
@@ -56,26 +56,34 @@ class Cleaner:
         text = pl.col("text")
         try:
             found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
-                text.str.strip_chars_end(ENDS).str.replace_all(self._noise, "").alias("clean"),
+                text.str.strip_chars_end(ENDS).alias("clean"),
+                _may_hold(self._noise, text).alias("noisy"),
                 (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
                 text.str.contains(NUL, literal=True).alias("odd"),
                 text,
             )
         except pl.exceptions.ComputeError:
             return self._each(lines)
+        clean, noisy = found["clean"], found["noisy"].arg_true()
+        if len(noisy):
+            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self._noise, ""))
         wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
         if len(wide):
             beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
-        return (
-            found["clean"].scatter(odd, self._each(lines.gather(odd)))
-            if len(odd)
-            else found["clean"]
-        )
+        return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
+
+
+def _may_hold(noise: str, text: pl.Expr) -> pl.Expr:
+    """Whether a text may hold noise: a literal is found in a fifth of the time."""
+    literals = needed(noise)
+    if len(literals) == 1:
+        return text.str.contains(*literals, literal=True)
+    return text.str.contains(noise)
 
 
 @cache
