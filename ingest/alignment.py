@@ -12,11 +12,11 @@ Where too little is known to solve it, a line has no step: none is better than a
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 import polars as pl
 
@@ -39,41 +39,30 @@ def align(rows: Rows, accumulation: int) -> Aligned:
     accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
     """
     relations, alone = _relations(rows, accumulation)
-    if not relations:
+    if relations.is_empty():
         return Aligned(rows)
-    if alone and not any(_place(relations[key], count) for key, count in _counted(rows)):
+    related = partial(_related, relations=relations)
+    if alone and not any(
+        told.select(PLACE.is_not_null().any()).item() for told in map(related, _told(rows))
+    ):
         return _micro_steps(rows)
     out = Aligned(rows.like())
-    for frame, said in _with_counts(rows, RATE, "extra"):
-        placed = []
-        for counts, rank, step, epoch, rate, extra in said:
-            if not counts:
-                placed.append((step, rate, extra))
-                continue
-            relation = relations[_key(counts, rank, epoch)]
-            place, own = _place(relation, step), (rate, extra)
-            if rate is not None and (relation.factor > 1 or _one_stop(extra, step, accumulation)):
-                own = None, _beside(rate, extra)
-            placed.append((place, *own))
-        steps, rates, extras = zip(*placed, strict=True)
-        columns = (
-            pl.Series("step", steps, pl.Int64),
-            pl.Series(RATE, rates, pl.Float64),
-            pl.Series("extra", extras, pl.String),
+    for frame, told in zip(rows.frames(), map(related, _told(rows, RATE, "extra")), strict=True):
+        several = (pl.col("factor") > 1) | (_one_stop() if accumulation > 1 else False)
+        said = told.select(
+            pl.when(MINE).then(PLACE).otherwise("step").cast(pl.Int64, strict=False).alias("step"),
+            (MINE & pl.col(RATE).is_not_null() & several).fill_null(value=False).alias("lone"),
+            RATE,
+            "extra",
         )
-        there = columns[0].is_not_null()
-        _take(out, frame.with_columns(columns).filter(there), frame.filter(~there))
+        lone = said.filter("lone").select(RATE, "extra").iter_rows()
+        beside = pl.Series([_beside(rate, extra) for rate, extra in lone], dtype=pl.String)
+        extras = said["extra"].scatter(said["lone"].arg_true(), beside)
+        rates = said.select(pl.when("lone").then(None).otherwise(RATE).alias(RATE)).to_series()
+        there = said["step"].is_not_null()
+        placed = frame.with_columns(said["step"], rates, extras)
+        _take(out, placed.filter(there), frame.filter(~there))
     return out
-
-
-def _with_counts(
-    rows: Rows, *names: str
-) -> Iterator[tuple[pl.DataFrame, Iterator[tuple[Any, ...]]]]:
-    """All rows piece by piece; of each row what it counts, rank, step, epoch and these columns."""
-    counts = [form.counts for form in rows.all_forms]
-    told = rows.frames(FORM, "rank", "step", "epoch", *names)
-    for frame, columns in zip(rows.frames(), told, strict=True):
-        yield frame, ((counts[form], *row) for form, *row in columns.iter_rows())
 
 
 def _take(out: Aligned, placed: pl.DataFrame, unplaced: pl.DataFrame) -> None:
@@ -113,111 +102,102 @@ def _grows_from_start(rows: Rows, count: int) -> bool:
 
 RATE: Final = "logged_samples_per_second"
 
-Key = tuple[str | None, str, int]
-"""Rank, what is counted, and the epoch: the counter of micro-steps may start anew with it."""
+KEY: Final = ("rank", "counter", "era")
+"""Of a counter: its rank, what is counted, and the epoch: that of micro-steps may start anew."""
+MINE: Final = pl.col("counter").is_not_null()
+"""Rows of a counter of their own."""
+BIG: Final = pl.Int128
+"""Counts of damaged lines times each other fit too."""
+
+_AHEAD: Final = pl.col("step") - pl.col("offset")
+_WHOLE: Final = (pl.col("factor") != 0) & (_AHEAD % pl.col("factor") == 0)
+_STEP: Final = pl.when(_WHOLE).then(_AHEAD // pl.col("factor"))
+PLACE: Final = pl.when(_STEP > 0).then(_STEP)
+"""The step of the training; null in the middle of one, or where the relation is not known."""
 
 
-class _Relation(NamedTuple):
-    """Counts per step of the training (0: not known), and what is to be taken from them first."""
+def _told(rows: Rows, *names: str) -> Iterator[pl.DataFrame]:
+    """All rows piece by piece: KEY, step, whole and these columns.
 
-    factor: int
-    offset: int | None
-
-
-@dataclass(slots=True)
-class _Met:
-    """Moments of one counter, of which both counts are known: of the line and of the training.
-
-    ratios: by how much more one has grown than the other, from one moment to the next.
+    counter: null where the row has the training's step; whole: that step, where a row of the same
+    rank has it right before.
     """
-
-    moments: int = 0
-    last: tuple[int, int] = (0, 0)
-    ratios: Counter[int] = field(default_factory=Counter)
-    offsets: Counter[int] = field(default_factory=Counter)
-
-    def grow(self, mine: int, whole: int) -> None:
-        """One more moment."""
-        more, steps = mine - self.last[0], whole - self.last[1]
-        if self.moments and steps > 0 and more % steps == 0:
-            self.ratios[more // steps] += 1
-        self.moments, self.last = self.moments + 1, (mine, whole)
+    counts = pl.Series("counter", [form.counts for form in rows.all_forms], pl.String)
+    era = pl.when(pl.col("counter") == MICRO_STEPS).then(pl.col("epoch").fill_null(0)).otherwise(0)
+    before = pl.when(~MINE).then("step").shift(1).over("rank")
+    last = pl.DataFrame(schema={"rank": pl.String, "counter": pl.String, "step": BIG})
+    for frame in rows.frames(FORM, "rank", "step", "epoch", *names):
+        told = frame.with_columns(counts.gather(frame[FORM]), pl.col("step").cast(BIG))
+        both = pl.concat([last, told.select(last.columns)])
+        whole = both.select(before.alias("whole")).slice(last.height)
+        yield told.with_columns(era.alias("era"), whole.to_series())
+        last = both.unique("rank", keep="last", maintain_order=True)
 
 
-def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
-    """How the counters of the rows relate to the training; whether all rows are of counters."""
-    met: dict[Key, _Met] = {}
-    alone = True
-    for key, step, whole in _moments(rows):
-        alone = alone and key is not None
-        one = met.setdefault(key, _Met()) if key is not None else None
-        if one is not None and whole is not None:
-            one.grow(step, whole)
-    factors = {
-        key: (accumulation or _most(one.ratios, one.moments - 1) or 0)
-        if key[1] == MICRO_STEPS
-        else 1
-        for key, one in met.items()
-    }
-    for key, step, whole in _moments(rows) if met else ():
-        if key is not None and whole is not None:
-            met[key].offsets[step - factors[key] * whole] += 1
-    relations = {}
-    for key, one in met.items():
-        offset = _most(one.offsets, one.moments)
-        if alone and not key[2] and not one.moments:
-            offset = 0
-        relations[key] = _Relation(factors[key], offset)
-    return relations, alone
+def _relations(rows: Rows, accumulation: int) -> tuple[pl.DataFrame, bool]:
+    """How the counters of the rows relate to the training; whether all rows are of counters.
 
-
-def _moments(rows: Rows) -> Iterator[tuple[Key | None, int, int | None]]:
-    """Of each row its counter, its count, and the step of the training right before it.
-
-    The counter is none where the row has the training's step; that before it is of the same rank.
+    By KEY: factor, how many counts a step of the training has (0: not known), and offset, what is
+    to be taken from a count first (null: not known).
     """
-    counts = [form.counts for form in rows.all_forms]
-    before: dict[str | None, int | None] = {}
-    for frame in rows.frames(FORM, "rank", "step", "epoch"):
-        for form, rank, step, epoch in frame.iter_rows():
-            if counts[form]:
-                yield _key(counts[form], rank, epoch), step, before.get(rank)
-                before[rank] = None
-            else:
-                yield None, step, None
-                before[rank] = step
+    alone, met, ratios = True, [], []
+    last: pl.DataFrame | None = None
+    for told in _told(rows):
+        mine = told.filter(MINE)
+        alone = alone and mine.height == told.height
+        met.append(mine.group_by(KEY).agg(pl.col("whole").count().cast(pl.Int64).alias("moments")))
+        moments = mine.filter(pl.col("whole").is_not_null()).select(*KEY, "step", "whole")
+        both = moments if last is None else pl.concat([last, moments])
+        more, steps = (pl.col(name).diff().over(KEY) for name in ("step", "whole"))
+        grown = both.select(*KEY, more.alias("more"), steps.alias("steps"))
+        grown = grown.filter((pl.col("steps") > 0) & (pl.col("more") % pl.col("steps") == 0))
+        ratios.append(_counts(grown, pl.col("more") // pl.col("steps")))
+        last = both.unique(KEY, keep="last", maintain_order=True)
+    if not met:
+        return pl.DataFrame(schema=dict.fromkeys(KEY, pl.String)), alone
+    known = pl.concat(met).group_by(KEY).agg(pl.col("moments").sum())
+    found = _most(known, ratios, pl.col("moments") - 1).fill_null(0)
+    factor = pl.when(pl.col("counter") == MICRO_STEPS).then(accumulation or found).otherwise(1)
+    known = known.with_columns(factor.cast(BIG).alias("factor"))
+    offsets = [
+        _counts(
+            _related(told.filter(MINE & pl.col("whole").is_not_null()), known),
+            pl.col("step") - pl.col("factor") * pl.col("whole"),
+        )
+        for told in _told(rows)
+    ]
+    offset = _most(known, offsets, pl.col("moments"))
+    from_start = (pl.col("era") == 0) & (pl.col("moments") == 0) & alone
+    return known.with_columns(
+        pl.when(from_start).then(0).otherwise(offset).cast(BIG).alias("offset")
+    ), alone
 
 
-def _counted(rows: Rows) -> Iterator[tuple[Key, int]]:
-    return ((key, step) for key, step, _ in _moments(rows) if key is not None)
+def _related(told: pl.DataFrame, relations: pl.DataFrame) -> pl.DataFrame:
+    """Each row with what is known of its counter."""
+    return told.join(relations, on=KEY, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _key(counts: str, rank: str | None, epoch: int | None) -> Key:
-    return rank, counts, (epoch or 0) if counts == MICRO_STEPS else 0
+def _counts(frame: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
+    """How often each counter has a value."""
+    return frame.group_by(*KEY, value.alias("value")).agg(pl.len().cast(pl.Int64).alias("times"))
 
 
-def _most(values: Counter[int], of: int) -> int | None:
-    """The value of more than half."""
-    ((value, count),) = values.most_common(1) or [(0, 0)]
-    return value if 2 * count > of else None  # never of none
+def _most(known: pl.DataFrame, counts: Iterable[pl.DataFrame], of: pl.Expr) -> pl.Series:
+    """Of each counter the value of more than half, null where there is none; of: of how many."""
+    times = pl.concat(counts).group_by(*KEY, "value").agg(pl.col("times").sum())
+    most = _related(times, known).filter(2 * pl.col("times") > of)
+    return _related(known.select(KEY), most.select(*KEY, "value"))["value"]
 
 
-def _place(relation: _Relation, count: int) -> int | None:
-    """The step of the training; null in the middle of one, or where the relation is not known."""
-    factor, offset = relation
-    if offset is None or not factor or (count - offset) % factor:
-        return None
-    step = (count - offset) // factor
-    return step if step > 0 else None
-
-
-def _one_stop(extra: str | None, step: int, accumulation: int) -> bool:
+def _one_stop() -> pl.Expr:
     """Whether the timer stopped once a step although several micro-steps make it.
 
     So it does under Megatron without pipeline: its `micro_step` keeps step with `global_step`, and
     it has timed the last micro-step alone.
     """
-    return accumulation > 1 and json.loads(extra or "{}").get("micro_step") == str(step)
+    said = pl.col("extra").str.extract(r'"micro_step": "([^"\\]*)"')
+    return (said == pl.col("step").cast(pl.String)).fill_null(value=False)
 
 
 def _beside(rate: float, extra: str | None) -> str:
@@ -228,9 +208,9 @@ def _beside(rate: float, extra: str | None) -> str:
 def _micro_steps(rows: Rows) -> Aligned:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
     out = Aligned(rows.like())
-    for frame, said in _with_counts(rows):
-        mine = [counts == MICRO_STEPS and not epoch for counts, _, _, epoch in said]
-        there = pl.Series(mine, dtype=pl.Boolean)
+    first = (pl.col("counter") == MICRO_STEPS) & (pl.col("era") == 0)
+    for frame, told in zip(rows.frames(), _told(rows), strict=True):
+        there = told.select(first.fill_null(value=False)).to_series()
         _take(out, frame.filter(there), frame.filter(~there))
     out.step_unit = "micro_step" if out.rows else None
     return out

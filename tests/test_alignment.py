@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
 
+import pytest
+
+from ingest import alignment, spool
+from ingest.alignment import Aligned
+from ingest.log_format import MICRO_STEPS
 from ingest.parse import Launch, Parsed
+from ingest.rows import Rows
+from tests import plain_alignment
 
 Parse = Callable[..., Parsed]
 
@@ -87,3 +98,59 @@ def test_the_rate_of_a_micro_step_is_not_that_of_a_step(parse: Parse) -> None:
 def test_the_engine_and_the_pipeline_print_one_step_in_one_launch(parse: Parse) -> None:
     lines = log("S5", "steps: 5 loss: 7.0 iter time (s): 0.5 samples/sec: 8.0", "S10")
     assert steps(parse, lines) == [5, 5, 10]
+
+
+@dataclass(frozen=True)
+class Form:
+    """Of a StepLine what alignment asks for."""
+
+    counts: str | None
+
+
+FORMS = [Form(None), Form(MICRO_STEPS), Form("global_step")]
+
+
+def drawn(rng: Random) -> Iterator[dict[str, Any]]:
+    """Rows of counters that mostly keep pace with the training, and of damaged ones."""
+    step, factor, offset = 0, rng.choice((1, 2, 4)), rng.choice((0, 0, 5, -40, 100))
+    forms = rng.choice(((0, 1), (0, 2), (1,), (2,), (0, 1, 2)))
+    largest = 2**62 if rng.random() < 0.05 else 400
+    ranks = rng.choice(((None,), (None, "0", "1")))
+    for line in range(rng.randint(0, 40)):
+        form = rng.choice(forms)
+        step += rng.choice((1, 1, 1, 10, 0, -5)) if form == 0 else 0
+        kept = form == 0 or rng.random() < 0.8
+        count = step if form == 0 else step * factor + offset
+        row = {"line": line + 1, "rank": rng.choice(ranks), "logged_at": None, "extra": None}
+        row |= {"form": FORMS[form], "step": count if kept else rng.randint(-3, largest)}
+        row |= {"epoch": rng.choice((None, 0, 0, 1)) if form else None}
+        if form and rng.random() < 0.7:
+            micro = str(row["step"] + rng.choice((0, 0, 1)))
+            said = rng.choice(({}, {"q": 'a"\\b'}, {"q": '"micro_step": "7"'}))
+            row["extra"] = rng.choice((None, json.dumps({"micro_step": micro} | said)))
+            row[alignment.RATE] = rng.choice((4.0, 8.5, None))
+        yield row
+
+
+def of(rows: Sequence[dict[str, Any]]) -> Rows:
+    out = Rows(None, FORMS)
+    for row in rows:
+        out.append(dict(row))
+    return out
+
+
+def told(aligned: Aligned) -> tuple[list[dict[str, Any]], list[dict[str, Any]], str | None]:
+    said = [
+        [{n: v for n, v in row.items() if v is not None} for row in rows]
+        for rows in (aligned.rows, aligned.unplaced)
+    ]
+    return said[0], said[1], aligned.step_unit
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_columns_are_aligned_as_rows_are(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = Random(seed)  # noqa: S311 - rows to try
+    monkeypatch.setattr(spool, "PIECE_ROWS", rng.choice((3, 7, 1000)))
+    rows, accumulation = list(drawn(rng)), rng.choice((0, 0, 1, 2, 4))
+    plain = plain_alignment.align(of(rows), accumulation)
+    assert told(alignment.align(of(rows), accumulation)) == told(plain)
