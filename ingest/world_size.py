@@ -10,20 +10,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import polars as pl
 
 from ingest.parse import Launch
-from ingest.rows import Rows
+
+_T = TypeVar("_T")
 
 Fact = dict[str, Any]
 Said = Mapping[str, Any]
 """What a rank prints of a step: of COLUMNS the number, or null; of COUNTS the text, if any."""
 
 COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
-COUNTS: Final = frozenset(
-    {"e2e_tgs", "train_time", "est_global_batch_tokens", "approximate_total_consumed_tokens"}
+COUNTS: Final = (
+    *("e2e_tgs", "train_time", "est_global_batch_tokens", "approximate_total_consumed_tokens"),
 )
 
 TIME_ROUNDING: Final = 0.5e-4
@@ -43,8 +46,8 @@ EXACT_IN_FLOAT32: Final = 2**24
 def of_xtuner_v1(launch: Launch) -> list[Fact]:
     """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
     seen = _Seen()
-    for rank, step, said in _of_each_step(launch.rows):
-        seen.add(rank, step, said)
+    for frame in launch.rows.by_step("line", "rank", "step", "extra", *COLUMNS):
+        seen.add(_printed(frame.unique(("rank", "step"), keep="last", maintain_order=True)))
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
@@ -75,24 +78,34 @@ def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
     return next(iter(values.items())) if len(values) == 1 else None
 
 
-def _of_each_step(rows: Rows) -> Iterator[tuple[str | None, int, Said]]:
-    """What each rank prints of each step, in order of the steps; the last, where it does twice."""
-    for frame in rows.by_step("line", "rank", "step", "extra", *COLUMNS):
-        last = frame.unique(("rank", "step"), keep="last", maintain_order=True)
-        for rank, step, extra, *values in last.select(
-            "rank", "step", "extra", *COLUMNS
-        ).iter_rows():
-            said: dict[str, Any] = dict(zip(COLUMNS, values, strict=True))
-            if extra is not None and any(name in extra for name in COUNTS):
-                for key, text in json.loads(extra).items():
-                    if (name := key.rpartition("/")[2]) in COUNTS:
-                        said[name] = text
-            yield rank, step, said
+def _printed(frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows with what they print of COUNTS, each as its text and null where it is not there.
+
+    A tracker's names have a path before them; of two of one name the last one counts.
+    """
+    extra = pl.col("extra").str
+    twice = (extra.count_matches(f'{name}": ', literal=True).max() > 1 for name in COUNTS)
+    escaped = extra.contains("\\", literal=True).any()
+    if frame.select(pl.any_horizontal(escaped, *twice)).item():
+        return frame.with_columns(_each(frame["extra"]))
+    said = (extra.extract(rf'["/]{name}": "([^"]*)"').alias(name) for name in COUNTS)
+    return frame.with_columns(said)
+
+
+def _each(extras: pl.Series) -> list[pl.Series]:
+    """The same of each row by itself."""
+    said = [_counts(json.loads(extra or "{}")) for extra in extras]
+    return [pl.Series(name, [one.get(name) for one in said], pl.String) for name in COUNTS]
+
+
+def _counts(printed: Mapping[str, str]) -> dict[str, str]:
+    short = ((key.rpartition("/")[2], text) for key, text in printed.items())
+    return {name: text for name, text in short if name in COUNTS}
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What all steps say of the sizes; of values that have to be one, never more than two are kept.
+    """What all steps say of the sizes; of values that have to be one, a few are kept.
 
     ranks: by rank, how many steps it prints; first: what each prints of step 1; estimated: by how
     much the estimate of the batch exceeds a rank's tokens (variants I to L print dp x this rank's
@@ -105,27 +118,39 @@ class _Seen:
     estimated: set[float] = field(default_factory=set)
     grown: set[float] = field(default_factory=set)
     slots: set[float | None] = field(default_factory=set)
-    totals: dict[str | None, tuple[int, float | None]] = field(default_factory=dict)
+    last: pl.DataFrame | None = None
 
-    def add(self, rank: str | None, step: int, said: Said) -> None:
-        """What a rank prints of the step behind those before."""
-        self.ranks[rank] = self.ranks.get(rank, 0) + 1
-        if step == 1:
-            self.first[rank] = said
-        tokens, estimate = said.get("rank_tokens"), _count(said.get("est_global_batch_tokens"))
-        if estimate is not None and tokens and len(self.estimated) < SEVERAL:
-            self.estimated.add(estimate / tokens)
-        if len(self.slots) < SEVERAL:
-            self.slots.add(said.get("rank_slots"))
-        total = _count(said.get("approximate_total_consumed_tokens"))
-        last, before = self.totals.get(rank, (0, 0.0))
-        self.totals[rank] = step, total
-        if step == 1:
-            last, before = 0, 0.0
-        if total is None or before is None or last != step - 1 or not tokens:
-            return
-        if len(self.grown) < SEVERAL:
-            self.grown.add((total - before) / tokens)
+    def add(self, frame: pl.DataFrame) -> None:
+        """What the ranks print of steps behind those before, one row for each of both."""
+        for rank, count in frame.group_by("rank").len().iter_rows():
+            self.ranks[rank] = self.ranks.get(rank, 0) + count
+        for row in frame.filter(pl.col("step") == 1).iter_rows(named=True):
+            self.first[row["rank"]] = {name: row[name] for name in (*COLUMNS, *COUNTS)}
+        mine = frame.select(
+            "rank",
+            "step",
+            pl.col("rank_tokens").replace(0, None).alias("tokens"),
+            _count(frame["est_global_batch_tokens"]).alias("estimate"),
+            _count(frame["approximate_total_consumed_tokens"]).alias("total"),
+        )
+        estimated = pl.col("estimate") / pl.col("tokens")
+        _gather(self.estimated, mine.select(estimated.drop_nulls().unique()).to_series())
+        _gather(self.slots, frame["rank_slots"].unique())
+        both = mine if self.last is None else pl.concat([self.last, mine])
+        start = pl.col("step") == 1
+        last, before = (pl.col(name).shift(1).over("rank") for name in ("step", "total"))
+        follows = start | (last == pl.col("step") - 1)
+        more = pl.col("total") - pl.when(start).then(0.0).otherwise(before)
+        grown = both.select(follows=follows, grown=more / pl.col("tokens"))
+        grown = grown[self.last.height if self.last is not None else 0 :]
+        _gather(self.grown, grown.filter("follows")["grown"].drop_nulls().unique())
+        self.last = both.unique("rank", keep="last", maintain_order=True)
+
+
+def _gather(found: set[_T], values: pl.Series) -> None:
+    """Values that have to be one; which others there are does not matter."""
+    if len(found) < SEVERAL:
+        found.update(values[:SEVERAL])
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
@@ -220,12 +245,11 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _count(text: str | None) -> float | None:
-    """A count as printed; None where it is not exact."""
-    number = _number(text)
-    if text is None or number is None:
-        return None
-    return number if text.isdecimal() or abs(number) < EXACT_IN_FLOAT32 else None
+def _count(texts: pl.Series) -> pl.Series:
+    """Counts as printed; null where one is not exact."""
+    numbers = texts.cast(pl.Float64, strict=False)
+    exact = texts.str.contains(r"^[0-9]+$") | (numbers.abs() < EXACT_IN_FLOAT32)
+    return pl.select(pl.when(exact).then(numbers)).to_series()
 
 
 def _whole(ratios: set[float]) -> int | None:
