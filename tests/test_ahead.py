@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 import os
 import pickle
 import shutil
@@ -11,15 +12,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from ingest import ahead
+from ingest import ahead, reader
 from ingest.ahead import Ahead
+from ingest.bulk_plan import Plan
 from ingest.errors import UnknownFormatError
 from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
+from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.store import Store
 from ingest.walk import Found, Walk
@@ -140,3 +144,63 @@ def alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+@pytest.fixture
+def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
+    """Each file counts as a large one; the plans that came of its blocks."""
+    plans: list[Plan | None] = []
+    start, planned = Ahead._start, ahead._planned
+
+    def started(pool: Ahead) -> None:
+        start(pool)
+        pool._ready.result()  # small files would be read before
+
+    def kept(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
+        plans.append(planned(chunk, plan)[1])
+        return chunk, plans[-1]
+
+    monkeypatch.setattr(ahead, "LARGEST_BYTES", -1)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 3_001)
+    monkeypatch.setattr(Ahead, "_start", started)
+    monkeypatch.setattr(ahead, "_planned", kept)
+    return plans
+
+
+def same_tables(one: Store, other: Store) -> bool:
+    names = ("runs", "steps", "facts", "events", "unread")
+    return all(one.table(name).equals(other.table(name)) for name in names)
+
+
+def test_blocks_that_others_have_planned_come_to_the_same(
+    logs: Path, tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    told, store = read([logs], tmp_path / "one", 1)
+    assert not any(by_blocks)
+    same, other = read([logs], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert sum(plan is not None for plan in by_blocks) > len(SAMPLES)
+
+
+def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
+    tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = max(SAMPLES, key=lambda path: path.stat().st_size)
+    _, store = read([log], tmp_path / "one", 1)
+    by_blocks.clear()
+    kept = ahead._planned
+
+    def killing(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
+        found = kept(chunk, plan)
+        if len(by_blocks) == 1:
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+        return found
+
+    monkeypatch.setattr(ahead, "_planned", killing)
+    _, other = read([log], tmp_path / "two", 2)
+    assert same_tables(store, other)
+    assert by_blocks[0] is not None
+    assert by_blocks[-1] is None
