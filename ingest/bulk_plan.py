@@ -231,10 +231,12 @@ class _Planner:
             )
         places = _joined([lines for lines, _, _ in self.rows])
         traits = _joined([traits for _, traits, _ in self.rows])
-        order = np.argsort(places)
         empty = pl.DataFrame(schema={name: SCHEMA[name] for name in SOUGHT})
         frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
-        return places[order], traits[order], frame[order] if len(order) else frame
+        if (np.diff(places) > 0).all():
+            return places, traits, frame
+        order = np.argsort(places)
+        return places[order], traits[order], frame[order]
 
     def _texts(self, places: Ints, forms: Ints) -> pl.Series:
         """The lines of rows with a counter of their own: they may turn out to be events."""

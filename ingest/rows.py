@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any, Final, overload
 
-import numpy as np
 import polars as pl
 
 from ingest import spool
@@ -189,7 +188,7 @@ class Rows(Sequence[Row]):
             return
         frame = self._joined()
         if FORM in frame.columns:
-            self._used.update(np.unique(frame[FORM].to_numpy()).tolist())
+            self._used.update(frame[FORM].unique())
         self._spans.append((frame["step"].min(), frame["step"].max()))  # type: ignore[arg-type]
         self._pieces.append(self._spool.keep(frame))
         self._waiting, self._loose, self._put = [], 0, self._count
@@ -207,12 +206,12 @@ class Rows(Sequence[Row]):
 
     def _order(self) -> pl.Series:
         """Places of the rows that wait, in `_joined`: own ones stand before those of frames."""
-        sizes = [len(p) if isinstance(p, list) else p.height for p in self._waiting]
-        own = np.repeat([isinstance(p, list) for p in self._waiting], sizes)
-        places = np.empty(len(own), np.int64)
-        places[own] = np.arange(own.sum())
-        places[~own] = np.arange(own.sum(), len(own))
-        return pl.Series(places)
+        own = pl.concat(
+            pl.repeat(isinstance(part, list), len(part), dtype=pl.Boolean, eager=True)
+            for part in self._waiting
+        )
+        mine, others = (flags.cast(pl.Int64).cum_sum() - 1 for flags in (own, ~own))
+        return pl.select(pl.when(own).then(mine).otherwise(others + own.sum())).to_series()
 
     def _read(self, piece: Piece, names: Iterable[str]) -> pl.DataFrame:
         frame = piece.read({"line": None, **dict.fromkeys(names)})  # every row has a line

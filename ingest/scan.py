@@ -41,6 +41,7 @@ from ingest.clean import lines_of
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Words = NDArray[np.uint64]
 
 NEWLINE, RETURN, ZERO = 10, 13, 48
 
@@ -235,13 +236,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """Eight bytes of a fixed stretch, or its last ones. All are words of eight as in memory.
+    """Eight bytes of a fixed stretch, as they are in memory.
 
-    offset: where they stand in the stretch; zeros: its bytes, with 0 for each digit; text: which of
-    them have to be these; digits: the highest bit of those where any digit may stand.
+    zeros: its bytes, with 0 for each digit; text: which of them have to be these; digits: the
+    highest bit of those where any digit may stand.
     """
 
-    offset: int
     zeros: np.uint64
     text: np.uint64
     digits: np.uint64
@@ -251,13 +251,12 @@ class Word:
 class Stretch:
     """What is as long in all lines of a shape, and what follows it.
 
-    size: in bytes; texts: long constant ones, by their offsets; words: all others. runs: offsets
-    and widths of runs of digits in it. pad: as many blanks more may follow. run: of digits that
-    follows, with the most that it may have; None where another stretch or the line's end does.
+    size: in bytes; words: its last ones are as many whole words, before them nothing matters. runs:
+    offsets and widths of runs of digits in it. pad: as many blanks more may follow. run: of digits
+    that follows; None where another stretch or the line's end does.
     """
 
     size: int
-    texts: tuple[tuple[int, bytes], ...]
     words: tuple[Word, ...]
     runs: tuple[tuple[int, int, int], ...]
     pad: bool
@@ -300,21 +299,27 @@ class Shape:
 
 @dataclass(slots=True)
 class Fit:
-    """Lines of a block that fit a shape, and where each of their runs begins and ends."""
+    """Lines of a block that fit a shape, and where each of their runs begins and ends.
+
+    heads: of runs that are not as wide in all lines the values of the first eight bytes.
+    """
 
     shape: Shape
     lines: Ints
     begins: dict[int, Ints]
     stops: dict[int, Ints]
+    heads: dict[int, Words]
 
     def only(self, good: Bools) -> Fit:
         """The same of some of the lines."""
         if good.all():
             return self
         keep = np.flatnonzero(good)
-        begins = {run: at[keep] for run, at in self.begins.items()}
-        stops = {run: at[keep] for run, at in self.stops.items()}
-        return Fit(self.shape, self.lines[keep], begins, stops)
+        begins, stops = (
+            {r: at[keep] for r, at in ats.items()} for ats in (self.begins, self.stops)
+        )
+        heads = {run: words[keep] for run, words in self.heads.items()}
+        return Fit(self.shape, self.lines[keep], begins, stops, heads)
 
 
 def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
@@ -322,12 +327,13 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
     lengths = block.lengths[lines]
     lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
     last = shape.stretches[-1]
-    lines = lines[_stands(block, last, block.ends[lines] - last.size)]
-    found, at = Fit(shape, lines, {}, {}), block.starts[lines]
+    lines = lines[_stands(last, _words(block, last, block.ends[lines] - last.size))]
+    found, at = Fit(shape, lines, {}, {}, {}), block.starts[lines]
     for stretch in shape.stretches:
-        good = _stands(block, stretch, at)
+        words = _words(block, stretch, at)
+        good, head = _stands(stretch, words), words[-1]
         if not good.all():
-            found, at = found.only(good), at[good]
+            found, at, head = found.only(good), at[good], head[good]
         if not len(at):
             break
         for run, offset, digits in stretch.runs:
@@ -335,10 +341,13 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
             found.stops[run] = found.begins[run] + digits
         at = at + stretch.size
         if stretch.pad:
-            at = at + _before(block.words[at] ^ BLANKS)
+            at = at + _before(head ^ BLANKS)
+            head = block.words[at]
         if stretch.run is not None:
-            found.begins[stretch.run], at = at, at + _width(block, at, shape.widths[stretch.run][1])
-            found.stops[stretch.run] = at
+            values = head ^ ZEROS
+            width = _width(block, at, values, shape.widths[stretch.run][1])
+            found.begins[stretch.run], found.heads[stretch.run] = at, values
+            found.stops[stretch.run] = at = at + width
     good = at == block.ends[found.lines]
     for run, (least, most) in shape.widths.items() if len(at) else ():
         width = found.stops[run] - found.begins[run]
@@ -357,8 +366,6 @@ def _bytes(byte: int) -> np.uint64:
 
 WORD: Final = 8
 """Bytes."""
-LONG: Final = 2 * WORD
-"""Bytes of a constant text that is compared as one, rather than by words."""
 ZEROS: Final = _bytes(ZERO)
 BLANKS: Final = _bytes(0x20)
 HIGH: Final = _bytes(0x80)
@@ -372,19 +379,25 @@ LAST: Final = np.array(
 """The last n bytes of a word of eight."""
 
 
-def _stands(block: Block, stretch: Stretch, at: Ints) -> Bools:
-    """Whether the stretch stands there."""
-    good = np.ones(len(at), bool)
-    for offset, text in stretch.texts:
-        kind = np.dtype(f"V{len(text)}")
-        good &= _view(block.bytes, kind)[at + offset] == np.frombuffer(text, kind)
-    for word in stretch.words:
-        other = block.words[at + word.offset] ^ word.zeros
-        wrong = other & word.text
+def _words(block: Block, stretch: Stretch, at: Ints) -> list[Words]:
+    """The words of a stretch that begins there, and the one behind it.
+
+    All of a line are fetched together, which takes as long as one of them.
+    """
+    size = WORD * len(stretch.words)
+    rows = _view(block.bytes, np.dtype(f"V{size + WORD}"))[at + (stretch.size - size)]
+    return list(rows.view("<u8").reshape(len(at), len(stretch.words) + 1).T)
+
+
+def _stands(stretch: Stretch, words: Sequence[Words]) -> Bools:
+    """Whether the words are those of the stretch, but for the last one."""
+    wrong = np.zeros_like(words[-1])
+    for word, there in zip(stretch.words, words[:-1], strict=True):
+        other = there ^ word.zeros
+        wrong |= other & word.text
         if word.digits:
             wrong |= _no_digits(other) & word.digits
-        good &= wrong == 0
-    return good
+    return np.asarray(wrong == 0)
 
 
 def _no_digits(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -397,9 +410,9 @@ def _before(word: NDArray[np.uint64]) -> NDArray[np.uint8]:
     return np.bitwise_count(~word & (word - ONE)) >> np.uint8(3)
 
 
-def _width(block: Block, at: Ints, most: int) -> Ints:
-    """How many digits stand there, as far as that matters."""
-    width = _before(_no_digits(block.words[at] ^ ZEROS)).astype(np.int64)
+def _width(block: Block, at: Ints, values: Words, most: int) -> Ints:
+    """How many digits stand there, as far as that matters; values: of the first eight bytes."""
+    width = _before(_no_digits(values)).astype(np.int64)
     for seen in range(WORD, most, WORD):
         more = np.flatnonzero(width == seen)
         if not len(more):
@@ -471,23 +484,21 @@ def _whole(block: Block, found: Fit, number: Number, good: Bools) -> tuple[Ints,
 def _divided(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
     """Numbers of few digits: these as a whole number, over or times a power of ten."""
     digits, count = _whole(block, found, number, good)
-    power = np.zeros(len(digits), np.int64)
+    places: Ints = np.zeros(1, np.int64)
     if number.decimals is not None:
         width = found.stops[number.decimals] - found.begins[number.decimals]
         good &= width <= EXACT_DIGITS
-        power = -np.minimum(width, EXACT_DIGITS)
-        digits = digits * TENS[-power] + _digits(block, found, number.decimals, good)
+        places = np.minimum(width[:1] if (width == width[:1]).all() else width, EXACT_DIGITS)
+        digits = digits * TENS[places] + _digits(block, found, number.decimals, good)
         count = count + width
-    if number.exponent is not None:
-        power = power + number.exponent_sign * _digits(block, found, number.exponent, good)
-    good &= (count <= EXACT_DIGITS) & (np.abs(power) <= EXACT_POWER)
-    power = np.clip(power, -EXACT_POWER, EXACT_POWER)
-    small = power < 0
+    good &= count <= EXACT_DIGITS
     floats = digits.astype(np.float64)
-    out = np.where(small, floats / POWERS[np.where(small, -power, 0)], floats)
-    if number.exponent is not None:
-        out = np.where(small, out, floats * POWERS[np.where(small, 0, power)])
-    return np.asarray(out, np.float64)
+    if number.exponent is None:
+        return np.asarray(floats / POWERS[places])
+    power = number.exponent_sign * _digits(block, found, number.exponent, good) - places
+    good &= np.abs(power) <= EXACT_POWER
+    size = POWERS[np.minimum(np.abs(power), EXACT_POWER)]
+    return np.asarray(np.where(power < 0, floats / size, floats * size))
 
 
 def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
@@ -534,8 +545,11 @@ def _digits(block: Block, found: Fit, run: int, good: Bools) -> Ints:
     widest = int(width.max(initial=0))
     if widest > WHOLE_DIGITS:
         good &= width <= WHOLE_DIGITS
+    if widest <= WORD and run in found.heads:
+        shift = (np.uint64(WORD) - width.astype(np.uint64)) << np.uint64(3)
+        return _eight(found.heads[run] << shift).astype(np.int64)
     out = _eight(block.words[stop - 8] & LOW[np.minimum(width, 8)])
-    if widest > 8:  # noqa: PLR2004 - a word
+    if widest > WORD:
         high = _eight(block.words[stop - 16] & LOW[np.clip(width - 8, 0, 8)])
         out = out + high * np.uint64(10**8)
     return np.asarray(out, np.uint64).astype(np.int64)
@@ -682,37 +696,33 @@ def _stretches(
     return tuple(out)
 
 
-SAME, DIGIT, ELSEWHERE = b"=", b"0", b"-"
-"""What a byte of a stretch is: as in the shape, any digit, or compared with its long text."""
+SAME, DIGIT = b"=", b"0"
+"""What a byte of a stretch is: as in the shape, or any digit."""
 
 
 def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
     """One of constant bytes and of runs (with their widths)."""
     text, marks = b"", b""
     runs: list[tuple[int, int, int]] = []
-    texts: list[tuple[int, bytes]] = []
     for part in parts:
         if isinstance(part, tuple):
             runs.append((part[0], len(text), part[1]))
             text, marks = text + b"0" * part[1], marks + DIGIT * part[1]
-            continue
-        if len(part) > LONG:
-            texts.append((len(text), part))
-        marks += (ELSEWHERE if len(part) > LONG else SAME) * len(part)
-        text += part
-    every = (
-        _word(at, text[at : at + WORD], marks[at : at + WORD]) for at in range(0, len(text), WORD)
-    )
-    words = tuple(word for word in every if word.text or word.digits)
-    return Stretch(len(text), tuple(texts), words, tuple(runs), pad, run)
+        else:
+            text, marks = text + part, marks + SAME * len(part)
+    size = -(-len(text) // WORD) * WORD
+    words = [
+        _word(text.rjust(size, b"\0")[at : at + WORD], marks.rjust(size)[at : at + WORD])
+        for at in range(0, size, WORD)
+    ]
+    return Stretch(len(text), tuple(words), tuple(runs), pad, run)
 
 
-def _word(offset: int, text: bytes, marks: bytes) -> Word:
-    """Up to eight bytes of a stretch."""
+def _word(text: bytes, marks: bytes) -> Word:
+    """Eight bytes of a stretch, or before it."""
     same = bytes(0xFF if mark == SAME[0] else 0 for mark in marks)
     digits = bytes(0x80 if mark == DIGIT[0] else 0 for mark in marks)
-    words = (np.uint64(int.from_bytes(part, "little")) for part in (text, same, digits))
-    return Word(offset, *words)
+    return Word(*(np.uint64(int.from_bytes(part, "little")) for part in (text, same, digits)))
 
 
 Effects = tuple[list[Value], list[tuple[str, int, int]]]
