@@ -46,6 +46,9 @@ MOST_WAITING: Final = 1_000
 PAYS_BYTES: Final = 24 * 1024 * 1024
 """Of files to be read from which on processes are started: that takes a second for each."""
 
+ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
+"""The same of one large file: of it only the plans of its blocks are made by others."""
+
 THREADS: Final = "POLARS_MAX_THREADS"
 
 MOST_PROCESSES: Final = 8
@@ -162,7 +165,7 @@ class Ahead:
     ) -> Iterator[tuple[Chunk, Plan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
         names = parser.primary.name, *(companion.name for companion in parser.companions)
-        if self._processes > 1 and _bytes(found) >= PAYS_BYTES:
+        if self._processes > 1 and _bytes(found) >= ONE_PAYS_BYTES:
             self._start()
         waiting = deque[tuple[Chunk, Future[Plan] | None]]()
         for chunk in chunks:

@@ -161,6 +161,7 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
         return chunk, plans[-1]
 
     monkeypatch.setattr(ahead, "LARGEST_BYTES", -1)
+    monkeypatch.setattr(ahead, "ONE_PAYS_BYTES", 0)
     monkeypatch.setattr(reader, "BLOCK_BYTES", 3_001)
     monkeypatch.setattr(Ahead, "_start", started)
     monkeypatch.setattr(ahead, "_planned", kept)
