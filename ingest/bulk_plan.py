@@ -7,7 +7,7 @@ line; what means something only by the lines before it stays unsure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -17,12 +17,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ingest.log_format import LogFormat, StepLine
+from ingest.log_format import StepLine
 from ingest.other_lines import kinds_of
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Aside, Block, Decoded, Floats, Ints, Other, Shape, Shapes, Step, decode, fit
+from ingest.scan import Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
 
 NO_STAMP: Final = -(2**63)
 NO_STEP: Final = -(2**63)
@@ -100,25 +100,14 @@ def plan_of(block: Block, parser: Parser) -> Plan:
 
     A line of a step that is read by its regex may become a shape, for all that are read behind it.
     """
-    return _Planner(block, _shapes_of((parser.primary, *parser.companions)), parser).plan()
-
-
-_SHAPES: dict[tuple[int, ...], tuple[tuple[LogFormat, ...], Shapes]] = {}
-
-
-def _shapes_of(formats: tuple[LogFormat, ...]) -> Shapes:
-    """One collection for all files of these formats."""
-    key = tuple(map(id, formats))
-    if key not in _SHAPES:
-        _SHAPES[key] = formats, Shapes()  # with the formats, so that their ids stay theirs
-    return _SHAPES[key][1]
+    return _Planner(block, parser).plan()
 
 
 class _Planner:
     """Finds out of a block's lines what they say whatever was read before them."""
 
-    def __init__(self, block: Block, shapes: Shapes, parser: Parser) -> None:
-        self.block, self.shapes, self.parser = block, shapes, parser
+    def __init__(self, block: Block, parser: Parser) -> None:
+        self.block, self.shapes, self.parser = block, parser.shapes, parser
         self.free = np.ones(len(block), bool)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -229,8 +218,8 @@ class _Planner:
             self.rows.append(
                 (np.array(lines), np.array(its_traits), framed(rows, SCHEMA, said_only=True))
             )
-        places = _joined([lines for lines, _, _ in self.rows])
-        traits = _joined([traits for _, traits, _ in self.rows])
+        places = joined([lines for lines, _, _ in self.rows])
+        traits = joined([traits for _, traits, _ in self.rows])
         empty = pl.DataFrame(schema={name: SCHEMA[name] for name in SOUGHT})
         frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
         if (np.diff(places) > 0).all():
@@ -254,7 +243,8 @@ def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
         yield line, Aside({**shape.fields, **moving}, shape.form)
 
 
-def _joined(parts: list[Ints]) -> Ints:
+def joined(parts: Sequence[Ints]) -> Ints:
+    """The parts one behind the other; none of none."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 

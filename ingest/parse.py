@@ -13,7 +13,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
 from operator import itemgetter
@@ -40,7 +40,7 @@ from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
-from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Step
+from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Shapes, Step
 from ingest.schema import FACT_NAMES, STEPS
 from ingest.spool import Spool
 
@@ -215,11 +215,14 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of
 
 
 class _Compiled:
-    """What a format and its companions say, made ready once for all files of them."""
+    """What a format and its companions say, made ready once for all files of them.
+
+    shapes: what was learned of their lines.
+    """
 
     def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
         both = (primary, *companions)
-        self.cleaner = Cleaner(primary.noise)
+        self.cleaner, self.shapes = Cleaner(primary.noise), Shapes()
         self.clock = re.compile(primary.clock) if primary.clock else None
         self.looks = Guarded(primary.looks_like_step)
         self.launch = Guarded(primary.launch) if primary.launch else None
@@ -269,7 +272,7 @@ class Parser:
         self.primary, self.companions = primary, tuple(companions)
         self._spool = spool or Spool()
         known = _compiled(primary, self.companions)
-        self.cleaner, self.sieve = known.cleaner, known.sieve
+        self.cleaner, self.sieve, self.shapes = known.cleaner, known.sieve, known.shapes
         self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
         self._steps, self._pairs = known.steps, known.pairs
         self._companion_steps = known.companion_steps
@@ -535,7 +538,7 @@ class Parser:
             except _Rejected:
                 line, row = None, None
             if row is not None and line is not None and self._reads_past(held, joined):
-                self._held = held.of(joined, row) if line.may_continue else None
+                self._held = replace(held, text=joined, row=row) if line.may_continue else None
                 if self._held is None:
                     self._as_counted(held, partial(self._add_row, row, joined))
                 return True
@@ -838,10 +841,6 @@ class _Held:
     count: int
     text: str
     row: dict[str, Any] | None
-
-    def of(self, text: str, row: dict[str, Any]) -> _Held:
-        """The same with what the next one added."""
-        return _Held(self.number, self.count, text, row)
 
 
 @dataclass(frozen=True, slots=True)

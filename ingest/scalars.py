@@ -28,12 +28,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ingest.bulk_plan import NO_STAMP, joined
 from ingest.event_files import NO_TAG, Floats, Ints, Values, as_printed, printed
 from ingest.log_format import LogFormat, StepLine
 from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import NumberedLine, ValueChunk
 from ingest.rows import FORM, SCHEMA
-from ingest.scan import Idle, Other, Reading, Step
+from ingest.scan import Idle, Other, Reading, Step, from_epoch, same
 
 Singles = NDArray[np.float32]
 
@@ -51,7 +52,6 @@ BASES: Final = 6
 TRIALS: Final = 60
 """Runs that a kind is learned from, and that it has to read as the regexes do."""
 
-NO_STAMP: Final = -(2**63)
 STAMPED: Final = (1e9, 1e10)
 """Wall times of ten digits before the point [s]; others are left to the regexes."""
 MOST_STEPS: Final = 10**15
@@ -277,19 +277,19 @@ class _Plan:
 
     def settle(self) -> None:
         """All was added: rows and the rest in the order of their runs."""
-        runs = _joined([runs for runs, _ in self.idle_parts])
-        lines = _joined([np.full(len(runs), count) for runs, count in self.idle_parts])
+        runs = joined([runs for runs, _ in self.idle_parts])
+        lines = joined([np.full(len(runs), count) for runs, count in self.idle_parts])
         order = np.argsort(runs, kind="stable")
         self.idle = runs[order], lines[order]
-        places = _joined([places for _, places, _, _, _ in self.parts])
+        places = joined([places for _, places, _, _, _ in self.parts])
         order = np.argsort(places, kind="stable")
         self.row_places = places[order]
-        self.row_runs = _joined([runs for runs, _, _, _, _ in self.parts])[order]
+        self.row_runs = joined([runs for runs, _, _, _, _ in self.parts])[order]
         counts = [np.full(len(runs), count) for runs, _, count, _, _ in self.parts]
-        self.row_lines = _joined(counts)[order]
+        self.row_lines = joined(counts)[order]
         self.said = [said for _, _, _, said, _ in self.parts]
         which = [np.full(len(part[0]), place) for place, part in enumerate(self.parts)]
-        self.row_said = _joined(which)[order]
+        self.row_said = joined(which)[order]
         self.forms = np.array([said.place for said in self.said], np.int64)[self.row_said]
         empty = pl.DataFrame(schema={name: SCHEMA[name] for name in ("step", "logged_at")})
         frames = [frame for _, _, _, _, frame in self.parts]
@@ -321,10 +321,6 @@ class _Plan:
         """The lines of some runs."""
         begin, end = int(self.begins[at]), int(self.ends[stop - 1])
         return ValueChunk.of(self.number + begin, self.values[begin:end]).lines()
-
-
-def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 # -- kinds of runs ---------------------------------------------------------------------------
@@ -524,7 +520,7 @@ def _row(parser: Parser, runs: _Runs, places: range, steps: Sequence[Step]) -> _
     columns, constants = dict[str, Column](), dict[str, Any]()
     for name, first in row.items():
         said = [step.row[name] for step in steps]
-        if all(_same(value, first) for value in said):
+        if all(same(value, first) for value in said):
             constants[name] = first
             continue
         made = _columns(name, form, runs, places, str(first))
@@ -564,10 +560,7 @@ def _wholes(place: int, runs: _Runs) -> pl.Series:
 
 
 def _stamps(place: int, runs: _Runs) -> pl.Series:
-    """Wall times rounded as datetime.fromtimestamp does it."""
-    fraction, seconds = np.modf(runs.wall_times[:, place])
-    microseconds = seconds.astype(np.int64) * 1_000_000 + np.rint(fraction * 1e6).astype(np.int64)
-    return pl.Series(microseconds).cast(SCHEMA["logged_at"])
+    return pl.Series(from_epoch(runs.wall_times[:, place])).cast(SCHEMA["logged_at"])
 
 
 def _text(first: str, runs: _Runs, places: range) -> Column:
@@ -618,13 +611,8 @@ def _is(record: _Record, said: _Read, row: Mapping[str, Any]) -> bool:
     filled = {name: value for name, value in now.row.items() if value is not None}
     filled.pop("says")
     mine = {name: value for name, value in row.items() if value is not None}
-    return mine.keys() == filled.keys() and all(_same(mine[n], filled[n]) for n in mine)
+    return mine.keys() == filled.keys() and all(same(mine[n], filled[n]) for n in mine)
 
 
 def _all_same(ones: pl.Series, others: Sequence[Any]) -> bool:
-    return all(_same(one, other) for one, other in zip(ones.to_list(), others, strict=True))
-
-
-def _same(one: object, other: object) -> bool:
-    """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
-    return type(one) is type(other) and repr(one) == repr(other)
+    return all(same(one, other) for one, other in zip(ones.to_list(), others, strict=True))

@@ -595,9 +595,14 @@ def _since_epoch(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> 
     """Seconds with a fraction, or milliseconds, or microseconds: rounded as fromtimestamp does."""
     number = Number((runs[0],), runs[1] if len(runs) > 1 else None, None, 1, negative=False)
     width, _ = found.shape.widths[runs[0]]
-    fraction, seconds = np.modf(_float(block, found, number, good) / POWERS[width - SECONDS])
-    rounded = np.rint(fraction * 1e6).astype(np.int64)
-    return np.asarray(seconds.astype(np.int64) * 1_000_000 + rounded, "datetime64[us]")
+    seconds = _float(block, found, number, good) / POWERS[width - SECONDS]
+    return from_epoch(seconds).astype("datetime64[us]")
+
+
+def from_epoch(seconds: Floats) -> Ints:
+    """Microseconds since 1970, rounded as datetime.fromtimestamp does it."""
+    fraction, whole = np.modf(seconds)
+    return np.asarray(whole.astype(np.int64) * 1_000_000 + np.rint(fraction * 1e6).astype(np.int64))
 
 
 def _midnights(dates: Ints, good: Bools) -> Ints:
@@ -857,7 +862,7 @@ class _Learner:
         texts: list[tuple[str, int, int]] = []
         for name, was in self.base.row.items():
             is_ = now.row[name]
-            if _same(was, is_):
+            if same(was, is_):
                 continue
             if isinstance(was, str) and isinstance(is_, str):
                 place = _place(was, is_, sign + before, sign + after)
@@ -900,9 +905,7 @@ class _Learner:
     def _alike(self, begin: int, end: int, text: bytes) -> bool:
         """Whether the line says the same with another text there."""
         now = self._with(begin, end, text)
-        return now is not None and all(
-            _same(now.row[name], self.base.row[name]) for name in now.row
-        )
+        return now is not None and all(same(now.row[name], self.base.row[name]) for name in now.row)
 
     def _text(self, column: str) -> Text:
         pieces: list[str | Number] = []
@@ -987,14 +990,14 @@ def _read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
     if now.form is not shape.form or now.printed != shape.printed:
         return False
     mine = {**shape.fields, **{n: _item(column[index]) for n, column in rows.columns.items()}}
-    return mine.keys() == now.row.keys() and all(_same(mine[n], now.row[n]) for n in mine)
+    return mine.keys() == now.row.keys() and all(same(mine[n], now.row[n]) for n in mine)
 
 
 def _item(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _same(one: object, other: object) -> bool:
+def same(one: object, other: object) -> bool:
     """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
     return type(one) is type(other) and repr(one) == repr(other)
 

@@ -21,7 +21,7 @@ from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
 from metrics.statistics import rate, robust
-from metrics.table import LOST
+from metrics.table import BASIS, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import DISAGREEMENT, SPOILERS, Clean, clean_of, evidence_of, resolution
 
@@ -31,35 +31,10 @@ SUMMARY: Final = pl.Schema(
         "steps": INT,
         "first_step": INT,
         "last_step": INT,
-        "tgs": FLOAT,
-        "tgs_low": FLOAT,
-        "tgs_high": FLOAT,
-        "tgs_slots": FLOAT,
-        "tgs_median": FLOAT,
-        "tgs_p5": FLOAT,
-        "tgs_p95": FLOAT,
-        "tgs_mad": FLOAT,
-        "tgs_trimmed": FLOAT,
-        "tgs_end_to_end": FLOAT,
+        **RATES,
         "tokens_per_second": FLOAT,
         "tokens_per_gpu_step": FLOAT,
-        "token_basis": TEXT,
-        "time_basis": TEXT,
-        "end_to_end_basis": TEXT,
-        "excluded_share": FLOAT,
-        "excluded_causes": TEXTS,
-        "data_share": FLOAT,
-        "windows": INT,
-        "effective_windows": FLOAT,
-        "no_interval": TEXT,
-        "steady_from": INT,
-        "wall_s": FLOAT,
-        "time_lost": pl.List(LOST),
-        "evidence_gap": FLOAT,
-        "evidence_windows": INT,
-        "evidence_cause": TEXT,
-        "token_gap": FLOAT,
-        "token_counts": TEXTS,
+        **BASIS,
         "logged_tgs": FLOAT,
         "logged_tflops": FLOAT,
         "logged_mfu": FLOAT,
