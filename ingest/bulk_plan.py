@@ -1,7 +1,7 @@
 """What the lines of a block say whatever was read before them; each block can be asked by itself.
 
 Steps are taken by their shapes (ingest.scan), lines that hold no literal of any pattern
-(ingest.prefilter) are counted as others, all at once. The rest is read by its regexes, line by
+(ingest.familiar) are counted as others, all at once. The rest is read by its regexes, line by
 line; what means something only by the lines before it stays unsure.
 """
 
@@ -15,10 +15,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
+from ingest.familiar import BLANK
 from ingest.log_format import StepLine
-from ingest.other_lines import kinds_of
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES
 from ingest.rows import FORM, SCHEMA, framed
@@ -32,8 +31,6 @@ WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
 SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
 """Columns of rows that tell whether they are of one process."""
-VISIBLE: Final = "[!-~]"
-"""In a line that is surely not blank."""
 
 
 class Trait(NamedTuple):
@@ -124,7 +121,7 @@ class _Planner:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
         for shape in self.shapes.known:
             self._fitted(shape, np.flatnonzero(self.free))
-        self._without_literals(np.flatnonzero(self.free))
+        self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
                 self._by_regex(line)
@@ -166,19 +163,14 @@ class _Planner:
         frame = _frame(shape.fields, rows.columns, len(rows.lines))
         self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
 
-    def _without_literals(self, lines: Ints) -> None:
+    def _looked_through(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
         lines = lines[self.block.lengths[lines] <= LONGEST_LINE_BYTES]
-        texts = self.parser.cleaner.texts(self.block.lines(lines))
-        bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
-        blank = bare[[not text.strip() for text in texts.gather(bare)]]
-        other = ~self.parser.sieve.may_match(texts)
-        other[blank] = False
-        kinds = kinds_of(texts.filter(other)).to_arrow().cast(pa.large_string())
-        numbered = kinds.dictionary_encode()
-        self.idle, self.others = lines[blank].tolist(), lines[other]
-        self.other_kinds = numbered.indices.to_numpy().astype(np.int64)
-        self.kinds = {kind: number for number, kind in enumerate(numbered.dictionary.to_pylist())}
+        familiar = self.parser.familiar
+        found = familiar.of(self.block.lines(lines))
+        self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
+        kinds, self.other_kinds = np.unique(found[found >= 0], return_inverse=True)
+        self.kinds = {familiar.kinds[kind]: number for number, kind in enumerate(kinds.tolist())}
         self.free[self.idle] = self.free[self.others] = False
 
     def _by_regex(self, line: int) -> None:

@@ -36,6 +36,8 @@ class Cleaner:
         self._noise = noise or ANSI
         self._sub = re.compile(self._noise).sub
         self._alike = _alike(self._noise)
+        self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
+        """Whether what is noise stays so with other digits."""
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -109,3 +111,27 @@ def _plain_part(part: Part) -> bool:
     if name == "SUBPATTERN":
         return not (said[1] or said[2]) and _plain(said[3])
     return name == "LITERAL" or (name in REPEATS[:2] and _plain(said[2]))
+
+
+def _blind(items: Parts) -> bool:
+    """Whether a digit matches wherever another one does; of what is plain."""
+    return all(map(_blind_part, items))
+
+
+def _blind_part(part: Part) -> bool:
+    name, said = str(part[0]), part[1]
+    if name == "LITERAL":
+        return not _some_digits(said, said)
+    if name == "IN":
+        return not any(
+            _some_digits(*(one if str(kind) == "RANGE" else (one, one)))
+            for kind, one in said
+            if str(kind) != "CATEGORY"
+        )
+    return all(map(_blind, said[1] if name == "BRANCH" else said[-1:]))
+
+
+def _some_digits(first: int, last: int) -> bool:
+    """Whether some digits, but not all, are among these characters."""
+    among = [first <= ord(digit) <= last for digit in "0123456789"]
+    return any(among) and not all(among)

@@ -26,6 +26,7 @@ from ingest.alignment import align, stride
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner
 from ingest.endings import ENDINGS
+from ingest.familiar import Familiar
 from ingest.log_format import (
     JSON,
     Block,
@@ -37,7 +38,7 @@ from ingest.log_format import (
     Target,
 )
 from ingest.other_lines import Kinds, kind_of
-from ingest.prefilter import Guarded, any_of, sieve
+from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
 from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Shapes, Step
@@ -217,7 +218,7 @@ class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of
 class _Compiled:
     """What a format and its companions say, made ready once for all files of them.
 
-    shapes: what was learned of their lines.
+    shapes, familiar: what was learned of their lines.
     """
 
     def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
@@ -251,7 +252,8 @@ class _Compiled:
         self.interesting = any_of({line.anchor for line in known}, patterns)
         self.may_be_event = any_of(line.anchor for line in events)
         lines = [(line.anchor, line.regex) for line in known]
-        self.sieve = sieve(((SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)))
+        needed = [(SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)]
+        self.familiar = Familiar(self.cleaner, needed)
 
 
 @lru_cache(FORMATS_AT_ONCE)
@@ -272,7 +274,7 @@ class Parser:
         self.primary, self.companions = primary, tuple(companions)
         self._spool = spool or Spool()
         known = _compiled(primary, self.companions)
-        self.cleaner, self.sieve, self.shapes = known.cleaner, known.sieve, known.shapes
+        self.cleaner, self.familiar, self.shapes = known.cleaner, known.familiar, known.shapes
         self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
         self._steps, self._pairs = known.steps, known.pairs
         self._companion_steps = known.companion_steps

@@ -35,6 +35,9 @@ MOST_TEXTS: Final = 64
 TELLING: Final = 4
 """Characters of the shortest literal of a clause that is worth looking for beside another."""
 
+SAME: Final = bytes(range(256))
+"""Each byte stands for itself."""
+
 Clause = frozenset[str]
 """Literals of which a text has to hold one."""
 
@@ -157,8 +160,11 @@ class Sieve:
     time of its `contains_any`, and knows it the next time.
     """
 
-    def __init__(self, patterns: Iterable[tuple[str, str]]) -> None:
-        """patterns: each with a literal that it needs, or an empty one."""
+    def __init__(self, patterns: Iterable[tuple[str, str]], alike: bytes = SAME) -> None:
+        """patterns: each with a literal that it needs, or an empty one.
+
+        alike: of each byte of the texts the one that stands for it in them.
+        """
         each = [
             ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
             for anchor, pattern in patterns
@@ -166,7 +172,7 @@ class Sieve:
         self._open = not all(each)
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
         second = {text for found in each for text in _beside(found, first)}
-        self._rounds = [_either(literals) for literals in (first, second) if literals]
+        self._rounds = [_either(literals, alike) for literals in (first, second) if literals]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
         """Of each text whether it may; one that may not holds a match of no pattern."""
@@ -183,8 +189,9 @@ class Sieve:
         return out
 
 
-def _either(literals: Iterable[str]) -> str:
-    return "|".join(map(re.escape, sorted(literals)))
+def _either(literals: Iterable[str], alike: bytes) -> str:
+    changed = {literal.encode().translate(alike).decode() for literal in literals}
+    return "|".join(map(re.escape, sorted(changed)))
 
 
 @cache

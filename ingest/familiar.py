@@ -1,0 +1,90 @@
+"""Lines that no step is read of, looked through once for all that are alike but for their digits.
+
+Noise repeats itself: the same message with other numbers makes up most of what no shape fits. What
+a line is found to be (blank, of a kind that no pattern knows, or one that a pattern may match) is
+so whatever its digits are, where digits are alike to what cleans it and to the literals that the
+patterns need. So digits become zeros first, and what was found of such a line is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.clean import Cleaner
+from ingest.other_lines import kinds_of
+from ingest.prefilter import Sieve
+
+BLANK: Final = -1
+MAY_MATCH: Final = -2
+VISIBLE: Final = "[!-~]"
+"""In a line that is surely not blank."""
+MOST_LINES: Final = 40_000
+MOST_BYTES: Final = 8 * 1024 * 1024
+"""Remembered; then all is forgotten, for what a log said at its start may never come again."""
+ZEROS: Final = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))
+
+
+class Familiar:
+    """What lines of one format (with its companions) were found to be, for all its files."""
+
+    def __init__(self, cleaner: Cleaner, patterns: Iterable[tuple[str, str]]) -> None:
+        """patterns: each with a literal that it needs, or an empty one."""
+        self._cleaner = cleaner
+        self._zeros = ZEROS if cleaner.digits_alike else bytes(range(256))
+        self._sieve = Sieve(patterns, self._zeros)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.kinds: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._known = pa.array([], pa.large_binary())
+        self._found = np.empty(0, np.int64)
+
+    def of(self, lines: pl.Series) -> NDArray[np.int64]:
+        """Of each line (bytes, with its newline) BLANK, MAY_MATCH, or the number of its kind.
+
+        Numbers are places in `kinds`, until this is asked again.
+        """
+        alike = self._alike(lines)
+        if len(self._known) > MOST_LINES or self._known.nbytes > MOST_BYTES:
+            self._forget()
+        places = pc.index_in(alike, self._known)
+        if places.null_count:
+            self._learn(alike.filter(pc.is_null(places)).unique())
+            places = pc.index_in(alike, self._known)
+        return np.asarray(self._found[places.to_numpy()])
+
+    def _alike(self, lines: pl.Series) -> pa.LargeBinaryArray:
+        """The lines with zeros for their digits."""
+        array = lines.to_arrow().cast(pa.large_binary())
+        _, starts, data = array.buffers()
+        zeros = pa.py_buffer(bytes(data or b"").translate(self._zeros))
+        return pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), len(array), [None, starts, zeros]
+        )
+
+    def _learn(self, alike: pa.LargeBinaryArray) -> None:
+        """Look lines through that were not seen before."""
+        texts = self._cleaner.texts(pl.Series(alike))
+        found = np.full(len(texts), MAY_MATCH)
+        bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
+        blank = bare[[not text.strip() for text in texts.gather(bare)]]
+        other = ~self._sieve.may_match(texts)
+        other[blank] = False
+        found[other] = [self._number(kind) for kind in kinds_of(texts.filter(other)).to_list()]
+        found[blank] = BLANK
+        self._known = pa.concat_arrays([self._known, alike])
+        self._found = np.concatenate([self._found, found])
+
+    def _number(self, kind: str) -> int:
+        number = self._numbers.setdefault(kind, len(self.kinds))
+        if number == len(self.kinds):
+            self.kinds.append(kind)
+        return number
