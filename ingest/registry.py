@@ -42,8 +42,7 @@ from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
-from ingest.reader import Chunk, NumberedLine, Source
-from ingest.scan import NEWLINE
+from ingest.reader import NEWLINE, Chunk, NumberedLine, Source, newlines
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -256,7 +255,7 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             end = chunk.data.find(b"\n", begin + size) + 1 or len(chunk.data)
             piece = Chunk(number, chunk.data[begin:end])
             yield piece
-            number, begin = number + piece.data.count(b"\n"), end
+            number, begin = number + newlines(piece.data), end
             size = min(2 * size, PIECE_BYTES)
 
 

@@ -37,13 +37,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.clean import lines_of
+from ingest.reader import NEWLINE
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 
-NEWLINE, RETURN, ZERO = 10, 13, 48
+RETURN, ZERO = 13, 48
 
 EXACT_DIGITS: Final = 15
 EXACT_POWER: Final = 22
