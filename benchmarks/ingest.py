@@ -155,6 +155,7 @@ def torchtitan(bench: Logs) -> Iterator[Row]:
         "ours": partial(bench.ingest, log, PROCESSES, "1"),
         "grep -cF": partial(child, grep, env=IN_C),
         "plain parser": partial(bench.plain, "torchtitan", log),
+        "least": partial(inside, [PYTHON, "-m", "benchmarks.least", log]),
     }
     if mawk := shutil.which("mawk"):
         awk: list[Word] = [mawk, "-F:", MAWK, log]
@@ -175,6 +176,10 @@ def torchtitan(bench: Logs) -> Iterator[Row]:
         yield faster(f"{work}, one process", costs, "ours", "mawk", Goal(1.3))
     else:
         yield skipped(f"{work}, against mawk", "mawk is not installed", Goal(1.3))
+    parts = json.loads(costs["least"][0].said)["parts"]
+    told = ", ".join(f"{part} {seconds:.2f} s" for part, seconds in parts.items())
+    for other in ("grep -cF", "plain parser", *(["mawk"] if mawk else [])):
+        yield faster(f"the least that such a reader takes ({told})", costs, "least", other)
     goals = {"grep -cF": Goal(0.43), "plain parser": Goal(17), "ours": Goal(1.75)}
     for other, goal in goals.items():
         if two:

@@ -1,0 +1,134 @@
+"""The least that a reader takes which is made of the same libraries, for the same log.
+
+    python -m benchmarks.least LOG     of `python -m benchmarks.ingest_work write torchtitan LOG …`
+
+It is told which lines are steps, where everything stands in them, and what is noise. What is left
+is what nobody who stores this can leave out: the log is read and hashed, its newlines are found,
+each step line's bytes are fetched once and compared, its digits made numbers, other lines looked up
+among those already seen, the rows written as Parquet and hashed. One call of a library for each
+block wherever one can do it; no Python for a line, no restarts, facts, events, restored order.
+
+Prints the processor seconds of each part as JSON, without imports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+BLOCK_BYTES: Final = 4 * 1024 * 1024
+AT_ONCE: Final = 1_000_000
+"""Rows that are written together."""
+NUMBERS: Final = 12
+"""Runs of digits that Torchtitan's line prints for the columns that are stored, each of which fits
+eight bytes: time and date (three), rank, step, loss and norm (two each), memory, tps, tflops, mfu;
+those behind their points are not counted."""
+MASKS: Final = [
+    (10, 8, 0x00FF00FF00FF00FF),
+    (100, 16, 0x0000FFFF0000FFFF),
+    (10000, 32, 0xFFFFFFFF),
+]
+"""Eight digits become two of four, then one number: a factor, a shift, what is kept."""
+
+seconds: Counter[str] = Counter()
+
+
+@contextmanager
+def timed(part: str) -> Iterator[None]:
+    """Count the processor time of a part."""
+    began = time.process_time()
+    yield
+    seconds[part] += time.process_time() - began
+
+
+def read(log: Path, steps: NDArray[np.int64]) -> None:
+    """All blocks of the log; steps: the numbers of its step lines, from 0."""
+    hashed, known, line, rest = hashlib.sha256(), pa.array([], pa.large_binary()), 0, b""
+    zeros = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))  # noqa: PLR2004
+    with log.open("rb") as file:
+        while True:
+            with timed("reading and hash"):
+                block = file.read(BLOCK_BYTES)
+                hashed.update(block)
+            if not block:
+                return
+            with timed("newlines"):
+                data = rest + block[: block.rfind(b"\n") + 1]
+                rest = block[block.rfind(b"\n") + 1 :]
+                array = np.frombuffer(data, np.uint8)
+                ends = np.flatnonzero(array == ord("\n"))
+                starts = np.concatenate([[0], ends[:-1] + 1])
+                first, behind = np.searchsorted(steps, (line, line + len(ends)))
+                own = np.zeros(len(ends), bool)
+                own[steps[first:behind] - line] = True
+                line += len(ends)
+            with timed("steps: bytes fetched and compared"):
+                at = starts[own]
+                size = int((ends[own] - at).min(initial=256)) // 8 * 8
+                rows = np.ndarray((len(data) - size,), f"V{size}", data, 0, (1,))[at]
+                words = rows.view("<u8").reshape(len(at), -1)
+                wrong = ((words ^ words[:1]) & np.uint64(0xFF)).any(axis=1)
+            with timed("steps: digits to numbers"):
+                for number in range(NUMBERS):
+                    digits(words[:, number % words.shape[1]], wrong)
+            with timed("other lines"):
+                buffers = [None, pa.py_buffer(np.append(starts, len(data))), pa.py_buffer(data)]
+                lines = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends), buffers)
+                others = lines.filter(pa.array(~own))
+                _, offsets, text = others.buffers()
+                masked = [None, offsets, pa.py_buffer(bytes(text).translate(zeros))]
+                alike = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(others), masked)
+                found = pc.index_in(alike, known)
+                if found.null_count:
+                    known = pa.concat_arrays([known, alike.filter(pc.is_null(found)).unique()])
+
+
+def digits(words: NDArray[np.uint64], wrong: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Eight digits of each row as a number with a decimal point."""
+    word = words & np.uint64(0x0F0F0F0F0F0F0F0F)
+    for factor, shift, kept in MASKS:
+        word = (word * np.uint64(factor) + (word >> np.uint64(shift))) & np.uint64(kept)
+    return np.where(wrong, np.nan, word.astype(np.float64) / 100.0)
+
+
+def write(rows: pl.DataFrame, folder: Path) -> None:
+    """The columns that some row fills, as the store writes its parts."""
+    with timed("Parquet and its hash"):
+        for place, some in enumerate(rows.iter_slices(AT_ONCE)):
+            path = folder / f"{place}.parquet"
+            some.write_parquet(path)
+            with path.open("rb") as file:
+                hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Print the seconds of all parts."""
+    log = Path(sys.argv[1])
+    rows = pl.read_parquet(log.with_suffix(".rows"))
+    rows = rows[[column.name for column in rows if column.null_count() < len(column)]]
+    lines = rows["line"].to_numpy() - 1
+    began = time.perf_counter(), time.process_time()
+    read(log, lines)
+    with TemporaryDirectory() as folder:
+        write(rows, Path(folder))
+    told: dict[str, Any] = {"wall_s": time.perf_counter() - began[0]}
+    told["cpu_s"] = time.process_time() - began[1]
+    print(json.dumps(told | {"parts": {part: round(s, 3) for part, s in seconds.items()}}))
+
+
+if __name__ == "__main__":
+    main()
