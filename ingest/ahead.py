@@ -37,10 +37,14 @@ LARGEST_BYTES: Final = 32 * 1024 * 1024
 TASK_BYTES: Final = 4 * 1024 * 1024
 TASK_FILES: Final = 32
 """Files are given out together up to so much: a task of its own costs as much as 100 KB of log."""
+TASKS_AHEAD: Final = 2
+"""Tasks that wait for each other process; this one reads the next itself then."""
 AHEAD_BYTES: Final = 16 * 1024 * 1024
 """Of files, for each process, that are read before their turn."""
 BLOCKS_AHEAD: Final = 3
-"""Blocks of a file, for each process, that are planned before their turn."""
+"""Blocks of a file that wait for each other process; this one plans the next itself then."""
+MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
+"""The same with those that are planned, but not yet in their turn."""
 MOST_WAITING: Final = 1_000
 """Files that were looked at before their turn."""
 PAYS_BYTES: Final = 24 * 1024 * 1024
@@ -104,7 +108,7 @@ class Ahead:
 
         spool: where rows wait that were read.
         """
-        self._processes = processes
+        self._others = processes - 1
         self._spool = spool or Spool()
         self._state: _State = (tuple(extra), tried)
         self._pool: ProcessPoolExecutor | None = None
@@ -112,6 +116,7 @@ class Ahead:
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
         self._ready = Future[int]()
+        self._given: list[Future[_Read]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +129,7 @@ class Ahead:
         self, files: Iterable[Found], offer: Callable[[Found], Given | None]
     ) -> Iterator[Found]:
         """The files in their order, some time after they were offered; offer: None to leave one."""
-        if self._processes == 1:
+        if not self._others:
             yield from files
             return
         waiting = deque[Found]()
@@ -132,7 +137,8 @@ class Ahead:
             waiting.append(found)
             if (given := offer(found)) is not None:
                 self._offer(found, given)
-            while len(waiting) > MOST_WAITING or self._waiting > self._processes * AHEAD_BYTES:
+            most = self._others * AHEAD_BYTES
+            while waiting and (len(waiting) > MOST_WAITING or self._waiting > most):
                 yield waiting.popleft()
         self._submit()
         yield from waiting
@@ -165,12 +171,15 @@ class Ahead:
     ) -> Iterator[tuple[Chunk, Plan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
         names = parser.primary.name, *(companion.name for companion in parser.companions)
-        if self._processes > 1 and _bytes(found) >= ONE_PAYS_BYTES:
+        if self._others and _bytes(found) >= ONE_PAYS_BYTES:
             self._start()
-        waiting = deque[tuple[Chunk, Future[Plan] | None]]()
+        waiting = deque[tuple[Chunk, Future[Plan] | Plan | None]]()
         for chunk in chunks:
-            waiting.append((chunk, self._submit_block(names, chunk)))
-            if len(waiting) > BLOCKS_AHEAD * self._processes or waiting[0][1] is None:
+            busy = sum(isinstance(plan, Future) and not plan.done() for _, plan in waiting)
+            here = busy and busy >= BLOCKS_AHEAD * self._others and chunk.ended and not chunk.cut
+            plan = _plan_by(parser, chunk) if here else self._submit_block(names, chunk)
+            waiting.append((chunk, plan))
+            while waiting and (_there(waiting[0][1]) or len(waiting) > MOST_BLOCKS * self._others):
                 yield _planned(*waiting.popleft())
         for chunk, plan in waiting:
             yield _planned(chunk, plan)
@@ -186,7 +195,7 @@ class Ahead:
     def _start(self) -> None:
         if self._pool is None:
             self._pool = ProcessPoolExecutor(
-                self._processes,
+                self._others,
                 mp_context=get_context("spawn"),
                 initializer=_begin,
                 initargs=(self._state,),
@@ -211,15 +220,23 @@ class Ahead:
         task, self._gathered = self._gathered, _Task()
         if self._total >= PAYS_BYTES:
             self._start()
-        if self._pool is not None and task.files:
+        self._given = [one for one in self._given if not one.done()]
+        free = len(self._given) < TASKS_AHEAD * self._others
+        if self._pool is not None and task.files and free:
             with _one_thread(), suppress(BrokenProcessPool):
                 task.result = self._pool.submit(_read, task.files)
+                self._given.append(task.result)
 
 
-def _planned(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
-    """The chunk with what another process found, unless that was killed."""
+def _there(plan: Future[Plan] | Plan | None) -> bool:
+    """Whether nobody has to be waited for."""
+    return not isinstance(plan, Future) or plan.done()
+
+
+def _planned(chunk: Chunk, plan: Future[Plan] | Plan | None) -> tuple[Chunk, Plan | None]:
+    """The chunk with its plan, unless the process that makes it was killed."""
     with suppress(BrokenProcessPool):
-        return chunk, None if plan is None else plan.result()
+        return chunk, plan.result() if isinstance(plan, Future) else plan
     return chunk, None
 
 
@@ -261,7 +278,11 @@ def _read(files: Sequence[Given]) -> _Read:
 
 
 def _plan(names: Names, chunk: Chunk) -> Plan:
-    return plan_of(Block(chunk.number, chunk.data), _parser(names))
+    return _plan_by(_parser(names), chunk)
+
+
+def _plan_by(parser: Parser, chunk: Chunk) -> Plan:
+    return plan_of(Block(chunk.number, chunk.data), parser)
 
 
 @cache
