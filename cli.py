@@ -74,6 +74,16 @@ def format_option(command: Command) -> Command:
     )(command)
 
 
+def redact_option(command: Command) -> Command:
+    """Hide what is not for others."""
+    return click.option(
+        "--redact",
+        is_flag=True,
+        help="Replace secrets, e-mail addresses, names of users and hosts, and IP addresses in all "
+        "texts, each by a word of its own.",
+    )(command)
+
+
 def price_option(command: Command) -> Command:
     """What a GPU-hour costs."""
     return click.option(
@@ -353,6 +363,7 @@ def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
 )
 @click.option("--title", default="Training runs", help="Heading of the report.")
 @price_option
+@redact_option
 @store_option
 def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     names: tuple[str, ...],
@@ -361,6 +372,8 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     title: str,
     price: Price | None,
     store: Path,
+    *,
+    redact: bool,
 ) -> None:
     r"""One offline page of all runs with tables and charts; or the same as Markdown or JSON.
 
@@ -376,7 +389,9 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     from reports import markdown, page
     from reports.content import as_json
 
-    told = _content(store, names, title, price)
+    told = _content(store, names, title, price, redact=redact)
+    if told.hidden is not None:
+        click.echo(f"{told.hidden}; folders and names of models and runs stay", err=True)
     out = out or Path(f"report.{output}")
     if output == "md":
         _write_markdown(out, markdown.report(told, f"{out.stem}_files"))
@@ -411,6 +426,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     default="own",
     help="The peak of the run's own number formats, or that of BF16 for all.",
 )
+@redact_option
 @store_option
 def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     name: str | None,
@@ -421,6 +437,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     store: Path,
     *,
     listed: bool,
+    redact: bool,
 ) -> None:
     r"""One chart of the report as a file: SVG, PNG, PDF, or Vega-Lite JSON.
 
@@ -447,7 +464,9 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
         kind = export.kind_of(out.suffix)
         if kind != "json":
             export.begin()
-        told = _content(store, names, wanted.name, None, lambda runs: export.check(wanted, runs))
+        told = _content(
+            store, names, wanted.name, None, lambda r: export.check(wanted, r), redact=redact
+        )
         drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
     except export.NotDrawnError as error:
         raise click.ClickException(printable(str(error))) from error
@@ -986,12 +1005,14 @@ def _analysis(store: Store) -> Analysis:
     return analyse(store.tables(), _overlay())
 
 
-def _content(
+def _content(  # noqa: PLR0913 - as `report` has them
     store: Path,
     names: tuple[str, ...],
     title: str,
     price: Price | None,
     check: Callable[[pl.DataFrame], None] = lambda _: None,
+    *,
+    redact: bool = False,
 ) -> Content:
     """What the report says of the runs of these names, and of no others.
 
@@ -1009,7 +1030,7 @@ def _content(
     check(chosen)
     if names:
         tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
-    return content(analysis, chosen, tables, title, price, version("fairmfu"))
+    return content(analysis, chosen, tables, title, price, version("fairmfu"), redact=redact)
 
 
 def _sources_of(

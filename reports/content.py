@@ -26,6 +26,7 @@ from metrics.utilization import Analysis, operator_table
 from reports import bridge, charts, course
 from reports.cards import CONVENTIONS, cards
 from reports.figure import Figure
+from reports.redact import Redaction
 from reports.run_series import MOST_BINS
 from reports.verdict import NONE_RANKED, SET, Said, Style, between, counted, groups, joined, verdict
 from reports.verdict import PLAIN as PLAIN_STYLE
@@ -66,12 +67,14 @@ class Content:
     groups: of data["groups"], the rows of verdict.joined, best first
     rows: of all runs, in the order of data["runs"]
     figures: by kind, behind a colon the place of a group or model, or a run_id
+    hidden: what is not told, and the words in its place; null where all is told
     """
 
     data: Json
     groups: Sequence[Sequence[Row]]
     rows: Sequence[Row]
     figures: Mapping[str, Figure]
+    hidden: Redaction | None = None
 
     def verdicts(self, style: Style) -> list[Said]:
         """One for each of data["verdicts"], with the same words."""
@@ -85,11 +88,13 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     title: str,
     price: Price | None,
     version: str,
+    *,
+    redact: bool = False,
 ) -> Content:
     """What the report of these runs says.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-    fairmfu.
+    fairmfu; redact: as reports.redact does it.
     """
     parts = _Parts(analysis, metrics, tables)
     comparison = compare(metrics, parts.windows, price)
@@ -122,9 +127,13 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
         "in_full": parts.in_full,
+        "redacted": redact,
     }
-    told = plain(data)
-    return Content(told, ranked, rows, _figures(told, ranked, rows))
+    told, hidden = plain(data), None
+    if redact:
+        hidden = Redaction([told, rows])
+        told, ranked, rows = (hidden.hidden(part) for part in (told, ranked, rows))
+    return Content(told, ranked, rows, _figures(told, ranked, rows), hidden)
 
 
 def as_json(told: Content) -> Json:

@@ -15,6 +15,7 @@ from reports import bridge, export
 from reports.charts import Figure
 from reports.content import Content
 from reports.night_files import MARKDOWN, svg_name
+from reports.redact import REDACTED
 from reports.tables import count, percent, ratio
 from reports.verdict import counted
 
@@ -93,6 +94,7 @@ def _head(told: Content) -> str:
     data = told.data
     held = f"{counted(data['counts']['runs'], 'run')} from {counted(data['counts']['logs'], 'log')}"
     about = f"{held} · formula {_safe(data['formula'])} · fairmfu {_safe(data['fairmfu'])}"
+    about += f" · {REDACTED}" if data["redacted"] else ""
     made_up = f"\n\n> {SYNTHETIC}" if data["synthetic"] else ""
     return f"# {_safe(data['title'])}\n\n{about}{made_up}"
 

@@ -35,6 +35,7 @@ from reports.cells import (
 )
 from reports.content import MOST_MODELS, Content, Json
 from reports.document import DASH, Column, Sheet, controls, esc, legend, number, packaged, table
+from reports.redact import REDACTED
 from reports.run_page import each_run
 from reports.tables import decimal
 from reports.verdict import Said, Style, counted
@@ -83,6 +84,7 @@ def _header(data: Json) -> str:
         f"{of('counts.logs', number(counts['logs']))} {_plural('log', counts['logs'])}"
     )
     about = f"{held} · formula {of('formula', FORMULA)} · fairmfu {of('fairmfu', data['fairmfu'])}"
+    about += f" · {REDACTED}" if data["redacted"] else ""
     banner = (
         '<p class="banner"><strong>Synthetic</strong> runs stand on this page, each marked so: '
         "their logs were composed, not run, and say nothing of any framework's speed.</p>"

@@ -66,7 +66,7 @@ def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def content_once(store: Path, names: tuple[str, ...], *_: object) -> Content:
+def content_once(store: Path, names: tuple[str, ...], *_: object, **__: object) -> Content:
     return READ(store, names, "", None)
 
 

@@ -1,0 +1,160 @@
+"""A report that leaves the house: without secrets, and without names of users, hosts and addresses.
+
+Logs print them in passing: a home folder, the host that a launcher puts before each line, a token
+that somebody gave as an argument. Each is found by what stands around it, or by its own form, in
+all texts of a report; then it is replaced wherever it stands by a word of its own, the same each
+time, so that it still shows which runs were of the same host. Numbers stay as they are.
+
+It hides what it knows. What else is confidential (a project's folder, a model's name) nobody can
+tell by its form: look at the page before you send it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from ipaddress import IPv6Address
+from typing import Any, Final
+
+REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
+"""What such a report says of itself."""
+SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
+PLURAL: Final = {
+    SECRET: "secrets",
+    USER: "users",
+    HOST: "hosts",
+    ADDRESS: "addresses",
+    MAIL: "mails",
+}
+
+_NAME: Final = r"[A-Za-z_][\w.-]*"
+_KEY: Final = r"(?:api[_-]?key|access[_-]?key|auth[_-]?token|token|secret|passw(?:or)?d|credential)"
+_OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+FORMS: Final[tuple[tuple[str, str], ...]] = (
+    # secrets by the forms that their makers gave them
+    (SECRET, r"\b((?:hf|gh[pousr]|glpat|xox[abprs])[_-][A-Za-z0-9_-]{16,})"),
+    (SECRET, r"\b(github_pat_\w{20,}|sk-[A-Za-z0-9_-]{20,}|A[KS]IA[0-9A-Z]{16})\b"),
+    (SECRET, r"\b(AIza[\w-]{35}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
+    (SECRET, r"-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]*)"),
+    # and by what stands before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
+    (SECRET, rf"(?i)(?:\b|_){_KEY}[\"']?\s*[=:]\s*[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
+    (SECRET, rf"(?i)--[\w-]*{_KEY}\s+[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
+    (SECRET, r"(?i)\b(?:bearer|basic)\s+([\w.~+/=-]{16,})"),
+    (SECRET, r"://[^\s/:@]*:([^\s/@]+)@"),
+    (MAIL, r"(?<![\w.+:/-])([\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b"),
+    (USER, rf"(?i)[/\\](?:home|users)[/\\]({_NAME})"),
+    (USER, rf"(?i)\b(?:logged in as:?|user(?:name)?[\"']?\s*[=:]|logname=)\s*[\"']?({_NAME})"),
+    # hosts: NCCL's host:pid:tid, what pdsh puts before a line, what launchers are told
+    (HOST, rf"^\s*({_NAME}):\d+:\d+ \["),
+    (HOST, rf"^({_NAME}): +\[?\d{{4}}-\d\d"),
+    (HOST, r"(?i)\b(?:master_addr|hostname|node_?name|rdzv_endpoint)[\"']?[\s.]*[=: ]\s*[\"']?"
+           r"((?=[\w.-]*\d)[A-Za-z][\w.-]*)"),
+    (HOST, r"(?im)^\s*host\s*:\s*([A-Za-z][\w-]*(?:\.[\w-]+)+)"),
+    (HOST, rf"\b({_NAME}\.(?:internal|local|localdomain|lan|corp|cluster|svc))\b"),
+    (HOST, r"\b(ip-\d+-\d+-\d+-\d+(?:\.[\w-]+)*)"),
+    (ADDRESS, rf"(?<![\w.])({_OCTET}(?:\.{_OCTET}){{3}})(?![\w.]*\w)"),
+    (ADDRESS, r"(?i)(?<![\w:.])([0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:])"),
+)  # fmt: skip
+"""What is hidden, and its forms: the group is what is replaced."""
+
+NOBODY: Final = frozenset(
+    {
+        *("root", "user", "users", "username", "admin", "ubuntu", "runner", "jovyan", "nobody"),
+        *("none", "null", "true", "false", "name", "shared", "public", "data", "home"),
+        *("localhost", "127.0.0.1", "0.0.0.0", "::1", "master", "worker", "static", "default"),  # noqa: S104
+        *("torchtitan", "deepspeed", "xtuner", "megatron", "llama", "torch", "python", "redacted"),
+    }
+)
+"""Names of nobody in particular."""
+_OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
+_LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
+"""Names that launchers give to any process or machine."""
+WORD: Final = 4
+"""Characters of the shortest name that is looked for everywhere, and not only in its form."""
+
+
+class Redaction:
+    """What a report's texts hold that is not for others, and the words in its place."""
+
+    def __init__(self, said: object) -> None:
+        """said: all that will be told, as `hidden` takes it; what to hide is found in it."""
+        self._words: dict[str, str] = {}
+        counts = Counter[str]()
+        for text in _texts(said):
+            for kind, form in _COMPILED:
+                for match in form.finditer(text):
+                    found = match[1]
+                    if found in self._words or not _somebody(kind, found):
+                        continue
+                    counts[kind] += 1
+                    self._words[found] = f"{kind}-{counts[kind]}"
+        self.counts: Mapping[str, int] = counts
+        everywhere = (name for name in self._words if len(name) >= WORD)
+        names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
+        self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
+
+    def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
+        """The same with other words: of a text, or all texts of nested mappings and sequences."""
+        if isinstance(said, str):
+            return self._text(said)
+        if isinstance(said, Mapping):
+            return {self.hidden(key): self.hidden(item) for key, item in said.items()}
+        if isinstance(said, tuple) and hasattr(said, "_fields"):
+            return said._make(map(self.hidden, said))  # type: ignore[attr-defined]
+        if isinstance(said, tuple):
+            return tuple(map(self.hidden, said))
+        return [*map(self.hidden, said)] if isinstance(said, Sequence) else said
+
+    def _text(self, text: str) -> str:
+        if not self._words:
+            return text
+        text = self._everywhere.sub(lambda match: self._words[match[0]], text)
+        for _, form in _COMPILED:
+            text = form.sub(self._in_its_form, text)
+        return text
+
+    def _in_its_form(self, match: re.Match[str]) -> str:
+        begin, end = (place - match.start() for place in match.span(1))
+        return match[0][:begin] + self._words.get(match[1], match[1]) + match[0][end:]
+
+    def __str__(self) -> str:
+        each = (f"{count} {kind}{_ending(kind, count)}" for kind, count in self.counts.items())
+        return f"hidden: {', '.join(each) or 'nothing was found'}"
+
+
+_COMPILED: Final = [(kind, re.compile(form)) for kind, form in FORMS]
+
+
+def _ending(kind: str, count: int) -> str:
+    return "" if count == 1 else "es" if kind.endswith("s") else "s"
+
+
+def _somebody(kind: str, found: str) -> bool:
+    """Whether a name is one of somebody, and an address one of some machine."""
+    name = found.lower()
+    if name in NOBODY or _OWN.fullmatch(name):
+        return False
+    if kind == SECRET:  # neither a number nor stars
+        return any(character.isalpha() for character in name.strip("*x.<>[]e+-"))
+    if kind == ADDRESS and ":" in name:  # not a time of day
+        with suppress(ValueError):
+            return bool(IPv6Address(name))
+        return False
+    return not _LIKE_RANKS.fullmatch(name)
+
+
+def _texts(said: object) -> Iterator[str]:
+    """All texts of nested mappings, with their keys, and sequences."""
+    if isinstance(said, str):
+        yield said
+    elif isinstance(said, Mapping):
+        yield from _each((*said, *said.values()))
+    elif isinstance(said, Sequence):
+        yield from _each(said)
+
+
+def _each(items: Iterable[object]) -> Iterator[str]:
+    for item in items:
+        yield from _texts(item)

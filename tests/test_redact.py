@@ -1,0 +1,125 @@
+"""What a report must not tell to others is found, and replaced alike wherever it stands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli import main
+from reports.redact import Redaction
+
+SECRETS = [
+    ("hf_AbCdEfGhIjKlMnOpQr12345678", "Using token hf_AbCdEfGhIjKlMnOpQr12345678 of hub"),
+    ("ghp_0123456789abcdefghij01234", "clone https://ghp_0123456789abcdefghij01234@h"),
+    ("AKIAIOSFODNN7EXAMPLE", "s3 key AKIAIOSFODNN7EXAMPLE"),
+    ("sk-proj-abcdefghijklmnop1234", "OPENAI=sk-proj-abcdefghijklmnop1234"),
+    ("0a1b2c3d4e5f60718293a4b5c6", "WANDB_API_KEY=0a1b2c3d4e5f60718293a4b5c6"),
+    ("s3cr3tpassw0rd", '{"password": "s3cr3tpassw0rd"}'),
+    ("tok3n-of-mine", "args: --hf-token tok3n-of-mine --lr 1e-4"),
+    ("hunter22", "postgres://mlflow:hunter22@db.example.org/runs"),
+    ("abcDEF0123456789xyz", "Authorization: Bearer abcDEF0123456789xyz"),
+]  # fmt: skip
+NAMES = [
+    ("grace", "/home/grace/torchtitan/train.py:12: UserWarning"),
+    ("grace", r"C:\Users\grace\runs\out.log"),
+    ("grace", "wandb: Currently logged in as: grace (hopperlab)"),
+    ("grace.hopper@navy.example", "mail_user: grace.hopper@navy.example"),
+    ("azwus2f200000DQ", "azwus2f200000DQ:8123:8123 [0] NCCL INFO Bootstrap"),
+    ("v100x16-2", "v100x16-2: [2026-01-02 03:04:05,678] [INFO] step=10"),
+    ("r8i2n3", "  master_addr ..................... r8i2n3"),
+    ("gpu7.rack2.internal", "connecting to gpu7.rack2.internal"),
+    ("devgpu020.snb3.example.com", "  host      : devgpu020.snb3.example.com"),
+    ("10.115.79.12", "world_size=64 master_addr=10.115.79.12 port=29500"),
+    ("fe80::1ff:fe23:4567:890a", "listening on [fe80::1ff:fe23:4567:890a]:29500"),
+]
+HARMLESS = [
+    "[titan] 2026-12-31 23:40:00,910 - root - INFO - step:  1  loss: 12.00765  tps: 11,061",
+    "tokens: 300000000000 token: 12345678.5 pad_token: 128001 token_dropping/dropping_utils.py",
+    "rank0: [2026-01-02 03:04:05,678] localhost:29500 worker-0: [2026-01-02] 127.0.0.1",
+    "/root/work/fairmfu MASTER_ADDR=localhost 12:34:56 1:2:3 torch 2.4.0 eta: 1 day, 3:04:05",
+    "/home/root/x tokenizer_type=GPT2BPETokenizer password: none api_key: ****",
+]
+
+
+@pytest.mark.parametrize(("name", "text"), [*SECRETS, *NAMES])
+def test_what_is_not_for_others_is_replaced(name: str, text: str) -> None:
+    said = {"runs": {"a": [text, 1.5, None]}, "elsewhere": f"by <{name}>, and ({name})"}
+    told = Redaction(said)
+    hidden = told.hidden(said)
+    assert name not in str(hidden)
+    assert hidden["runs"]["a"][1:] == [1.5, None]
+    (word,) = set(re.findall(r"<(\S+)>", hidden["elsewhere"]))
+    assert hidden["elsewhere"] == f"by <{word}>, and ({word})"
+    assert hidden["runs"]["a"][0] == text.replace(name, word)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_names_nobody_stays(text: str) -> None:
+    told = Redaction([text])
+    assert told.hidden(text) == text
+    assert str(told) == "hidden: nothing was found"
+
+
+def test_two_names_stay_two_and_are_counted() -> None:
+    said = [
+        "/home/ada/a.log",
+        "/home/grace/b.log",
+        "/home/ada/c.log",
+        "ada1",
+        "canada",
+        "grace-run",
+    ]
+    told = Redaction(said)
+    assert told.hidden(said) == [
+        *("/home/user-1/a.log", "/home/user-2/b.log", "/home/user-1/c.log"),
+        *("ada1", "canada", "user-2-run"),
+    ]
+    assert str(told) == "hidden: 2 users"
+
+
+def test_a_short_name_is_no_word_of_other_texts() -> None:
+    said = ["/home/sd/a.log", "sd is a model"]
+    assert Redaction(said).hidden(said) == ["/home/user-1/a.log", "sd is a model"]
+
+
+TEXTS = st.text() | st.sampled_from([text for _, text in (*SECRETS, *NAMES)])
+
+
+@given(st.recursive(TEXTS | st.integers(), lambda it: st.lists(it) | st.dictionaries(TEXTS, it)))
+def test_what_was_hidden_holds_nothing_more_to_hide(said: object) -> None:
+    hidden = Redaction(said).hidden(said)
+    assert not Redaction(hidden).counts
+
+
+def test_a_report_says_what_it_hides_and_its_numbers_stay(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "grace" / "out.log"
+    log.parent.mkdir(parents=True)
+    sample = next(Path(__file__).parents[1].glob("sample_logs/**/*titan*.log"))
+    lines = sample.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines.insert(len(lines) // 2, "RuntimeError: CUDA error in /home/grace/titan/train.py on host")
+    log.write_text("\n".join(lines) + "\n")
+    runner, store = CliRunner(), tmp_path / "store"
+    assert runner.invoke(main, ["ingest", str(log), "--store", str(store)]).exit_code == 0
+    told = {}
+    for how in ("--redact", "--no-op"):
+        asked = ["report", "--store", str(store), "--format", "json", "--out", str(tmp_path / how)]
+        done = runner.invoke(main, [*asked, *(["--redact"] if how == "--redact" else [])])
+        assert done.exit_code == 0, done.output
+        told[how] = json.loads((tmp_path / how).read_text())
+    whole, hidden = str(told["--no-op"]), str(told["--redact"])
+    assert "/home/grace/titan" in whole
+    assert "grace" not in hidden
+    assert "user-1" in hidden
+    number = re.compile(r"\d+\.\d+")
+    assert number.findall(whole) == number.findall(hidden)
+    page = runner.invoke(
+        main, ["report", "--store", str(store), "--out", str(tmp_path / "p.html"), "--redact"]
+    )
+    assert "hidden: 1 user" in page.output
+    assert "grace" not in (tmp_path / "p.html").read_text()
