@@ -41,7 +41,7 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     # and by what stands before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
     (SECRET, rf"(?i)(?:\b|_){_KEY}[\"']?\s*[=:]\s*[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
     (SECRET, rf"(?i)--[\w-]*{_KEY}\s+[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
-    (SECRET, r"(?i)\b(?:bearer|basic)\s+([\w.~+/=-]{16,})"),
+    (SECRET, r"(?i)\b(?:bearer|basic)\s+(?=\S*\d)([\w.~+/=-]{16,})"),
     (SECRET, r"://[^\s/:@]*:([^\s/@]+)@"),
     (MAIL, r"(?<![\w.+:/-])([\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b"),
     (USER, rf"(?i)[/\\](?:home|users)[/\\]({_NAME})"),
