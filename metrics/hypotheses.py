@@ -30,6 +30,7 @@ from metrics.identities import (
     unit_of,
 )
 from metrics.model_shapes import ModelShape, known_models
+from metrics.seen import Seen
 
 LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
 """Lengths that people train with [tokens]."""
@@ -340,13 +341,12 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
     """
     usual = {*LENGTHS, known.T or LENGTHS[0]}
     lengths = (known.length,) if known.length else tuple(sorted(usual))
-    like = replace(_undated(known), shape=None, T=None, length=None)
     tables = []
     if known.params is None:  # the log's own count was held against the given shape
-        tables.append((_nameless(), _flops_at(era.name, like, known_models(), lengths)))
+        tables.append((_nameless(), _flops_of_each(era, known, known_models(), lengths)))
     if known.shape is not None:
         alone = (replace(known.shape, name=""),)
-        tables.append((alone, _flops_at(era.name, like, (known.shape,), lengths)))
+        tables.append((alone, _flops_of_each(era, known, (known.shape,), lengths)))
     found = set()
     for shapes, flops in tables:
         near = (flops[:, :1] <= high) & (flops[:, 1:2] >= low)
@@ -355,17 +355,31 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
     return found
 
 
-@lru_cache(maxsize=CONFIGURATIONS)
-def _flops_at(
-    era: str, like: Known, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
+def _flops_of_each(
+    era: Era, known: Known, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
 ) -> Array:
     """FLOPs per token of each shape, a row each: at the ends of LENGTHS, then at `lengths`.
 
-    NaN where the era counts none. like: what else is known of a run.
+    NaN where the era counts none.
+    """
+    like = replace(known, shape=shapes[0]).seen(LENGTHS[0])
+    assert like is not None  # noqa: S101 - it has a shape and a length
+    return _flops_at(era.name, like, shapes, lengths)
+
+
+@lru_cache(maxsize=CONFIGURATIONS)
+def _flops_at(
+    era: str, like: Seen, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
+) -> Array:
+    """`_flops_of_each`; like: one of the models as the run's own formulas read it.
+
+    So runs share it that differ in what no formula reads, as in their GPUs.
     """
     at = (LENGTHS[0], LENGTHS[-1], *lengths)
-    models = (replace(like, shape=shape) for shape in shapes)
-    rows = [[flops_of(BY_NAME[era], model.seen(n)) for n in at] for model in models]
+    rows = [
+        [flops_of(BY_NAME[era], replace(like, shape=shape, T=length)) for length in at]
+        for shape in shapes
+    ]
     return np.array(rows, np.float64)
 
 
