@@ -47,7 +47,9 @@ def of_xtuner_v1(launch: Launch) -> list[Fact]:
     """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
     seen = _Seen()
     for frame in launch.rows.by_step("line", "rank", "step", "extra", *COLUMNS):
-        seen.add(_printed(frame.unique(("rank", "step"), keep="last", maintain_order=True)))
+        once = frame["step"].n_unique() == frame.height  # of one rank that was not resumed
+        last = frame if once else frame.unique(("rank", "step"), keep="last", maintain_order=True)
+        seen.add(_printed(last))
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
