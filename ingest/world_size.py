@@ -47,7 +47,9 @@ def of_xtuner_v1(launch: Launch) -> list[Fact]:
     """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
     seen = _Seen()
     for frame in launch.rows.by_step("line", "rank", "step", "extra", *COLUMNS):
-        seen.add(_printed(frame.unique(("rank", "step"), keep="last", maintain_order=True)))
+        once = frame["step"].n_unique() == frame.height  # of one rank that was not resumed
+        last = frame if once else frame.unique(("rank", "step"), keep="last", maintain_order=True)
+        seen.add(_printed(last))
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
@@ -83,13 +85,27 @@ def _printed(frame: pl.DataFrame) -> pl.DataFrame:
 
     A tracker's names have a path before them; of two of one name the last one counts.
     """
-    extra = pl.col("extra").str
-    twice = (extra.count_matches(f'{name}": ', literal=True).max() > 1 for name in COUNTS)
-    escaped = extra.contains("\\", literal=True).any()
-    if frame.select(pl.any_horizontal(escaped, *twice)).item():
-        return frame.with_columns(_each(frame["extra"]))
-    said = (extra.extract(rf'["/]{name}": "([^"]*)"').alias(name) for name in COUNTS)
+    extra = frame["extra"]
+    together = extra.str.join("\n").item()  # of what is nowhere in it no row is asked
+    if "\\" in together:
+        return frame.with_columns(_each(extra))
+    said: list[pl.Series | pl.Expr] = []
+    for name in COUNTS:
+        count = together.count(key := f'{name}": ')
+        if not count:
+            said.append(pl.lit(None, pl.String).alias(name))
+            continue
+        found = _behind(extra, f'{key}"')
+        paths = together.count(f'"{key}') + together.count(f"/{key}")
+        if paths != count or found.count() != count:  # part of another name; two in a row
+            return frame.with_columns(_each(extra))
+        said.append(found.alias(name))
     return frame.with_columns(said)
+
+
+def _behind(extra: pl.Series, key: str) -> pl.Series:
+    """What stands behind the first `key` up to a quote; in half the time that a regex takes."""
+    return extra.str.splitn(key, 2).struct["field_1"].str.splitn('"', 2).struct["field_0"]
 
 
 def _each(extras: pl.Series) -> list[pl.Series]:

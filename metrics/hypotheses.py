@@ -8,9 +8,9 @@ reproduces a run where the interval of every line holds it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from metrics.identities import (
     unit_of,
 )
 from metrics.model_shapes import ModelShape, known_models
+from metrics.seen import Seen
 
 LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1472, 2560}))
 """Lengths that people train with [tokens]."""
@@ -53,8 +54,7 @@ SAME: Final = 1e-9
 """Two predictions that differ by less are one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """What else may be true, as the factor by which it changes each prediction.
 
     fact: name of the fact that it changes, or `unit`; text: for people
@@ -115,7 +115,7 @@ def _undated(known: Known) -> Known:
 
     Of the day only the peaks are.
     """
-    return replace(known, day=None, version=None, said=frozenset())
+    return known._replace(day=None, version=None, said=frozenset())
 
 
 def _told(found: Sequence[Identity]) -> Told:
@@ -167,8 +167,7 @@ def _another_era(one: Era, other: Era) -> bool:
     return other is not one and not other.fork
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(NamedTuple):
     """A run of which one fact is otherwise; known, and the era, as they would be then."""
 
     fact: str
@@ -188,25 +187,25 @@ def alternatives(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[Case]:
     if known.era is not None:
         yield from others
     if era.counts_recompute:
-        yield Case("recompute", "recompute=none", era, replace(known, recompute="none"))
-        yield Case("recompute", "recompute=full", era, replace(known, recompute="full"))
+        yield Case("recompute", "recompute=none", era, known._replace(recompute="none"))
+        yield Case("recompute", "recompute=full", era, known._replace(recompute="full"))
     for flops in sorted(set(era.peak_values)):
         text = f"a peak of {flops / 1e12:,g} TFLOP/s"
-        yield Case("logged_peak_flops", text, era, replace(known, peak=flops, device=None))
+        yield Case("logged_peak_flops", text, era, known._replace(peak=flops, device=None))
     for length in LENGTHS:
-        changed = replace(known, T=length, length=None)
+        changed = known._replace(T=length, length=None)
         yield Case("seq_len", f"seq_len={length:,}", era, changed)
     if known.era is None:
         yield from others
     yield from _counted_otherwise(era, known)
     for shape in known_models():
-        other_model = replace(known, shape=shape, intermediate_size=None)
+        other_model = known._replace(shape=shape, intermediate_size=None)
         yield Case("model", f"model={shape.name}", era, other_model)
     for other in eras:
         if known.era is None and sees_length_otherwise(era, other, known):
             for length in LENGTHS:
                 text = f"seq_len={length:,} by the formula of {other.name}"
-                yield Case("seq_len", text, other, replace(known, T=length))
+                yield Case("seq_len", text, other, known._replace(T=length))
 
 
 def sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:
@@ -221,16 +220,16 @@ def _counted_otherwise(era: Era, known: Known) -> Iterator[Case]:
     """Other numbers of devices and sequences."""
     for times in TIMES:
         if known.gpus and (other := known.gpus * times).is_integer():
-            yield Case("gpus", f"gpus={other:,.0f}", era, replace(known, gpus=int(other)))
+            yield Case("gpus", f"gpus={other:,.0f}", era, known._replace(gpus=int(other)))
         if known.batch and (other := known.batch * times).is_integer():
             text = f"global_batch_size={other:,.0f}"
-            yield Case("global_batch_size", text, era, replace(known, batch=int(other)))
+            yield Case("global_batch_size", text, era, known._replace(batch=int(other)))
         if known.micro_batch and (other := known.micro_batch * times).is_integer():
             text = f"micro_batch_size={other:,.0f}"
-            yield Case("micro_batch_size", text, era, replace(known, micro_batch=int(other)))
+            yield Case("micro_batch_size", text, era, known._replace(micro_batch=int(other)))
         if (other := known.sharing * times).is_integer():
             text = f"context_parallel={other:,.0f}"
-            yield Case("context_parallel", text, era, replace(known, sharing=int(other)))
+            yield Case("context_parallel", text, era, known._replace(sharing=int(other)))
 
 
 def _world(known: Known) -> Iterator[tuple[float, str]]:
@@ -240,8 +239,7 @@ def _world(known: Known) -> Iterator[tuple[float, str]]:
         yield 1 / known.gpus, f"divided by the {known.gpus} GPUs twice"
 
 
-@dataclass(frozen=True, slots=True)
-class _Predicted:
+class _Predicted(NamedTuple):
     """What predictions are made of; flops: by column, of those that are of FLOPs."""
 
     known: Known
@@ -340,13 +338,12 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
     """
     usual = {*LENGTHS, known.T or LENGTHS[0]}
     lengths = (known.length,) if known.length else tuple(sorted(usual))
-    like = replace(_undated(known), shape=None, T=None, length=None)
     tables = []
     if known.params is None:  # the log's own count was held against the given shape
-        tables.append((_nameless(), _flops_at(era.name, like, known_models(), lengths)))
+        tables.append((_nameless(), _flops_of_each(era, known, known_models(), lengths)))
     if known.shape is not None:
         alone = (replace(known.shape, name=""),)
-        tables.append((alone, _flops_at(era.name, like, (known.shape,), lengths)))
+        tables.append((alone, _flops_of_each(era, known, (known.shape,), lengths)))
     found = set()
     for shapes, flops in tables:
         near = (flops[:, :1] <= high) & (flops[:, 1:2] >= low)
@@ -355,17 +352,31 @@ def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[Model
     return found
 
 
-@lru_cache(maxsize=CONFIGURATIONS)
-def _flops_at(
-    era: str, like: Known, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
+def _flops_of_each(
+    era: Era, known: Known, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
 ) -> Array:
     """FLOPs per token of each shape, a row each: at the ends of LENGTHS, then at `lengths`.
 
-    NaN where the era counts none. like: what else is known of a run.
+    NaN where the era counts none.
+    """
+    like = known._replace(shape=shapes[0]).seen(LENGTHS[0])
+    assert like is not None  # noqa: S101 - it has a shape and a length
+    return _flops_at(era.name, like, shapes, lengths)
+
+
+@lru_cache(maxsize=CONFIGURATIONS)
+def _flops_at(
+    era: str, like: Seen, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
+) -> Array:
+    """`_flops_of_each`; like: one of the models as the run's own formulas read it.
+
+    So runs share it that differ in what no formula reads, as in their GPUs.
     """
     at = (LENGTHS[0], LENGTHS[-1], *lengths)
-    models = (replace(like, shape=shape) for shape in shapes)
-    rows = [[flops_of(BY_NAME[era], model.seen(n)) for n in at] for model in models]
+    rows = [
+        [flops_of(BY_NAME[era], like._replace(shape=shape, T=length)) for length in at]
+        for shape in shapes
+    ]
     return np.array(rows, np.float64)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,8 +47,7 @@ PEAK_DIGITS: Final = 5e-4
 """Torchtitan prints its peak with four digits: half a unit of the last, as a fraction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """What a run's facts say that own formulas read; None where nothing does.
 
     shape: of the model; T: sequence length [tokens]; gpus, batch [sequences of an optimizer step]
@@ -405,7 +404,7 @@ def identities(lines: Lines, era: Era, known: Known) -> list[Identity]:
     if era.configured_length:
         unsaid = {"sequence_length": np.full(lines.height, np.nan)}
         lines = replace(lines, columns={**lines.columns, **unsaid})
-        known = replace(known, length=None)
+        known = known._replace(length=None)
     found = []
     for column in (c for c in FIGURES if c in lines.digits):
         of = lines.of(column, *era.needs).with_tokens()

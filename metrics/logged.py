@@ -118,7 +118,7 @@ def eras_of(known: Known, lines: Lines | None = None) -> list[Era]:
 
 def _whatever_is_given(known: Known, lines: Lines) -> list[Era]:
     """The eras as if none were given, the likeliest first."""
-    return eras_of(replace(known, era=None), lines)
+    return eras_of(known._replace(era=None), lines)
 
 
 def _unlikely(era: Era, known: Known, lines: Lines | None) -> tuple[bool, bool, int, bool, int]:
@@ -176,7 +176,7 @@ def with_length(known: Known, lines: Lines | None) -> Known:
     if lines is None:
         return known
     lengths = np.unique(lines.some("sequence_length"))
-    return replace(known, length=int(lengths[0])) if len(lengths) == 1 else known
+    return known._replace(length=int(lengths[0])) if len(lengths) == 1 else known
 
 
 def audit(lines: Lines | None, known: Known) -> Audit:

@@ -75,7 +75,7 @@ def _fingerprints(
         yield None, low, high
         return
     for peak in sorted(set(era.peak_values)):
-        low, high = fingerprint(lines, era, replace(known, peak=peak))
+        low, high = fingerprint(lines, era, known._replace(peak=peak))
         if low is not None and high is not None:
             yield peak, low, high
 
@@ -85,7 +85,7 @@ def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposa
     ask = era.counts_recompute and known.recompute is None
     policies: tuple[Recompute, ...] = ("none", "full") if ask else (known.recompute,)
     for shape, policy in product(shapes, policies):
-        like = replace(known, shape=shape, recompute=policy)
+        like = known._replace(shape=shape, recompute=policy)
         for length in _lengths(era, like, low, high, odd=known.shape is not None):
             flops = flops_of(era, like.seen(length))
             if flops is not None and low <= flops <= high:

@@ -6,8 +6,7 @@ whatever the model is. Letters as in metrics/flops.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from metrics.flops import Operator, flops_per_token, operators
 from metrics.model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeError
@@ -15,8 +14,7 @@ from metrics.model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeE
 __all__ = ["Seen", "full_attention"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(NamedTuple):
     """A model as a tool sees it that knows one kind of layer.
 
     T: tokens of one sequence

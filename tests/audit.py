@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -265,7 +265,7 @@ def candidates(audit: Audit, known: Known) -> set[tuple[ModelShape, int]]:
     low, high, era = audit.low, audit.high, audit.era
     if low is None or high is None or era is None or not 0 < high - low <= NARROW * low:
         return set()
-    return pairs_of(era, replace(known, params=None, length=None), low, high)
+    return pairs_of(era, known._replace(params=None, length=None), low, high)
 
 
 def every_row() -> list[Row]:

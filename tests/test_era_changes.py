@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +178,7 @@ def test_a_length_that_the_log_states_is_not_overruled_by_its_date(tmp_path: Pat
 def test_two_facts_that_are_wrong_together_are_not_proven(tmp_path: Path) -> None:
     """Some other model of some other length counts as many FLOPs within what is printed."""
     flops = BY_NAME["torchtitan-2024-05"].flops(
-        replace(SEEN, shape=known("gpt-oss-120b"), T=12_288)
+        SEEN._replace(shape=known("gpt-oss-120b"), T=12_288)
     )
 
     def figures(line: re.Match[str]) -> str:

@@ -85,7 +85,7 @@ def flops_of_the_table(name: str, seen: Seen) -> float:
     if name == "accelerate nd_parallel example":
         return repaired_accelerate(seen)
     if name == "verl flops_counter" and seen.shape.name == "gemma-3-27b":
-        return others.verl(replace(seen, shape=with_windows(seen.shape, None)))
+        return others.verl(seen._replace(shape=with_windows(seen.shape, None)))
     return BY_NAME[name].flops(seen)
 
 
@@ -166,8 +166,8 @@ def test_accelerate_as_its_code_has_it() -> None:
 
 def test_verl_counts_half_of_a_window() -> None:
     shape, T = known("gemma-3-27b"), 8192  # noqa: N806
-    windowed = replace(seen("gemma-3-27b", T), shape=shape)
-    without = replace(windowed, shape=with_windows(shape, None))
+    windowed = seen("gemma-3-27b", T)._replace(shape=shape)
+    without = windowed._replace(shape=with_windows(shape, None))
     local = sum(count for count, attention in windowed.attention if attention.window)
     assert local == 52
     pairs = others.verl(without) - others.verl(windowed)
@@ -182,7 +182,7 @@ def test_megatron_counts_multi_token_prediction_with_its_norms() -> None:
         for op in ops
         if not op.name.endswith("router")
     )
-    counted = others.megatron_lm(replace(seen("deepseek-v3", 4096), shape=shape))
+    counted = others.megatron_lm(seen("deepseek-v3", 4096)._replace(shape=shape))
     assert counted == products + 6 * (62 * (1536 + 512) + 3 * 7168)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -48,7 +47,7 @@ NOTHING_KNOWN = Known(
 
 
 def of(model: str, T: int, **more: object) -> Known:  # noqa: N803
-    return replace(NOTHING_KNOWN, shape=known(model), T=T, **more)  # type: ignore[arg-type]
+    return NOTHING_KNOWN._replace(shape=known(model), T=T, **more)  # type: ignore[arg-type]
 
 
 def era(name: str) -> Era:
@@ -228,7 +227,7 @@ def test_propose_finds_the_model_without_being_told(store: Path) -> None:
     opened = Store(store)
     analysis = analyse({name: opened.table(name) for name in TABLES})
     run = analysis.metrics.filter(name="llama3-8b-8xh100-torchtitan")["run_id"].item()
-    blind = replace(analysis.known[run], shape=None, T=None)
+    blind = analysis.known[run]._replace(shape=None, T=None)
     first = proposals(analysis.printed[run], blind)[0]
     assert (first.model, first.seq_len) == ("llama-3-8b", 8192)
     result = CliRunner().invoke(main, ["explain", run, "--propose", "--store", str(store)])

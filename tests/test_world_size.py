@@ -86,6 +86,47 @@ def test_more_ranks_than_gpus_contradict(facts: Facts) -> None:
     assert "gpus" not in facts(lines)
 
 
+# -- a tracker, whose names have a path before them ------------------------------------------
+
+
+def tracked(step: int, tokens: int, counts: str) -> str:
+    return (
+        f'{{"lr": 1e-05, "time/step_time": 3.95, "runtime_info/text_tokens": {tokens}, {counts}, '
+        f'"loss/reduced_llm_loss": 1.5, "step": {step}}}'
+    )
+
+
+TOTAL = "approximate_total_consumed_tokens"
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus"),
+    [
+        (("runtime_info/{}",), "8"),
+        (("{}",), "8"),
+        (("mean_{}",), None),  # part of another name, which says something else
+        (("mean_{}", "runtime_info/{}"), "8"),
+        (("before/{}", "runtime_info/{}"), "8"),  # the last one counts
+    ],
+)
+def test_the_total_of_a_tracker_is_found_by_its_whole_name(
+    names: tuple[str, ...],
+    gpus: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    lines, total = [], 0
+    for step in range(1, 9):
+        total += 8 * (100 + step)
+        each = zip(names, [*[3 * total] * (len(names) - 1), total], strict=True)
+        counts = (f'"{name.format(TOTAL)}": {count}' for name, count in each)
+        lines.append(tracked(step, 100 + step, ", ".join(counts)))
+    lines.insert(4, tracked(99, 100, '"runtime_info/tgs": 5.0'))  # not every row has it
+    (launch,) = parse("xtuner-v1-tracker", lines).launches
+    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1-tracker"], launch)}
+    assert found.get("gpus") == gpus
+
+
 # -- I to L: dp x this rank's tokens -------------------------------------------------------
 
 
