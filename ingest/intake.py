@@ -13,20 +13,20 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
 
 from ingest import bulk, endings
 from ingest import facts as given
-from ingest.ahead import Ahead, Given
+from ingest.ahead import COMPRESSED, SMALL_BYTES, Ahead, Given
 from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Launch, Parsed, Parser
-from ingest.reader import STDIN, Source, content_hash
-from ingest.registry import BUILT_IN, Tried, detect
+from ingest.reader import STDIN, Chunk, Source, content_hash
+from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
 from ingest.rows import SCHEMA, Rows
 from ingest.scan import YEAR_UNKNOWN
 from ingest.spool import Spool, frames, whole
@@ -113,23 +113,78 @@ def read_log(  # noqa: PLR0913 - as above
     spool: where steps wait; planned: who may look at blocks of a large file before their turn.
     """
     with Source(path) as source:
-        primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
-        parser = Parser(primary, companions, spool)
+        detected = detect(path, source.peek(), tried.formats, tried.wanted)
+        parser = Parser(*detected, spool)
         parsed = (
             bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
         )
-    facts = [*by_path, *_beside(path), *extra]
-    return _log(source, primary, companions, parsed, facts)
+    return _log(source, detected, parsed, [*by_path, *_beside(path), *extra])
 
 
-def _log(
-    source: Source,
-    primary: LogFormat,
-    companions: Sequence[LogFormat],
-    parsed: Parsed,
-    facts: Sequence[Fact],
-) -> Log:
+def read_logs(
+    files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
+) -> list[Log | Exception]:
+    """The same of several files, or why one cannot be read; small ones are read together."""
+    read: dict[Path, Log | Exception] = {}
+    small: dict[Path, _Small] = {}
+    for path, facts in files:
+        try:
+            if (text := _Small.of(path, facts)) is not None:
+                small[path] = text
+            else:
+                read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    texts = [(path, text.chunks) for path, text in small.items()]
+    alike: dict[Detected, list[_Small]] = {}
+    for path, found in zip(small, detect_each(texts, tried.formats, tried.wanted), strict=True):
+        if isinstance(found, Exception):
+            read[path] = found
+        else:
+            alike.setdefault(found, []).append(small[path])
+    for detected, those in alike.items():
+        read |= _read_alike(detected, those, spool, extra)
+    return [read[path] for path, _ in files]
+
+
+class _Small(NamedTuple):
+    """A text that is read with others."""
+
+    source: Source
+    chunks: list[Chunk]
+    by_path: Sequence[Fact]
+
+    @classmethod
+    def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
+        """None of one that is not small, or packed. Raises FairmfuError, OSError."""
+        if path.stat().st_size > SMALL_BYTES or path.name.endswith(COMPRESSED):
+            return None
+        with Source(path) as source:
+            if source.holds_events():
+                return None
+            return cls(source, list(source.chunks()), by_path)
+
+
+def _read_alike(
+    detected: Detected, texts: Sequence[_Small], spool: Spool, extra: Sequence[Fact]
+) -> dict[Path, Log | Exception]:
+    """Those of the same formats."""
+    parsers = (Parser(*detected, spool) for _ in texts)
+    each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
+    read: dict[Path, Log | Exception] = {}
+    for text, parsed in zip(texts, bulk.parse_each(each), strict=True):
+        path = text.source.path
+        try:
+            facts = [*text.by_path, *_beside(path), *extra]
+            read[path] = _log(text.source, detected, parsed, facts)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    return read
+
+
+def _log(source: Source, detected: Detected, parsed: Parsed, facts: Sequence[Fact]) -> Log:
     sha256 = source.sha256
+    primary, companions = detected
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
     steps: list[tuple[str, Rows]] = []
