@@ -22,7 +22,7 @@ from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
+from ingest.scan import MARGIN, Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
 
 NO_STAMP: Final = -(2**63)
 NO_STEP: Final = -(2**63)
@@ -111,7 +111,7 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Block, Plan,
         return []
     block = Block(0, b"".join(chunk.data for chunk in chunks))
     plan = plan_of(block, parser)
-    ends = np.cumsum([chunk.data.count(b"\n") for chunk in chunks])
+    ends = block.starts.searchsorted(MARGIN + np.cumsum([len(chunk.data) for chunk in chunks]))
     lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
     before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
     numbers = plan.places + before[np.searchsorted(ends, plan.places, "right")]

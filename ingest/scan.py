@@ -685,7 +685,10 @@ def _pieces(
     behind, begin = -1, 0
     for run in sorted(variable):
         text, pad = raw[begin : runs[run][0]], run in padded
-        out.append(Piece(behind, text.rstrip(b" ") + b" " if pad else text, run, pad))
+        if pad:
+            bare = text.rstrip(b" ")
+            text = text[: max(len(bare) + 1, len(text) - MOST_PAD)]
+        out.append(Piece(behind, text, run, pad))
         behind, begin = run, runs[run][1]
     out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
     return tuple(out)
