@@ -157,10 +157,9 @@ class _Small(NamedTuple):
     @classmethod
     def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
         """None of one that is not small, or packed. Raises FairmfuError, OSError."""
-        if path.stat().st_size > SMALL_BYTES or path.name.endswith(COMPRESSED):
-            return None
         with Source(path) as source:
-            if source.holds_events():
+            packed = source.holds_events() or path.name.endswith(COMPRESSED)
+            if packed or path.stat().st_size > SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)
 
@@ -367,9 +366,10 @@ class _Job:
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
     batch: Batch = field(init=False)
+    stored_sizes: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.batch = Batch(self.spool)
+        self.batch, self.stored_sizes = Batch(self.spool), frozenset(self.sizes)
 
     def take(self, found: Found) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
@@ -458,8 +458,8 @@ class _Job:
         return done
 
     def offer(self, found: Found) -> Given | None:
-        """What to read before its turn: a file of which nothing is known."""
-        known = self._same_as(found) is not None or found.size in self.sizes
+        """What to read before its turn: a file of which nothing is stored."""
+        known = self._same_as(found) is not None or found.size in self.stored_sizes
         if found.error or known or found.path == str(STDIN):
             return None
         return Path(found.path), self.by_path(found.identity)
