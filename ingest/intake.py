@@ -118,7 +118,7 @@ def read_log(  # noqa: PLR0913 - as above
         parsed = (
             bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
         )
-    return _log(source, detected, parsed, [*by_path, *_beside(path), *extra])
+    return _log(source, *detected, parsed, [*by_path, *_beside(path), *extra])
 
 
 def read_logs(
@@ -175,15 +175,20 @@ def _read_alike(
         path = text.source.path
         try:
             facts = [*text.by_path, *_beside(path), *extra]
-            read[path] = _log(text.source, detected, parsed, facts)
+            read[path] = _log(text.source, *detected, parsed, facts)
         except (FairmfuError, OSError) as error:
             read[path] = error
     return read
 
 
-def _log(source: Source, detected: Detected, parsed: Parsed, facts: Sequence[Fact]) -> Log:
+def _log(
+    source: Source,
+    primary: LogFormat,
+    companions: Sequence[LogFormat],
+    parsed: Parsed,
+    facts: Sequence[Fact],
+) -> Log:
     sha256 = source.sha256
-    primary, companions = detected
     launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
     steps: list[tuple[str, Rows]] = []
