@@ -2,7 +2,8 @@
 
 Whoever ingests asks for each file in its order, and gets what it would have read itself; these
 processes only see to it that it has been read by then. Each sends back the whole tables of a file,
-so large files are not given to them: of these they plan blocks (ingest.bulk_plan).
+so large files are not given to them: of these they plan blocks (ingest.bulk_plan). Small files are
+read several at a time, which is quicker, also where there is no other process.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read ahead."""
-TASK_BYTES: Final = 4 * 1024 * 1024
-TASK_FILES: Final = 32
-"""Files are given out together up to so much: a task of its own costs as much as 100 KB of log."""
+SMALL_BYTES: Final = 1024 * 1024
+"""Of a text that is read with others."""
+TASK_BYTES: Final = 8 * 1024 * 1024
+TASK_FILES: Final = 64
+"""Small files are read together up to so much."""
 TASKS_AHEAD: Final = 2
-"""Tasks that wait for each other process; this one reads the next itself then."""
-AHEAD_BYTES: Final = 16 * 1024 * 1024
+"""Tasks that wait for each other process; this one does the next itself then."""
+AHEAD_BYTES: Final = 32 * 1024 * 1024
 """Of files, for each process, that are read before their turn."""
 BLOCKS_AHEAD: Final = 3
 """Blocks of a file that wait for each other process; this one plans the next itself then."""
@@ -129,15 +132,12 @@ class Ahead:
         self, files: Iterable[Found], offer: Callable[[Found], Given | None]
     ) -> Iterator[Found]:
         """The files in their order, some time after they were offered; offer: None to leave one."""
-        if not self._others:
-            yield from files
-            return
         waiting = deque[Found]()
         for found in files:
             waiting.append(found)
             if (given := offer(found)) is not None:
                 self._offer(found, given)
-            most = self._others * AHEAD_BYTES
+            most = max(self._others, 1) * AHEAD_BYTES
             while waiting and (len(waiting) > MOST_WAITING or self._waiting > most):
                 yield waiting.popleft()
         self._submit()
@@ -150,6 +150,8 @@ class Ahead:
             return None
         if task is self._gathered:
             self._submit()
+        if task.result is None and len(task.files) > 1:
+            task.result = self._read(task.files)
         if task.result is None:
             return None
         try:
@@ -207,25 +209,50 @@ class Ahead:
         size = _bytes(found)
         if size > LARGEST_BYTES or found.path in self._offered:
             return
+        alone = size > SMALL_BYTES
+        if alone:
+            self._submit()
         self._offered[found.path] = self._gathered, len(self._gathered.files)
         self._gathered.files.append(given)
         self._gathered.bytes += size
         self._total += size
         self._waiting += size
-        if self._gathered.bytes >= TASK_BYTES or len(self._gathered.files) >= TASK_FILES:
+        if alone or self._gathered.bytes >= TASK_BYTES or len(self._gathered.files) >= TASK_FILES:
             self._submit()
 
     def _submit(self) -> None:
-        """Give out the files that were gathered, if it pays."""
+        """Give out the files that were gathered, if it pays; read them here if all are busy."""
         task, self._gathered = self._gathered, _Task()
-        if self._total >= PAYS_BYTES:
+        if self._others and self._total >= PAYS_BYTES:
             self._start()
+        if self._pool is None or not task.files:
+            return
         self._given = [one for one in self._given if not one.done()]
-        free = len(self._given) < TASKS_AHEAD * self._others
-        if self._pool is not None and task.files and free:
-            with _one_thread(), suppress(BrokenProcessPool):
-                task.result = self._pool.submit(_read, task.files)
-                self._given.append(task.result)
+        if len(self._given) < TASKS_AHEAD * self._others:
+            task.result = self._give(task.files)
+            self._given.append(task.result)
+        elif len(task.files) > 1:
+            task.result = self._read(task.files)
+
+    def _give(self, files: Sequence[Given]) -> Future[_Read]:
+        """What another process reads."""
+        assert self._pool is not None  # noqa: S101 - who asks has seen to it
+        try:
+            with _one_thread():
+                return self._pool.submit(_read, files)
+        except BrokenProcessPool as error:
+            broken = Future[_Read]()
+            broken.set_exception(error)
+            return broken
+
+    def _read(self, files: Sequence[Given]) -> Future[_Read]:
+        """What is read here."""
+        result = Future[_Read]()
+        try:
+            result.set_result(_read_all(files, self._state))
+        except (FairmfuError, OSError) as error:
+            result.set_exception(error)
+        return result
 
 
 def _there(plan: Future[Plan] | Plan | None) -> bool:
@@ -243,6 +270,15 @@ def _planned(chunk: Chunk, plan: Future[Plan] | Plan | None) -> tuple[Chunk, Pla
 def _bytes(found: Found) -> int:
     """What it may hold."""
     return found.size * (EXPANDED if found.path.endswith(COMPRESSED) else 1)
+
+
+def _read_all(files: Sequence[Given], state: _State) -> _Read:
+    from ingest.intake import read_logs  # noqa: PLC0415 - which reads ahead by this module
+
+    extra, tried = state
+    found = read_logs(files, Spool(), extra=extra, tried=tried)
+    errors = {place: one for place, one in enumerate(found) if isinstance(one, Exception)}
+    return _Read(Group.of([one for one in found if not isinstance(one, Exception)]), errors)
 
 
 # --- in the other processes -------------------------------------------------------------------
@@ -265,16 +301,7 @@ def _begin(state: _State) -> None:
 
 
 def _read(files: Sequence[Given]) -> _Read:
-    from ingest.intake import read_log  # noqa: PLC0415 - which reads ahead by this module
-
-    extra, tried = _state[0]
-    logs, errors, spool = [], dict[int, Exception](), Spool()
-    for place, (path, facts) in enumerate(files):
-        try:
-            logs.append(read_log(path, spool, by_path=facts, extra=extra, tried=tried))
-        except (FairmfuError, OSError) as error:
-            errors[place] = error
-    return _Read(Group.of(logs), errors)
+    return _read_all(files, _state[0])
 
 
 def _plan(names: Names, chunk: Chunk) -> Plan:

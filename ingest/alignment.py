@@ -12,16 +12,24 @@ Where too little is known to solve it, a line has no step: none is better than a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.log_format import MICRO_STEPS, last_place
 from ingest.rows import EMPTY, FORM, Row, Rows
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Numbers = NDArray[Any]
+"""Whole numbers: of 64 bits, or of Python where they are large."""
 
 
 @dataclass(slots=True)
@@ -39,37 +47,41 @@ def align(rows: Rows, accumulation: int) -> Aligned:
     accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
     """
     relations, alone = _relations(rows, accumulation)
-    if relations.is_empty():
+    if not relations:
         return Aligned(rows)
-    related = partial(_related, relations=relations)
-    if alone and not any(
-        told.select(PLACE.is_not_null().any()).item() for told in map(related, _told(rows))
-    ):
+    if alone and not any(told.placed(relations)[1].any() for told in _told(rows)):
         return _micro_steps(rows)
     out = Aligned(rows.like())
-    for frame, told in zip(rows.frames(), map(related, _told(rows, RATE, "extra")), strict=True):
-        several = (pl.col("factor") > 1) | (_one_stop() if accumulation > 1 else False)
-        said = told.select(
-            pl.when(MINE).then(PLACE).otherwise("step").cast(pl.Int64, strict=False).alias("step"),
-            (MINE & pl.col(RATE).is_not_null() & several).fill_null(value=False).alias("lone"),
-            RATE,
-            "extra",
-        )
-        lone = said.filter("lone").select(RATE, "extra").iter_rows()
-        beside = pl.Series([_beside(rate, extra) for rate, extra in lone], dtype=pl.String)
-        extras = said["extra"].scatter(said["lone"].arg_true(), beside)
-        rates = said.select(pl.when("lone").then(None).otherwise(RATE).alias(RATE)).to_series()
-        there = said["step"].is_not_null()
-        placed = frame.with_columns(said["step"], rates, extras)
-        _take(out, placed.filter(there), frame.filter(~there))
+    for frame, said, told in zip(
+        rows.frames(), rows.frames(RATE, "step", "extra"), _told(rows), strict=True
+    ):
+        steps, there = told.placed(relations)
+        several = told.of_several(relations)
+        if accumulation > 1:
+            several |= told.mine & said.select(_one_stop()).to_series().to_numpy()
+        lone = np.flatnonzero(several & said[RATE].is_not_null().to_numpy())
+        moved = [pl.Series("step", steps, pl.Int64), *(_set_aside(said, lone) if len(lone) else ())]
+        _take(out, frame, moved, there)
     return out
 
 
-def _take(out: Aligned, placed: pl.DataFrame, unplaced: pl.DataFrame) -> None:
-    """Rows with a step of the training, and without."""
+def _set_aside(said: pl.DataFrame, lone: Ints) -> list[pl.Series]:
+    """The rates without those of these rows, and what the rows say beside their columns with it."""
+    rates, extras = said[RATE], said["extra"]
+    each = zip(rates.gather(lone), extras.gather(lone), strict=True)
+    beside = pl.Series([_beside(rate, extra) for rate, extra in each], dtype=pl.String)
+    return [rates.scatter(lone, None), extras.scatter(lone, beside)]
+
+
+def _take(out: Aligned, frame: pl.DataFrame, moved: Iterable[pl.Series], there: Bools) -> None:
+    """The rows that are there with what has become of them; the others stay without a step."""
+    placed = frame.with_columns(moved)
+    if not there.all():
+        placed = placed.filter(pl.Series(there))
+        without = frame.filter(pl.Series(~there))
+        out.unplaced += (EMPTY | row for row in without.iter_rows(named=True))
     if placed.height:
         out.rows.extend(placed)
-    out.unplaced += (EMPTY | row for row in unplaced.iter_rows(named=True))
 
 
 def stride(rows: Rows, events: Iterable[Mapping[str, Any]]) -> int | None:
@@ -102,92 +114,175 @@ def _grows_from_start(rows: Rows, count: int) -> bool:
 
 RATE: Final = "logged_samples_per_second"
 
-KEY: Final = ("rank", "counter", "era")
+Key = tuple[str | None, str, int]
 """Of a counter: its rank, what is counted, and the epoch: that of micro-steps may start anew."""
-MINE: Final = pl.col("counter").is_not_null()
-"""Rows of a counter of their own."""
-BIG: Final = pl.Int128
-"""Counts of damaged lines times each other fit too."""
-
-_AHEAD: Final = pl.col("step") - pl.col("offset")
-_WHOLE: Final = (pl.col("factor") != 0) & (_AHEAD % pl.col("factor") == 0)
-_STEP: Final = pl.when(_WHOLE).then(_AHEAD // pl.col("factor"))
-PLACE: Final = pl.when(_STEP > 0).then(_STEP)
-"""The step of the training; null in the middle of one, or where the relation is not known."""
+SAFE: Final = 2**30
+"""Counts below this, times each other, are 64 bits; larger ones are numbers of Python."""
+BEYOND: Final = 2**63
+"""What no step may be."""
+NONE: Final = np.empty(0, np.int64)
 
 
-def _told(rows: Rows, *names: str) -> Iterator[pl.DataFrame]:
-    """All rows piece by piece: KEY, step, whole and these columns.
+@dataclass(slots=True)
+class _Relation:
+    """How a counter relates to the training, found out in the order of its moments.
 
-    counter: null where the row has the training's step; whole: that step, where a row of the same
-    rank has it right before.
+    moments: rows that tell both counts; ratios: how often it grew by so many in a step; last: both
+    counts of the last moment. factor: how many counts a step of the training has (0: not known);
+    offset: what is to be taken from a count first (None: not known); offsets: how often it was so.
     """
-    counts = pl.Series("counter", [form.counts for form in rows.all_forms], pl.String)
-    era = pl.when(pl.col("counter") == MICRO_STEPS).then(pl.col("epoch").fill_null(0)).otherwise(0)
-    before = pl.when(~MINE).then("step").shift(1).over("rank")
-    last = pl.DataFrame(schema={"rank": pl.String, "counter": pl.String, "step": BIG})
-    for frame in rows.frames(FORM, "rank", "step", "epoch", *names):
-        told = frame.with_columns(counts.gather(frame[FORM]), pl.col("step").cast(BIG))
-        both = pl.concat([last, told.select(last.columns)])
-        whole = both.select(before.alias("whole")).slice(last.height)
-        yield told.with_columns(era.alias("era"), whole.to_series())
-        last = both.unique("rank", keep="last", maintain_order=True)
+
+    moments: int = 0
+    ratios: Counter[int] = field(default_factory=Counter)
+    last: tuple[Numbers, Numbers] = field(default_factory=lambda: (NONE, NONE))
+    factor: int = 0
+    offsets: Counter[int] = field(default_factory=Counter)
+    offset: int | None = None
+
+    def meet(self, counts: Numbers, steps: Numbers) -> None:
+        """More moments: the counts, and the steps of the training."""
+        self.moments += len(counts)
+        counts, steps = np.concatenate([self.last, (counts, steps)], axis=1)
+        self.last = counts[-1:], steps[-1:]
+        more, grown = np.diff(counts), np.diff(steps)
+        more, grown = more[grown > 0], grown[grown > 0]
+        self.ratios.update(_often((more // grown)[more % grown == 0]))
+
+    def compare(self, counts: Numbers, steps: Numbers) -> None:
+        """The same moments, once the factor is known."""
+        big = abs(self.factor) >= SAFE
+        self.offsets.update(_often(counts - self.factor * (steps.astype(object) if big else steps)))
+
+    def placed(self, counts: Numbers) -> tuple[Ints, Bools]:
+        """Steps of the training, and where there is one.
+
+        There is none in the middle of one, or where the relation is not known.
+        """
+        if self.offset is None or self.factor == 0:
+            return np.zeros(len(counts), np.int64), np.zeros(len(counts), bool)
+        if abs(self.factor) >= SAFE or abs(self.offset) >= SAFE**2:
+            counts = counts.astype(object)
+        ahead = counts - self.offset
+        steps = ahead // self.factor
+        there = (ahead % self.factor == 0) & (steps > 0) & (steps < BEYOND)
+        return np.where(there, steps, 0).astype(np.int64), there
 
 
-def _relations(rows: Rows, accumulation: int) -> tuple[pl.DataFrame, bool]:
-    """How the counters of the rows relate to the training; whether all rows are of counters.
+def _often(values: Numbers) -> dict[int, int]:
+    """How often each value is there."""
+    found, times = np.unique(values, return_counts=True)
+    return dict(zip(found.tolist(), times.tolist(), strict=True))
 
-    By KEY: factor, how many counts a step of the training has (0: not known), and offset, what is
-    to be taken from a count first (null: not known).
+
+def _most(found: Counter[int], of: int) -> int | None:
+    """The value of more than half; None where there is none."""
+    value, times = next(iter(found.most_common(1)), (None, 0))
+    return value if 2 * times > of else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What rows tell of counters.
+
+    mine: rows of a counter of their own; counters: these by their counter. steps: as printed;
+    whole: the step of the training where `met`: where a row of the same rank has it right before.
     """
-    alone, met, ratios = True, [], []
-    last: pl.DataFrame | None = None
+
+    mine: Bools
+    counters: Mapping[Key, Ints]
+    steps: Numbers
+    whole: Numbers
+    met: Bools
+
+    def moments(self) -> Iterator[tuple[Key, Numbers, Numbers]]:
+        """Of each counter the rows that tell both: the counts, and the steps of the training."""
+        for key, rows in self.counters.items():
+            both = rows[self.met[rows]]
+            yield key, self.steps[both], self.whole[both]
+
+    def placed(self, relations: Mapping[Key, _Relation]) -> tuple[Ints, Bools]:
+        """The steps of the training of all rows, and where there is one."""
+        steps, there = self.steps.astype(np.int64), ~self.mine
+        for key, rows in self.counters.items():
+            steps[rows], there[rows] = relations[key].placed(self.steps[rows])
+        return steps, there
+
+    def of_several(self, relations: Mapping[Key, _Relation]) -> Bools:
+        """Rows of a counter of which a step of the training has several."""
+        out = np.zeros(len(self.mine), bool)
+        for key, rows in self.counters.items():
+            out[rows] = relations[key].factor > 1
+        return out
+
+
+def _told(rows: Rows) -> Iterator[_Told]:
+    """Of all rows, piece by piece."""
+    kinds = [form.counts or "" for form in rows.all_forms]
+    ranks: dict[str | None, int] = {}
+    last = np.empty((3, 0), np.int64)
+    for frame in rows.frames(FORM, "rank", "step", "epoch"):
+        kind = frame[FORM].to_numpy()
+        mine = np.array(list(map(bool, kinds)))[kind]
+        micro = np.array([name == MICRO_STEPS for name in kinds])[kind]
+        steps = frame["step"].to_numpy()
+        rank = _numbered(frame["rank"], ranks)
+        era = np.where(micro, frame["epoch"].fill_null(0).to_numpy(), 0)
+        both = np.concatenate([last, (rank, mine, steps)], axis=1)
+        order = np.argsort(both[0], kind="stable")
+        alike = both[0][order[1:]] == both[0][order[:-1]]
+        before = np.full(len(order), -1)
+        before[order[1:][alike]] = order[:-1][alike]
+        before = before[last.shape[1] :]
+        met, whole = (before >= 0) & (both[1][before] == 0), both[2][before]
+        big = len(steps) and max(abs(int(x)) for x in (both[2].min(), both[2].max())) >= SAFE
+        names = list(ranks)
+        counters = {
+            (names[rank[at[0]]], kinds[kind[at[0]]], int(era[at[0]])): at
+            for at in _alike(np.flatnonzero(mine), rank, kind, era)
+        }
+        if big:
+            steps, whole = steps.astype(object), whole.astype(object)
+        yield _Told(mine, counters, steps, whole, met)
+        last = both[:, order[np.append(~alike, True)]]
+
+
+def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
+    """Each name as its number; new ones get the next."""
+    found = names.to_arrow().cast(pa.large_string()).dictionary_encode()
+    every = [*found.dictionary.to_pylist(), None]
+    table = np.array([numbers.setdefault(name, len(numbers)) for name in every])
+    return np.asarray(table[found.indices.fill_null(-1).to_numpy()])
+
+
+def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:
+    """The rows of which all keys are alike, in their order."""
+    code = np.zeros(len(rows), np.int64)
+    for key in keys:
+        values, which = np.unique(key[rows], return_inverse=True)
+        code = code * len(values) + which
+    order = np.argsort(code, kind="stable")
+    ends = np.flatnonzero(np.diff(code[order])) + 1
+    yield from (rows[at] for at in np.split(order, ends) if len(at))
+
+
+def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], bool]:
+    """How the counters of the rows relate to the training; whether all rows are of counters."""
+    relations: dict[Key, _Relation] = {}
+    alone = True
     for told in _told(rows):
-        mine = told.filter(MINE)
-        alone = alone and mine.height == told.height
-        met.append(mine.group_by(KEY).agg(pl.col("whole").count().cast(pl.Int64).alias("moments")))
-        moments = mine.filter(pl.col("whole").is_not_null()).select(*KEY, "step", "whole")
-        both = moments if last is None else pl.concat([last, moments])
-        more, steps = (pl.col(name).diff().over(KEY) for name in ("step", "whole"))
-        grown = both.select(*KEY, more.alias("more"), steps.alias("steps"))
-        grown = grown.filter((pl.col("steps") > 0) & (pl.col("more") % pl.col("steps") == 0))
-        ratios.append(_counts(grown, pl.col("more") // pl.col("steps")))
-        last = both.unique(KEY, keep="last", maintain_order=True)
-    if not met:
-        return pl.DataFrame(schema=dict.fromkeys(KEY, pl.String)), alone
-    known = pl.concat(met).group_by(KEY).agg(pl.col("moments").sum())
-    found = _most(known, ratios, pl.col("moments") - 1).fill_null(0)
-    factor = pl.when(pl.col("counter") == MICRO_STEPS).then(accumulation or found).otherwise(1)
-    known = known.with_columns(factor.cast(BIG).alias("factor"))
-    offsets = [
-        _counts(
-            _related(told.filter(MINE & pl.col("whole").is_not_null()), known),
-            pl.col("step") - pl.col("factor") * pl.col("whole"),
-        )
-        for told in _told(rows)
-    ]
-    offset = _most(known, offsets, pl.col("moments"))
-    from_start = (pl.col("era") == 0) & (pl.col("moments") == 0) & alone
-    return known.with_columns(
-        pl.when(from_start).then(0).otherwise(offset).cast(BIG).alias("offset")
-    ), alone
-
-
-def _related(told: pl.DataFrame, relations: pl.DataFrame) -> pl.DataFrame:
-    """Each row with what is known of its counter."""
-    return told.join(relations, on=KEY, how="left", nulls_equal=True, maintain_order="left")
-
-
-def _counts(frame: pl.DataFrame, value: pl.Expr) -> pl.DataFrame:
-    """How often each counter has a value."""
-    return frame.group_by(*KEY, value.alias("value")).agg(pl.len().cast(pl.Int64).alias("times"))
-
-
-def _most(known: pl.DataFrame, counts: Iterable[pl.DataFrame], of: pl.Expr) -> pl.Series:
-    """Of each counter the value of more than half, null where there is none; of: of how many."""
-    times = pl.concat(counts).group_by(*KEY, "value").agg(pl.col("times").sum())
-    most = _related(times, known).filter(2 * pl.col("times") > of)
-    return _related(known.select(KEY), most.select(*KEY, "value"))["value"]
+        alone = alone and bool(told.mine.all())
+        for key, counts, steps in told.moments():
+            relations.setdefault(key, _Relation()).meet(counts, steps)
+    for (_, kind, _), relation in relations.items():
+        found = _most(relation.ratios, relation.moments - 1) or 0
+        relation.factor = (accumulation or found) if kind == MICRO_STEPS else 1
+    for told in _told(rows) if any(relation.moments for relation in relations.values()) else ():
+        for key, counts, steps in told.moments():
+            relations[key].compare(counts, steps)
+    for (_, _, era), relation in relations.items():
+        from_start = era == 0 and not relation.moments and alone
+        relation.offset = 0 if from_start else _most(relation.offsets, relation.moments)
+    return relations, alone
 
 
 def _one_stop() -> pl.Expr:
@@ -208,9 +303,10 @@ def _beside(rate: float, extra: str | None) -> str:
 def _micro_steps(rows: Rows) -> Aligned:
     """Nothing but a counter of micro-steps: the run is told in those, of its first epoch."""
     out = Aligned(rows.like())
-    first = (pl.col("counter") == MICRO_STEPS) & (pl.col("era") == 0)
     for frame, told in zip(rows.frames(), _told(rows), strict=True):
-        there = told.select(first.fill_null(value=False)).to_series()
-        _take(out, frame.filter(there), frame.filter(~there))
+        there = np.zeros(len(told.mine), bool)
+        for (_, kind, era), mine in told.counters.items():
+            there[mine] = kind == MICRO_STEPS and era == 0
+        _take(out, frame, (), there)
     out.step_unit = "micro_step" if out.rows else None
     return out

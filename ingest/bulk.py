@@ -10,7 +10,7 @@ is left to it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of
+from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of, plans_of
 from ingest.joined import rejoined
 from ingest.log_format import StepLine
 from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
@@ -52,20 +52,49 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
     every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
     if isinstance(first, ValueChunk) and scalars.in_columns(parser.primary):
         return scalars.parse(parser, (one for one in every if isinstance(one, ValueChunk)))
-    found = False
-    if parser.primary.addition is not None:
-        found, every = rejoined(parser.primary.addition, every)
-    if parser.primary.join is not None and not found:
+    apart, every = _records_apart(parser, every)
+    if not apart:
         return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser)
     for chunk, plan in planned(parser, every):
-        if chunk.cut or not chunk.ended:
-            for line in chunk.lines():
-                parser.read(line)
-        else:
+        if _whole(chunk):
             block = Block(chunk.number, chunk.data)
             reader.read(block, plan or plan_of(block, parser))
+        else:
+            reader.read_alone(chunk)
     return parser.done()
+
+
+def parse_each(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[Parsed]:
+    """The same of several small texts of the same formats: they are planned as one block."""
+    ready = [(parser, *_records_apart(parser, chunks)) for parser, chunks in logs]
+    parts = [(parser, apart, list(chunks)) for parser, apart, chunks in ready]
+    whole = [chunk for _, apart, chunks in parts for chunk in chunks if apart and _whole(chunk)]
+    blocks = iter(plans_of(whole, logs[0][0]))
+    for parser, apart, chunks in parts:
+        reader = _Reader(parser)
+        for chunk in chunks:
+            if apart and _whole(chunk):
+                reader.read(*next(blocks))
+            elif apart:
+                reader.read_alone(chunk)
+        if not apart:
+            parser.read_all(line for chunk in chunks for line in chunk.lines())
+    return [parser.done() for parser, _, _ in parts]
+
+
+def _records_apart(parser: Parser, chunks: Iterable[Chunk]) -> tuple[bool, Iterable[Chunk]]:
+    """Whether each line is a record of its own, and the chunks in which it is."""
+    found = parser.primary.join is None
+    if parser.primary.addition is not None:
+        restored, chunks = rejoined(parser.primary.addition, chunks)
+        found = found or restored
+    return found, chunks
+
+
+def _whole(chunk: Chunk) -> bool:
+    """Whether its lines can be read together."""
+    return chunk.ended and not chunk.cut
 
 
 class _Reader:
@@ -75,16 +104,22 @@ class _Reader:
         self.parser = parser
         self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
 
-    def read(self, block: Block, plan: Plan) -> None:
-        """All lines of a block: those that are unsure, and what lies between them."""
-        at = 0
-        for stop in (*plan.unsure, len(block)):
+    def read_alone(self, chunk: Chunk) -> None:
+        """Each line of a chunk by itself."""
+        for line in chunk.lines():
+            self.parser.read(line)
+
+    def read(self, block: Block, plan: Plan, lines: range | None = None) -> None:
+        """Lines of a block, by default all: those that are unsure, and what lies between them."""
+        at, behind = (0, len(block)) if lines is None else (lines.start, lines.stop)
+        first, last = (bisect_left(plan.unsure, line) for line in (at, behind))
+        for stop in (*plan.unsure[first:last], behind):
             while at < stop:
                 taken = self._together(block, plan, at, stop)
                 if not taken:
                     self._one(block, at)
                 at += taken or 1
-            if stop < len(block):
+            if stop < behind:
                 self._one(block, stop)
                 at = stop + 1
 

@@ -8,8 +8,9 @@ line; what means something only by the lines before it stays unsure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -19,9 +20,9 @@ import polars as pl
 from ingest.familiar import BLANK
 from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
-from ingest.reader import LONGEST_LINE_BYTES
+from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
+from ingest.scan import MARGIN, Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
 
 NO_STAMP: Final = -(2**63)
 NO_STEP: Final = -(2**63)
@@ -98,6 +99,25 @@ def plan_of(block: Block, parser: Parser) -> Plan:
     A line of a step that is read by its regex may become a shape, for all that are read behind it.
     """
     return _Planner(block, parser).plan()
+
+
+def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Block, Plan, range]]:
+    """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
+
+    All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
+    costs as much as to read some hundred lines.
+    """
+    if not chunks:
+        return []
+    block = Block(0, b"".join(chunk.data for chunk in chunks))
+    plan = plan_of(block, parser)
+    ends = block.starts.searchsorted(MARGIN + np.cumsum([len(chunk.data) for chunk in chunks]))
+    lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
+    before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
+    numbers = plan.places + before[np.searchsorted(ends, plan.places, "right")]
+    plan = replace(plan, frame=plan.frame.with_columns(line=numbers))
+    blocks = map(block.numbered, before.tolist())
+    return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
 
 
 class _Planner:

@@ -13,20 +13,20 @@ from functools import partial
 from importlib.metadata import version
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
 
 from ingest import bulk, endings
 from ingest import facts as given
-from ingest.ahead import Ahead, Given
+from ingest.ahead import COMPRESSED, SMALL_BYTES, Ahead, Given
 from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Launch, Parsed, Parser
-from ingest.reader import STDIN, Source, content_hash
-from ingest.registry import BUILT_IN, Tried, detect
+from ingest.reader import STDIN, Chunk, Source, content_hash
+from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
 from ingest.rows import SCHEMA, Rows
 from ingest.scan import YEAR_UNKNOWN
 from ingest.spool import Spool, frames, whole
@@ -113,13 +113,72 @@ def read_log(  # noqa: PLR0913 - as above
     spool: where steps wait; planned: who may look at blocks of a large file before their turn.
     """
     with Source(path) as source:
-        primary, companions = detect(path, source.peek(), tried.formats, tried.wanted)
-        parser = Parser(primary, companions, spool)
+        detected = detect(path, source.peek(), tried.formats, tried.wanted)
+        parser = Parser(*detected, spool)
         parsed = (
             bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
         )
-    facts = [*by_path, *_beside(path), *extra]
-    return _log(source, primary, companions, parsed, facts)
+    return _log(source, *detected, parsed, [*by_path, *_beside(path), *extra])
+
+
+def read_logs(
+    files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
+) -> list[Log | Exception]:
+    """The same of several files, or why one cannot be read; small ones are read together."""
+    read: dict[Path, Log | Exception] = {}
+    small: dict[Path, _Small] = {}
+    for path, facts in files:
+        try:
+            if (text := _Small.of(path, facts)) is not None:
+                small[path] = text
+            else:
+                read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    texts = [(path, text.chunks) for path, text in small.items()]
+    alike: dict[Detected, list[_Small]] = {}
+    for path, found in zip(small, detect_each(texts, tried.formats, tried.wanted), strict=True):
+        if isinstance(found, Exception):
+            read[path] = found
+        else:
+            alike.setdefault(found, []).append(small[path])
+    for detected, those in alike.items():
+        read |= _read_alike(detected, those, spool, extra)
+    return [read[path] for path, _ in files]
+
+
+class _Small(NamedTuple):
+    """A text that is read with others."""
+
+    source: Source
+    chunks: list[Chunk]
+    by_path: Sequence[Fact]
+
+    @classmethod
+    def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
+        """None of one that is not small, or packed. Raises FairmfuError, OSError."""
+        with Source(path) as source:
+            packed = source.holds_events() or path.name.endswith(COMPRESSED)
+            if packed or path.stat().st_size > SMALL_BYTES:
+                return None
+            return cls(source, list(source.chunks()), by_path)
+
+
+def _read_alike(
+    detected: Detected, texts: Sequence[_Small], spool: Spool, extra: Sequence[Fact]
+) -> dict[Path, Log | Exception]:
+    """Those of the same formats."""
+    parsers = (Parser(*detected, spool) for _ in texts)
+    each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
+    read: dict[Path, Log | Exception] = {}
+    for text, parsed in zip(texts, bulk.parse_each(each), strict=True):
+        path = text.source.path
+        try:
+            facts = [*text.by_path, *_beside(path), *extra]
+            read[path] = _log(text.source, *detected, parsed, facts)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    return read
 
 
 def _log(
@@ -312,9 +371,10 @@ class _Job:
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
     batch: Batch = field(init=False)
+    stored_sizes: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.batch = Batch(self.spool)
+        self.batch, self.stored_sizes = Batch(self.spool), frozenset(self.sizes)
 
     def take(self, found: Found) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
@@ -403,8 +463,8 @@ class _Job:
         return done
 
     def offer(self, found: Found) -> Given | None:
-        """What to read before its turn: a file of which nothing is known."""
-        known = self._same_as(found) is not None or found.size in self.sizes
+        """What to read before its turn: a file of which nothing is stored."""
+        known = self._same_as(found) is not None or found.size in self.stored_sizes
         if found.error or known or found.path == str(STDIN):
             return None
         return Path(found.path), self.by_path(found.identity)

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import compress, islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ingest.clean import ANSI, Cleaner, lines_of
-from ingest.errors import UnknownFormatError
+from ingest.errors import FairmfuError, UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
 from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
@@ -43,6 +42,7 @@ from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import NEWLINE, Chunk, NumberedLine, Source, newlines
+from ingest.scan import Ints
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -89,10 +89,16 @@ def _tried(formats: Iterable[int | LogFormat], wanted: frozenset[str]) -> Tried:
 
 BUILT_IN: Final = Tried()
 
+Detected = tuple[LogFormat, tuple[LogFormat, ...]]
+"""The primary format of a file, and its companions."""
+
 PYTHON: Final = (
     "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
     "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )
+
+Sought = tuple[tuple[str, str], ...]
+"""Patterns as a sieve takes them."""
 
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
@@ -118,7 +124,7 @@ def detect(
     chunks: Iterable[Chunk],
     formats: tuple[LogFormat, ...] = FORMATS,
     wanted: Collection[str] = (),
-) -> tuple[LogFormat, tuple[LogFormat, ...]]:
+) -> Detected:
     """The primary format of lines and its companions.
 
     wanted: names of formats, where only they may be primary; a line that looks like a step of one
@@ -126,7 +132,38 @@ def detect(
     others show, to the end. Where none shows, the header of a launch without steps tells it.
     Raises UnknownFormatError.
     """
-    found, headed = _signatures(chunks, formats, wanted)
+    (found,) = detect_each([(path, chunks)], formats, wanted)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def detect_each(
+    files: Sequence[tuple[Path, Iterable[Chunk]]],
+    formats: tuple[LogFormat, ...] = FORMATS,
+    wanted: Collection[str] = (),
+) -> list[Detected | FairmfuError | OSError]:
+    """The same of several files, which are looked at together; an error of one is given back."""
+    files = [(path, iter(chunks)) for path, chunks in files]
+    searches = _signatures([chunks for _, chunks in files], formats, wanted)
+    found: list[Detected | FairmfuError | OSError] = []
+    for (path, chunks), search in zip(files, searches, strict=True):
+        try:
+            found.append(_told(path, chunks, search, formats, wanted))
+        except (FairmfuError, OSError) as error:
+            found.append(error)
+    return found
+
+
+def _told(
+    path: Path,
+    chunks: Iterable[Chunk],
+    search: _Search,
+    formats: tuple[LogFormat, ...],
+    wanted: Collection[str],
+) -> Detected:
+    """What has shown tells the formats; chunks: those that are left."""
+    found, headed = search.found, search.headed
     shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
     primaries = [f for f in shown if f.precedence == shown[0].precedence]
     if wanted and not all(f.name in wanted for f in primaries):
@@ -166,56 +203,99 @@ def _companions(
 
 
 def _signatures(
-    chunks: Iterable[Chunk], formats: tuple[LogFormat, ...], wanted: Collection[str]
-) -> tuple[dict[str, NumberedLine], set[str]]:
-    """Formats by signature, each with the first line that it matches, and formats by header."""
-    search = _Search(formats, wanted)
-    for piece in _pieces(chunks):
-        if piece.number > search.last:
-            break
-        search.look(piece)
-    return search.found, search.headed
+    files: Iterable[Iterable[Chunk]], formats: tuple[LogFormat, ...], wanted: Collection[str]
+) -> list[_Search]:
+    """What each file shows: a piece of every one is looked at, then the next where that is due."""
+    searches = [_Search(formats, wanted, _pieces(chunks)) for chunks in files]
+    left = searches
+    while left := [search for search in left if search.advances()]:
+        _look(left)
+    return searches
+
+
+def _look(searches: Sequence[_Search]) -> None:
+    """At the piece of each; lines of those that seek the same are sifted together."""
+    wholes = [search.whole for search in searches]
+    data = b"".join(wholes)
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    raws = lines_of(data, starts)
+    texts = searches[0].cleaner.texts(raws)
+    firsts = np.searchsorted(starts, np.cumsum([0, *map(len, wholes)])).tolist()
+    left = [
+        (search, first, np.arange(first, behind))
+        for search, (first, behind) in zip(searches, pairwise(firsts), strict=True)
+    ]
+    while left:
+        alike: dict[Sought, list[tuple[_Search, int, Ints]]] = {}
+        for one in left:
+            alike.setdefault(one[0].sought, []).append(one)
+        left = []
+        for sought, those in alike.items():
+            places = np.concatenate([places for _, _, places in those])
+            may = sieve(sought).may_match(texts[places])
+            ends = np.cumsum([len(places) for _, _, places in those])
+            for (search, first, places), mine in zip(those, np.split(may, ends[:-1]), strict=True):
+                rest = search.look(places[mine], first, raws)
+                if len(rest):  # these have to show one of those that are left
+                    left.append((search, first, rest))
 
 
 class _Search:
-    """Looks for formats by their marks; for those that are not yet found."""
+    """Looks for formats by their marks in a file; for those that are not yet found."""
 
-    def __init__(self, formats: tuple[LogFormat, ...], wanted: Collection[str]) -> None:
+    def __init__(
+        self, formats: tuple[LogFormat, ...], wanted: Collection[str], pieces: Iterator[Chunk]
+    ) -> None:
         marks = _marks(formats, frozenset(wanted))
-        self._cleaner = marks.cleaner
+        self.cleaner = marks.cleaner
         self._signatures, self._headers = marks.signatures, marks.headers
+        self._pieces, self._piece = pieces, Chunk(0, b"")
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
-        self.last = math.inf
+        self._last = math.inf
         """The last line to look at."""
 
-    def look(self, piece: Chunk) -> None:
-        """At some lines."""
-        whole = piece.data if piece.data.endswith(b"\n") else piece.data + b"\n"
-        ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
-        raws = lines_of(whole, np.concatenate([[0], ends[:-1] + 1]))
-        texts = self._cleaner.texts(raws)
-        places = deque(np.flatnonzero(self._may_show(texts)).tolist())
-        while places and piece.number + places[0] <= self.last:
-            place = places.popleft()
-            (line,) = Chunk(piece.number + place, raws[place]).lines()
-            if self._shows(line):  # the others have to show one of those that are left
-                places = deque(compress(places, self._may_show(texts[list(places)])))
+    def advances(self) -> bool:
+        """Go on to the next piece, if there is one to be looked at."""
+        piece = next(self._pieces, None)
+        self._piece = piece or self._piece
+        return piece is not None and piece.number <= self._last
 
-    def _may_show(self, texts: pl.Series) -> NDArray[np.bool_]:
-        """Of each text whether it may show a format that is sought."""
-        marks = (mark for _, mark in (*self._signatures, *self._headers))
-        return sieve(tuple(("", mark.pattern) for mark in marks)).may_match(texts)
+    @property
+    def whole(self) -> bytes:
+        """The lines of the piece, each with a newline."""
+        data = self._piece.data
+        return data if data.endswith(b"\n") else data + b"\n"
+
+    @property
+    def sought(self) -> Sought:
+        """The marks of what is not yet found."""
+        return tuple(("", mark.pattern) for _, mark in (*self._signatures, *self._headers))
+
+    def look(self, places: Ints, first: int, raws: pl.Series) -> Ints:
+        """At lines of the piece up to one that shows a format; those behind it.
+
+        places: theirs among the lines of all files (raws); first: that of the piece's first line.
+        """
+        for index, place in enumerate(places.tolist()):
+            number = self._piece.number + place - first
+            if number > self._last:
+                break
+            (line,) = Chunk(number, raws[place]).lines()
+            if self._shows(line):
+                return places[index + 1 :]
+        return places[:0]
 
     def _shows(self, line: NumberedLine) -> bool:
         """Whether it shows a format that none has shown before."""
-        text = self._cleaner.strip(line.text)
+        text = self.cleaner.strip(line.text)
         new = [f for f, signature in self._signatures if signature.search(text)]
         headed = {name for name, header in self._headers if header.search(text)}
         self.found |= {f.name: line for f in new}
         self.headed |= headed
         if any(f.precedence == TRAINER for f in new):
-            self.last = min(self.last, line.number + SNIFFED_LINES)
+            self._last = min(self._last, line.number + SNIFFED_LINES)
         self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
         self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
         return bool(new or headed)

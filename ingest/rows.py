@@ -202,7 +202,8 @@ class Rows(Sequence[Row]):
             placed = [row | {FORM: self._places[id(row[FORM])]} for row in own]
             frames = [framed(placed, KEPT, said_only=True), *frames]
         joined = pl.concat(frames, how="diagonal", rechunk=True)
-        return joined[self._order()] if own and len(frames) > 1 else joined
+        in_order = all(isinstance(part, pl.DataFrame) for part in self._waiting[bool(own) :])
+        return joined if in_order else joined[self._order()]
 
     def _order(self) -> pl.Series:
         """Places of the rows that wait, in `_joined`: own ones stand before those of frames."""

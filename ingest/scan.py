@@ -25,6 +25,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -156,6 +157,12 @@ class Block:
         if not line:
             return self
         return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
+
+    def numbered(self, number: int) -> Block:
+        """The same lines, of which the first one has that number."""
+        other = copy(self)
+        other.number = number
+        return other
 
     def lines(self, which: Ints) -> pl.Series:
         """The bytes of these lines, each with its newline."""
@@ -678,7 +685,10 @@ def _pieces(
     behind, begin = -1, 0
     for run in sorted(variable):
         text, pad = raw[begin : runs[run][0]], run in padded
-        out.append(Piece(behind, text.rstrip(b" ") + b" " if pad else text, run, pad))
+        if pad:
+            bare = text.rstrip(b" ")
+            text = text[: max(len(bare) + 1, len(text) - MOST_PAD)]
+        out.append(Piece(behind, text, run, pad))
         behind, begin = run, runs[run][1]
     out.append(Piece(behind, raw[begin:].removesuffix(b"\r"), None, pad=False))
     return tuple(out)

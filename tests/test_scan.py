@@ -116,6 +116,13 @@ def test_numbers_dates_and_padding_may_be_others(line: bytes) -> None:
     assert fits(line)
 
 
+@pytest.mark.parametrize("blanks", [8, 9, 10, 30])
+def test_a_line_fits_its_own_shape_however_wide_it_is_padded(blanks: int) -> None:
+    line = EXAMPLE.replace(b" at ", b" at" + b" " * blanks)
+    assert fits(line, learned=line)
+    assert fits(line.replace(b" 1234", b"12345"), learned=line)
+
+
 @pytest.mark.parametrize("form", ["repr", "between two floats", "many digits"])
 def test_long_numbers_are_read_to_the_bit(form: str) -> None:
     draw = random.Random(form)  # noqa: S311 - no secret

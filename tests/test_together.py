@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
 
+from ingest import ahead, reader, registry, together
 from ingest import spool as spools
-from ingest import together
-from ingest.intake import read_log, read_source
+from ingest.errors import FairmfuError
+from ingest.intake import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
 from ingest.spool import Spool, chained, whole
-from ingest.together import Batch, Cut, LogTables, neighbours_joined
+from ingest.together import Batch, Cut, Group, LogTables, neighbours_joined
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
 
@@ -65,3 +68,46 @@ def test_what_stood_between_is_left_out() -> None:
     assert len(joined) == len(some)
     expected = pl.concat([whole(table) for table in some])
     assert whole(chained(joined)).equals(expected)
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> list[Path]:
+    """Logs by turns, most cut, broken or begun anew somewhere, and files that cannot be read."""
+    rng = Random(3)  # noqa: S311 - logs to try
+    out = []
+    for number, sample in enumerate(3 * SAMPLES):
+        data = sample.read_bytes()
+        at, to = sorted(rng.sample(range(len(data) + 1), 2))
+        forms = [data, data[:to], data[:at] + data[to:], data[:to] + data, b"\xff\n" + data, b""]
+        out.append(tmp_path / f"{number}.log")
+        out[-1].write_bytes(rng.choice(forms))
+    packed = tmp_path / "packed.log.gz"
+    packed.write_bytes(gzip.compress(SAMPLES[0].read_bytes()))
+    none = tmp_path / "none.log"
+    none.write_bytes(b"no line of any format\n")
+    out += [packed, none, tmp_path / "missing.log"]
+    rng.shuffle(out)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("small_bytes", "block_bytes"),
+    [(3_000, reader.BLOCK_BYTES), (ahead.SMALL_BYTES, 1_000), (ahead.SMALL_BYTES, 2**20)],
+)
+def test_logs_that_are_read_together_are_read_as_alone(
+    many: list[Path], small_bytes: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.intake.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr(reader, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(registry, "FIRST_BYTES", block_bytes)
+    found = read_logs([(path, ()) for path in many], Spool())
+    logs = [one for one in found if not isinstance(one, Exception)]
+    read = [path for path, one in zip(many, found, strict=True) if not isinstance(one, Exception)]
+    expect_alike(Group.of(logs).logs(Spool()), read)
+    errors = {path: one for path, one in zip(many, found, strict=True) if path not in read}
+    assert len(read) > len(SAMPLES)
+    assert len(errors) > 3
+    for path, error in errors.items():
+        with pytest.raises(FairmfuError) as alone:
+            read_source(path)
+        assert (str(error), type(error)) == (str(alone.value), alone.type)
