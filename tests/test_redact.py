@@ -43,8 +43,8 @@ HARMLESS = [
     "tokens: 300000000000 token: 12345678.5 pad_token: 128001 token_dropping/dropping_utils.py",
     "a basic tlparse_reports-key of the store",
     "rank0: [2026-01-02 03:04:05,678] localhost:29500 worker-0: [2026-01-02] 127.0.0.1",
-    "/root/work/fairmfu MASTER_ADDR=localhost 12:34:56 1:2:3 torch 2.4.0 eta: 1 day, 3:04:05",
-    "/home/root/x tokenizer_type=GPT2BPETokenizer password: none api_key: ****",
+    "/srv/titan MASTER_ADDR=localhost 12:34:56 1:2:3 torch 2.4.0 eta: 1 day, 3:04:05",
+    "/home/admin/x tokenizer_type=GPT2BPETokenizer password: none api_key: ****",
 ]
 
 
