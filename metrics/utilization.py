@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
-from metrics import flops, inputs, launches, logged, ranks, steady, throughput, windows
+from metrics import flops, impossible, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
 from metrics.columns import Columns
 from metrics.end_to_end import clock
@@ -161,6 +161,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
+    odd = impossible.found(single["steps"])
     printed: dict[str, Lines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
@@ -168,8 +169,11 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     for run in runs.iter_rows(named=True):
         run_id = run["run_id"]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
-        warnings = [row["warning"] for row in differ.get(run_id, [])]
-        warnings += united.doubts.get(run_id, [])
+        warnings = [
+            *(row["warning"] for row in differ.get(run_id, [])),
+            *united.doubts.get(run_id, []),
+            *(one for m in united.members[run_id] for one in odd.get(m["run_id"], [])),
+        ]
         scored = score(known_facts, of_run[run_id], overlay)
         members = united.members[run_id]
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]

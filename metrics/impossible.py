@@ -1,0 +1,65 @@
+"""Values that no run can have: said with how many, where and what they mean for its rate.
+
+None of them is averaged in: what has no time above zero is no window (metrics.windows), and a rate
+or time of a line counts for that line alone. But a log that prints them may be wrong in more than
+these lines, so whoever reads a figure is told. Steps that go back begin another launch when the log
+is read; an MFU of ours above 100 % is told where it is computed (metrics.utilization).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import polars as pl
+
+BACK: Final = timedelta(minutes=1)
+"""A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
+
+_RATE: Final = "logged_tgs", "logged_samples_per_second"
+_KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
+    (
+        pl.any_horizontal(pl.col(name) <= 0 for name in _RATE),
+        "a rate that is not above 0 is printed ({}): a counter that was set back, or a step that "
+        "was not timed; it counts in no rate",
+    ),
+    (
+        (pl.col("elapsed_s") <= 0) | (pl.col("data_s") < 0),
+        "a step time that is not above 0 is printed ({}): a clock that was set back, or a step "
+        "that was not timed; it counts in no rate",
+    ),
+    (
+        ~pl.all_horizontal(pl.col(*_RATE, "elapsed_s").is_finite().fill_null(value=True)),
+        "a rate or time that is no number is printed ({}): a division by a time of 0; it counts in "
+        "no rate",
+    ),
+    (
+        pl.col("logged_mfu") > 1,
+        "an MFU above 100 % is printed ({}), which is impossible: a wrong peak or formula of the "
+        "framework's; ours does not use it",
+    ),
+    (
+        pl.col("logged_at") < pl.col("logged_at").cum_max().over("run_id", "rank") - BACK,
+        "time stamps go back by more than a minute ({}): a clock that was set, or lines of another "
+        "process; no time is taken across it",
+    ),
+)
+
+
+def found(steps: pl.DataFrame) -> dict[str, list[str]]:
+    """Warnings by run_id. steps: as in ingest.schema, each run from one source."""
+    asked = steps.select(
+        "run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu", *_RATE
+    ).sort("run_id", "line")
+    warnings: dict[str, list[str]] = {}
+    for bad, said in _KINDS:
+        lines = (
+            asked.filter(bad)
+            .group_by("run_id", maintain_order=True)
+            .agg(pl.len().alias("count"), pl.col("line", "step").first())
+        )
+        for run_id, count, line, step in lines.iter_rows():
+            first = f"line {line:,}, step {step:,}"
+            where = first if count == 1 else f"{count:,} lines, the first {first}"
+            warnings.setdefault(run_id, []).append(said.format(where))
+    return warnings
