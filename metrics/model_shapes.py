@@ -555,6 +555,19 @@ def _heads(
 # --- Hugging Face config.json ---------------------------------------------------------------
 
 
+_LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
+_MOST_LAYERS = 100_000
+_LARGEST = 2**40
+"""Of any dimension, so that FLOPs are a float: far beyond what a model has."""
+
+
+def _possible(source: str, key: str, value: int) -> int:
+    """A dimension that a model can have. Raises ShapeError."""
+    if abs(value) > (_MOST_LAYERS if key in _LAYERS else _LARGEST):
+        raise ShapeError(f"{source}: {key!r} is larger than that of any model.")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Reads a configuration; a key that is missing or of the wrong kind is a ShapeError.
@@ -578,7 +591,7 @@ class Config:
             )
         if value < 1:
             raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
-        return value
+        return _possible(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
         """The first of `keys` that is there and not null; else None."""
@@ -587,7 +600,7 @@ class Config:
             if isinstance(value, bool) or not isinstance(value, int | None):
                 raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
             if value is not None:
-                return value
+                return _possible(self.source, key, value)
         return None
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -1370,7 +1383,7 @@ class _Printed:
                 f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
                 " --set model_config=PATH/config.json or --set model=NAME"
             )
-        return value
+        return _possible(self.source, key, value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self.get(key)
