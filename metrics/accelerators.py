@@ -707,8 +707,9 @@ _BY_NAME: Mapping[str, Accelerator] = dict(_named(_TABLE))
 
 _KEYS = ("name", "unit", "peaks", "source", "confidence", "note", "names")
 _LEAST_PEAK = 1e9
-_MOST_PEAK = 1e24
 """No accelerator is slower; a smaller number is TFLOP/s by mistake."""
+_MOST_PEAK = 1e24
+"""Nor is one as fast."""
 
 
 def load_overlay(text: str) -> tuple[Accelerator, ...]:
@@ -762,11 +763,10 @@ def _overlay_peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
     for dtype, peak in peaks.items():
         if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
             raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
-        if peak > _MOST_PEAK:
-            raise OverlayError(f"{where}: the peak of {dtype} is no number of FLOP/s.")
-        if peak < _LEAST_PEAK:
+        said = float("inf") if peak > _MOST_PEAK else peak  # not all whole numbers are a float
+        if not _LEAST_PEAK <= peak <= _MOST_PEAK:
             raise OverlayError(
-                f"{where}: the peak of {dtype} is {peak:g} FLOP/s, which no accelerator has; peaks"
+                f"{where}: the peak of {dtype} is {said:g} FLOP/s, which no accelerator has; peaks"
                 " are in FLOP/s, so 989.4 TFLOP/s is 989.4e12."
             )
     return {dtype: float(peaks[dtype]) for dtype in _DTYPES if dtype in peaks}

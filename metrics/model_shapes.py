@@ -287,6 +287,12 @@ class MixtureOfExperts:
     shared: FeedForward | None = None
     shared_gates: int = 0
 
+    def __post_init__(self) -> None:
+        if self.experts_per_token > self.experts:
+            raise ShapeError(
+                f"A token cannot pass {self.experts_per_token:,} of {self.experts:,} experts."
+            )
+
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Weight matrices of a layer."""
         yield Weight("router", hidden, self.experts)
@@ -624,6 +630,14 @@ class Config:
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
         return list(value)
 
+    def places(self, key: str) -> set[int]:
+        """A list of layers, by their numbers; empty where it is absent."""
+        places = self.items(key)
+        for place in places:
+            if isinstance(place, bool) or not isinstance(place, int):
+                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+        return {place for place in places if isinstance(place, int)}
+
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
@@ -781,7 +795,7 @@ def _qwen_sparse(
 ) -> tuple[LayerGroup, ...]:
     """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
     step = config.number("decoder_sparse_step", default=1)
-    dense = set(config.items("mlp_only_layers"))
+    dense = config.places("mlp_only_layers")
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
     ffn = None if all(sparse) else _ffn(config)
     return _grouped(
@@ -956,7 +970,7 @@ def _kimi_linear(config: Config) -> ModelShape:
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
     linear = Config(layers, f"linear_attn_config of {config.source}")
-    full, width = set(linear.items("full_attn_layers")), linear.number("head_dim")
+    full, width = linear.places("full_attn_layers"), linear.number("head_dim")
     heads = linear.number("num_heads")
     delta = LinearAttention(
         key_heads=heads,
@@ -1545,10 +1559,11 @@ def _llama_ffn_width(dim: int, printed: _Printed) -> int:
     if multiplier is not None:
         try:
             width = int(float(multiplier) * width)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ShapeError(
                 f"{printed.source}: ffn_dim_multiplier is {multiplier!r}, not a number."
             ) from None
+        width = _possible(printed.source, "ffn_dim_multiplier", width)
     multiple = printed.number("multiple_of")
     return multiple * -(-width // multiple)
 

@@ -12,8 +12,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-import polars as pl
-
 from ingest.log_format import LogFormat, StepLine
 
 COUNTS: Final = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
@@ -40,18 +38,19 @@ DERIVED: Final[Mapping[str, frozenset[str]]] = {
 }
 """Columns that a format makes of several printed values."""
 
-Rows = Mapping[str, pl.DataFrame]
+Tables = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Rows of each table of ingest.schema, of one source."""
 
 
-def uncounted(tables: Rows, lines: int) -> Iterator[str]:
+def uncounted(tables: Tables, lines: int) -> Iterator[str]:
     """Lines that are counted twice or never, of a log of so many."""
-    source = tables["sources"].row(0, named=True)
+    source = tables["sources"][0]
     counts = {name: source[name] for name in COUNTS}
     if sum(counts.values()) != source["lines"] or min(counts.values()) < 0:
         yield f"{counts} of {source['lines']} lines"
     if lines != source["lines"]:
         yield f"{source['lines']} lines, not {lines}"
-    rows, unread = tables["steps"].height, tables["unread"].height
+    rows, unread = len(tables["steps"]), len(tables["unread"])
     if (unread == 0) != (source["unread_lines"] == 0) or unread > source["unread_lines"]:
         yield f"{unread} rows of {source['unread_lines']} unread lines"
     if (rows == 0) != (source["step_lines"] == 0):
@@ -75,7 +74,7 @@ def plain(text: str) -> str:
     return "".join(str(int(c)) if c.isdecimal() and not c.isascii() else c for c in text)
 
 
-def uncited(tables: Rows, lines: Sequence[str], form: LogFormat) -> Iterator[str]:
+def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[str]:
     """Rows whose line does not hold what they say of it.
 
     Where the format joins lines to records, it is the record that has to hold it.
@@ -86,13 +85,13 @@ def uncited(tables: Rows, lines: Sequence[str], form: LogFormat) -> Iterator[str
     for number, text in joined:
         records.setdefault(number, []).append(plain(text))
     factors = _factors(form)
-    for row in tables["steps"].iter_rows(named=True):
+    for row in tables["steps"]:
         text = _record(records, row["line"], form)
         wrong = list(_not_printed(row, text, form, factors))
         yield from (f"steps, line {row['line']}: {one} of {text[:300]!r}" for one in wrong)
     said = {misprint.why for misprint in form.misprints}
     for table in ("events", "facts", "unread"):
-        for row in tables[table].iter_rows(named=True):
+        for row in tables[table]:
             if row.get("line") is None or not row.get("text") or row["text"] in said:
                 continue
             text = _record(records, row["line"], form)

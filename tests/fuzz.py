@@ -33,6 +33,8 @@ MEASURED_BYTES: Final = 512
 OF_ONE_KIND: Final = 3
 """Inputs that are kept of each finding."""
 TOLD_EVERY_S: Final = 2.0
+LONGEST_WORD: Final = 64
+"""Bytes that a dictionary of libFuzzer takes."""
 
 
 @dataclass
@@ -64,7 +66,8 @@ def _one(name: str, seconds: int, folder: Path) -> None:
     for seed in seeds:
         (corpus / hashlib.sha256(seed).hexdigest()[:20]).write_bytes(seed[: target.longest])
     dictionary = folder / f"{name}.dict"
-    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in words if len(word) <= 64))
+    known = [word for word in words if len(word) <= LONGEST_WORD] or [b"\0"]
+    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in known))
 
     def mutate(data: bytes, most: int, seed: int) -> bytes:
         draw = Random(seed)  # noqa: S311 - no secret

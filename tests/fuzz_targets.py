@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -44,16 +44,17 @@ from ingest.errors import FairmfuError
 from ingest.event_files import event_values, is_event_file
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.health import examine
-from ingest.intake import ingest, read_source
+from ingest.intake import ingest, read_log, read_source
 from ingest.known_formats import Known
 from ingest.log_format import ENGINE, LogFormat
 from ingest.own_formats import load as load_format
 from ingest.parse import Parser
 from ingest.prefilter import clauses
 from ingest.reader import NumberedLine, Source
-from ingest.registry import FORMATS
+from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.rows import SCHEMA
 from ingest.schema import FACT_NAMES
+from ingest.spool import Spool
 from ingest.store import Store, Tables
 from metrics import vision
 from metrics.accelerators import OverlayError, load_overlay
@@ -76,7 +77,7 @@ MEMORY_PER_BYTE: Final = 4096
 """Bytes by which an input may raise the most that the process ever held."""
 GIVEN_UP_S: Final = 30.0
 """CPU time after which an input is stopped."""
-TEXT_BYTES: Final = 16_384
+TEXT_BYTES: Final = 4096
 
 
 class Wrong(AssertionError):  # noqa: N818 - a verdict on the program
@@ -170,8 +171,11 @@ def _finding(error: BaseException) -> Finding:
 
 # -- logs -------------------------------------------------------------------------------------
 
+Said = Mapping[str, Sequence[Mapping[str, Any]]]
+"""Rows of tables by their names."""
 
-def _held(tables: Tables, log: bytes, form: LogFormat) -> None:
+
+def _held(tables: Said, log: bytes, form: LogFormat) -> None:
     """Lines are counted once each, and rows cite lines that hold their values."""
     lines = lines_of(log)
     for wrong in (*uncounted(tables, len(lines)), *uncited(tables, lines, form)):
@@ -183,11 +187,20 @@ def read_text(data: bytes, folder: Path) -> None:
     path = folder / "run.log"
     path.write_bytes(data)
     try:
-        tables = read_source(path, fast=len(data) % 2 == 0)
+        tables = _read(path, fast=len(data) % 2 == 0)
     except FairmfuError:
         return
     if not is_event_file(data[:64]):
         _held(tables, _content(path), _form(tables))
+
+
+def _read(path: Path, *, fast: bool = True, tried: Tried = BUILT_IN) -> Said:
+    """What is read of a file, before it is frames."""
+    log = read_log(path, Spool(), fast=fast, tried=tried)
+    steps = [
+        row for _, rows in log.steps for frame in rows.frames(*SCHEMA) for row in frame.to_dicts()
+    ]
+    return {**log.rows, "steps": steps}
 
 
 def _content(path: Path) -> bytes:
@@ -195,8 +208,8 @@ def _content(path: Path) -> bytes:
         return b"".join(chunk.data for chunk in source.chunks())
 
 
-def _form(tables: Tables) -> LogFormat:
-    name = tables["sources"]["log_format"][0]
+def _form(tables: Said) -> LogFormat:
+    name = tables["sources"][0]["log_format"]
     return next(form for form in FORMATS if form.name == name)
 
 
@@ -213,19 +226,15 @@ def read_lines(data: bytes, _folder: Path) -> None:
     lines[-1] = lines[-1]._replace(ended=log.endswith(b"\n"))
     parsed = Parser(form, companions).parse(lines)
     launches = parsed.launches
-    steps = [frame for one in launches if one.rows for frame in one.rows.frames(*SCHEMA)]
+    frames = (frame for one in launches if one.rows for frame in one.rows.frames(*SCHEMA))
     tables = {
-        "sources": pl.DataFrame([{name: getattr(parsed, name) for name in (*COUNTS, "lines")}]),
-        "steps": pl.concat(steps) if steps else pl.DataFrame(),
-        "unread": pl.DataFrame(parsed.unread, infer_schema_length=None),
-        "events": _quotes([event for one in launches for event in one.events]),
-        "facts": _quotes([fact for one in launches for fact in one.stated]),
+        "sources": [{name: getattr(parsed, name) for name in (*COUNTS, "lines")}],
+        "steps": [row for frame in frames for row in frame.to_dicts()],
+        "unread": parsed.unread,
+        "events": [event for one in launches for event in one.events],
+        "facts": [fact for one in launches for fact in one.stated],
     }
     _held(tables, log, form)
-
-
-def _quotes(rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-    return pl.DataFrame([{"line": row["line"], "text": row["text"]} for row in rows])
 
 
 def _format_seeds() -> list[bytes]:
@@ -233,9 +242,9 @@ def _format_seeds() -> list[bytes]:
     seeds = []
     for number, form in enumerate(FORMATS):
         first = bytes([2 * number])
-        seeds += [first + path.read_bytes()[:4000] for path in _variants(form)]
+        seeds += [first + path.read_bytes()[:2000] for path in _variants(form)]
         examples = [line.example for line in (*form.steps, *form.events, *form.facts)]
-        seeds.append(first + "\n".join(examples).encode()[:4000])
+        seeds.append(first + "\n".join(examples).encode()[:2000])
     return seeds
 
 
@@ -283,7 +292,7 @@ def read_events(data: bytes, folder: Path) -> None:
     else:
         path.write_bytes(data[1:])
     try:
-        tables = read_source(path, fast=len(data) % 2 == 0)
+        tables = _read(path, fast=len(data) % 2 == 0)
     except FairmfuError:
         return
     if is_event_file(path.read_bytes()[:64]):
@@ -373,9 +382,11 @@ def read_beside(data: bytes, folder: Path) -> None:
         else:
             path.write_bytes(data[1:])
             facts = [*given.from_sidecars(log), *given.from_companions(log)]
-        if facts:
+        given.named_in_sidecars(log)
+        given.stand_beside(folder, None)
+        if facts and len(data) % 4 == 0:  # not always: it takes fifty times as long
             _reckoned(facts)
-        elif len(data) % 4 == 0:  # the sidecar's paths are looked at where a log is taken in
+        elif len(data) % 128 == 1:
             ingest([log], Store(folder / "store"))
     except FairmfuError:
         return
@@ -454,7 +465,15 @@ def _example(name: str) -> str:
 
 HOSTILE: Final = (
     *(b"0", b"-1", b"1e400", b"nan", b"inf", b"true", b'""', b"[]", b"{}", b"null", b'"\\u0000"'),
-    *(b"9223372036854775808", b"1" * 60, b"0x" + b"f" * 60, b"1e308", b'"~nobody/x"', b"[[", b"]]"),
+    *(
+        b"9223372036854775808",
+        b"1" * 60,
+        b"0x" + b"f" * 60,
+        b"1e308",
+        b'"~nosuchuser/x"',
+        b"[[",
+        b"]]",
+    ),
     *(b'"""', b"2026-02-30", b"1979-05-27T07:32:00Z", b"'", b"\\", b"&a", b"*a", b"!!python/none"),
     *(b"9" * 5000, b"0x" + b"f" * 5000, b"[" * 2000, b"1000000000", b"0.1", b'"\\ud800"', b"-0.0"),
 )
@@ -480,6 +499,9 @@ def read_config(data: bytes, folder: Path) -> None:
         config = load_config(path, ("model", "accelerator"), float)
         config.facts_of(str(folder / "h100" / "run.log"))
         config.unmatched([folder / "run.log"])
+        for named in (config.store, config.out, *config.sources):
+            with suppress(OSError):
+                named.stat()
 
 
 def _config_seeds() -> list[bytes]:
@@ -508,7 +530,7 @@ def read_format(data: bytes, folder: Path) -> None:
         texts = [line.example for line in (*form.steps, *form.events, *form.facts)]
         log = folder / "run.log"
         log.write_bytes("\n".join([*texts[:20], "other", *texts[:20], ""]).encode())
-        tables = read_source(log, tried=tried)
+        tables = _read(log, tried=tried)
     except FairmfuError:
         return
     for wrong in uncounted(tables, len(lines_of(log.read_bytes()))):
@@ -678,8 +700,8 @@ def _report_seeds() -> list[bytes]:
 
 TARGETS: Final = (
     Target("text", "logs: detector and reader", read_text, _text_seeds, _literals),
-    Target("lines", "each format's parser", read_lines, _format_seeds, _literals, 4096),
-    Target("json-lines", "parsers of JSON and CSV", read_lines, _json_seeds, _literals, 4096),
+    Target("lines", "each format's parser", read_lines, _format_seeds, _literals, 2048),
+    Target("json-lines", "parsers of JSON and CSV", read_lines, _json_seeds, _literals, 2048),
     Target("events", "TensorBoard event files", read_events, _event_seeds, longest=8192),
     Target("streams", "gzip and Zstandard", read_stream, _stream_seeds, longest=65_536),
     Target("facts", "sidecars, companions, flags", read_beside, _beside_seeds, _fact_words, 8192),
