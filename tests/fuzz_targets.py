@@ -392,6 +392,37 @@ def read_beside(data: bytes, folder: Path) -> None:
         return
 
 
+def read_metrics(data: bytes, folder: Path) -> None:
+    """A log to its metrics; its last byte chooses whether the report is made of them too."""
+    path = folder / "run.log"
+    path.write_bytes(data)
+    try:
+        tables = read_source(path)
+    except FairmfuError:
+        return
+    analysis = analyse(tables)
+    _possible(analysis.metrics)
+    if data[-1] % 16 == 0:
+        told = content(analysis, analysis.metrics, tables, "title", None, "1.2.3")
+        json.dumps(as_json(told), allow_nan=False)
+        page.render(told)
+
+
+def _possible(metrics: pl.DataFrame) -> None:
+    """Rates and shares are finite and not negative, or null."""
+    for name in ("mfu", "tgs", "tokens_per_second", "hfu_low", "hfu_high"):
+        for value in metrics[name].drop_nulls():
+            if not 0 <= value < float("inf"):
+                raise Wrong(f"{name} of {value}")
+
+
+def _numbers_seeds() -> list[bytes]:
+    """Logs with facts from which an MFU follows, cut to some of their steps."""
+    logs = [path.read_bytes() for path in sorted((SAMPLES / "synthetic").rglob("*.log"))]
+    variants = [path.read_bytes()[:2000] for form in FORMATS for path in _variants(form)[:2]]
+    return [*(log[:TEXT_BYTES] for log in logs), *variants]
+
+
 def _reckoned(facts: Sequence[given.Fact]) -> None:
     """The metrics of a log with these facts: null where they can't be, never an exception."""
     tables = dict(_small_tables())
@@ -401,11 +432,7 @@ def _reckoned(facts: Sequence[given.Fact]) -> None:
         for n, fact in enumerate(facts)
     ]
     more = pl.DataFrame(rows, schema=tables["facts"].schema)
-    metrics = run_metrics(tables | {"facts": pl.concat([tables["facts"], more])})
-    for name in ("mfu", "tgs"):
-        value = metrics[name][0]
-        if value is not None and not 0 <= value < float("inf"):
-            raise Wrong(f"{name} of {value}")
+    _possible(run_metrics(tables | {"facts": pl.concat([tables["facts"], more])}))
 
 
 TITAN: Final = "".join(
@@ -716,6 +743,7 @@ TARGETS: Final = (
     Target("text", "logs: detector and reader", read_text, _text_seeds, _literals),
     Target("lines", "each format's parser", read_lines, _format_seeds, _literals, 2048),
     Target("json-lines", "parsers of JSON and CSV", read_lines, _json_seeds, _literals, 2048),
+    Target("metrics", "hostile numbers to metrics", read_metrics, _numbers_seeds, _literals),
     Target("events", "TensorBoard event files", read_events, _event_seeds, longest=8192),
     Target("streams", "gzip and Zstandard", read_stream, _stream_seeds, longest=65_536),
     Target("facts", "sidecars, companions, flags", read_beside, _beside_seeds, _fact_words, 8192),

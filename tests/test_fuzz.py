@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from random import Random
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import pytest
 from fuzz_targets import BY_NAME, TARGETS, Target, mutated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingest.config import Config, Series
+from ingest.schema import FACT_NAMES
+from metrics.formula_inputs import integer_of
 
 INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or 100)
 """Of each target; those of `COSTLY` get fewer."""
@@ -37,6 +47,65 @@ def test_seeds_find_nothing(target: Target, tmp_path: Path) -> None:
     for seed in target.seeds()[:: COSTLY.get(target.name, 1)]:
         assert tried(target, seed, tmp_path) == ""
 
+
+# -- values of any kind where another was meant ------------------------------------------------
+
+scalars = (
+    st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["llama", "qwen3_moe", "deepseek_v3", "kimi_linear", "bf16", "full", "8"])
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=4,
+)
+MODEL_KEYS: Final = sorted(
+    {key for seed in BY_NAME["models"].seeds() for key in json.loads(seed[1:])}
+)
+CONFIG_KEYS: Final = sorted(field.name for kind in (Config, Series) for field in fields(kind))
+
+
+def toml(value: Any) -> str:
+    """A value as TOML has it; JSON, but for tables and what is no number."""
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(k)} = {toml(v)}' for k, v in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    return json.dumps(value).replace("Infinity", "inf").replace("NaN", "nan")
+
+
+def finds_nothing(name: str, data: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        assert tried(BY_NAME[name], data, Path(folder)) == ""
+
+
+@settings(max_examples=INPUTS)
+@given(
+    st.sampled_from(BY_NAME["models"].seeds()), st.dictionaries(st.sampled_from(MODEL_KEYS), values)
+)
+def test_any_value_in_a_model_config_finds_nothing(seed: bytes, change: dict[str, Any]) -> None:
+    text = json.dumps(json.loads(seed[1:]) | change).encode("utf-8", "replace")
+    finds_nothing("models", seed[:1] + text)
+
+
+@settings(max_examples=INPUTS)
+@given(st.integers(0, 1), st.dictionaries(st.sampled_from(sorted(FACT_NAMES)), values))
+def test_any_value_in_a_sidecar_finds_nothing(place: int, said: dict[str, Any]) -> None:
+    text = "".join(f"{name} = {toml(value)}\n" for name, value in said.items())
+    finds_nothing("facts", bytes([place]) + text.encode("utf-8", "replace"))
+
+
+@settings(max_examples=INPUTS)
+@given(st.dictionaries(st.sampled_from(CONFIG_KEYS), values))
+def test_any_value_in_a_configuration_finds_nothing(said: dict[str, Any]) -> None:
+    text = "".join(f"{name} = {toml(value)}\n" for name, value in said.items())
+    finds_nothing("config", b"\0" + text.encode("utf-8", "replace"))
+
+
+# -- what was found ----------------------------------------------------------------------------
 
 LONG: Final = b"9" * 5000
 """More digits than Python makes a number of, or prints of one."""
@@ -102,3 +171,9 @@ FOUND: Final = (
 )
 def test_what_was_found_is_mended(name: str, data: bytes, tmp_path: Path) -> None:
     assert tried(BY_NAME[name], data, tmp_path) == ""
+
+
+@pytest.mark.parametrize("value", ["9223372036854775808", "9" * 400, "1e400", "nan", "eight"])
+def test_a_count_that_no_table_holds_is_none(value: str) -> None:
+    """A log may state one: its facts are not checked as those that are given are."""
+    assert integer_of({"gpus": {"value": value}}, "gpus") is None
