@@ -23,9 +23,9 @@ COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 ESCAPED: Final = re.compile(r"\\u([0-9a-f]{4})")
 """A character as JSON writes it in ASCII, in records that are made of CSV."""
 NUMBER: Final = re.compile(
-    r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|-?\b(?:nan|inf|infinity)", re.IGNORECASE
+    r"[-+]?(?:\d[\d,_]*\.?[\d,_]*|\.\d[\d,_]*)(?:[eE][-+]?\d+)?|-?\b(?:nan|inf|infinity)",
+    re.IGNORECASE,
 )
-LONGEST_NUMBER: Final = 400
 
 DERIVED: Final[Mapping[str, frozenset[str]]] = {
     "xtuner": frozenset({"step"}),  # of an epoch and an iteration of it
@@ -130,10 +130,10 @@ def _factors(form: LogFormat) -> dict[str, set[float]]:
     for line in form.steps:
         for target in line.columns.values():
             column, factor = target if isinstance(target, tuple) else (target, 1.0)
-            out.setdefault(column, {1.0}).add(factor)
+            out.setdefault(column, set()).add(factor or 1.0)
     for misprint in form.misprints:
         for column, factor in misprint.factors.items():
-            out[column] = {f * factor for f in out.get(column, {1.0})} | out.get(column, {1.0})
+            out[column] = {one * more for one in out.get(column, {1.0}) for more in (1.0, factor)}
     return out
 
 
@@ -149,7 +149,7 @@ def _not_printed(
             continue
         numbers = list(_numbers(text)) if numbers is None else numbers
         every = factors.get(column, {1.0})
-        if not _among(value, numbers, every) and not _among(value, _any_number(text), every):
+        if not _among(value, numbers, every):
             yield f"{column} {value!r}"
     stamp = row["logged_at"]
     if stamp is not None and not form.utc and f"{stamp:%M:%S}" not in text:
@@ -188,15 +188,6 @@ def _numbers(text: str) -> Iterator[float]:
     for match in NUMBER.finditer(text):
         yield from _read(match[0])
         yield from _read(match[0].lstrip("+-"))
-
-
-def _any_number(text: str) -> Iterator[float]:
-    """Every part of a text that float() reads, whatever stands beside it."""
-    for match in re.finditer(r"[-+.,_eEinfa\d]*\d[-+.,_eE\d]*|\S+", text):
-        word = match[0][:LONGEST_NUMBER]
-        for begin in range(min(len(word), 60)):
-            for end in range(len(word), begin, -1):
-                yield from _read(word[begin:end])
 
 
 def _read(word: str) -> Iterator[float]:

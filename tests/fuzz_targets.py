@@ -187,14 +187,14 @@ def read_text(data: bytes, folder: Path) -> None:
     path = folder / "run.log"
     path.write_bytes(data)
     try:
-        tables = _read(path, fast=len(data) % 2 == 0)
+        tables = read_rows(path, fast=len(data) % 2 == 0)
     except FairmfuError:
         return
     if not is_event_file(data[:64]):
         _held(tables, _content(path), _form(tables))
 
 
-def _read(path: Path, *, fast: bool = True, tried: Tried = BUILT_IN) -> Said:
+def read_rows(path: Path, *, fast: bool = True, tried: Tried = BUILT_IN) -> Said:
     """What is read of a file, before it is frames."""
     log = read_log(path, Spool(), fast=fast, tried=tried)
     steps = [
@@ -292,7 +292,7 @@ def read_events(data: bytes, folder: Path) -> None:
     else:
         path.write_bytes(data[1:])
     try:
-        tables = _read(path, fast=len(data) % 2 == 0)
+        tables = read_rows(path, fast=len(data) % 2 == 0)
     except FairmfuError:
         return
     if is_event_file(path.read_bytes()[:64]):
@@ -557,7 +557,7 @@ def read_format(data: bytes, folder: Path) -> None:
         texts = [line.example for line in (*form.steps, *form.events, *form.facts)]
         log = folder / "run.log"
         log.write_bytes("\n".join([*texts[:20], "other", *texts[:20], ""]).encode())
-        tables = _read(log, tried=tried)
+        tables = read_rows(log, tried=tried)
     except FairmfuError:
         return
     for wrong in uncounted(tables, len(lines_of(log.read_bytes()))):

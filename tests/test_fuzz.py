@@ -6,17 +6,20 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import pytest
-from fuzz_targets import BY_NAME, TARGETS, Target, mutated
+from cited import COUNTS, lines_of, uncited, uncounted
+from fuzz_targets import BY_NAME, TARGETS, TITAN, Target, mutated, read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.config import Config, Series
+from ingest.formats.torchtitan import TORCHTITAN
 from ingest.schema import FACT_NAMES
 from metrics.formula_inputs import integer_of
 
@@ -187,3 +190,44 @@ def test_a_long_set_in_a_pattern_of_ones_own_is_told_at_once(tmp_path: Path) -> 
     """That its example does not match, and how far."""
     data = OWN % (rb"it (?P<step>\d+) .tgs. (?P<tgs>[\d.]+)[" + b"f" * 1000 + b"]")
     assert BY_NAME["formats"].watched(data, tmp_path).seconds < 0.5
+
+
+# -- what logs are held to ----------------------------------------------------------------------
+
+
+def told(tmp_path: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    path = tmp_path / "run.log"
+    path.write_text(TITAN + "Traceback (most recent call last):\nValueError: 3\n")
+    rows = {name: [dict(row) for row in said] for name, said in read_rows(path).items()}
+    return rows, lines_of(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        ("steps", {"loss": 4.9899}),
+        ("steps", {"line": 2}),
+        ("steps", {"line": 99}),
+        ("steps", {"step": 77}),
+        ("steps", {"peak_memory_bytes": 1.5}),
+        ("steps", {"extra": '{"share": "3.01"}'}),
+        ("steps", {"logged_at": datetime(2026, 1, 2, 3, 4, 9)}),
+        ("events", {"line": 1}),
+        ("events", {"text": "ValueError: 4"}),
+    ],
+)
+def test_a_value_that_its_line_does_not_print_is_seen(
+    table: str, change: dict[str, Any], tmp_path: Path
+) -> None:
+    rows, lines = told(tmp_path)
+    assert list(uncited(rows, lines, TORCHTITAN)) == []
+    rows[table][0] |= change
+    assert len(list(uncited(rows, lines, TORCHTITAN))) >= 1
+
+
+@pytest.mark.parametrize("count", [*COUNTS, "lines"])
+def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Path) -> None:
+    rows, lines = told(tmp_path)
+    assert list(uncounted(rows, len(lines))) == []
+    rows["sources"][0][count] += 1
+    assert len(list(uncounted(rows, len(lines)))) >= 1
