@@ -119,9 +119,14 @@ def _record(records: Mapping[int, list[str]], number: int, form: LogFormat) -> s
 
 def _whole(text: str, form: LogFormat) -> bool:
     """Whether the line is a step by itself: what does not read alone may go on in the next."""
-    found = (s for s in form.steps if s.anchor in text and re.search(s.regex, text))
-    line = next(found, None)
+    line = _step_line(text, form)
     return line is not None and not line.may_continue
+
+
+def _step_line(text: str, form: LogFormat) -> StepLine | None:
+    """The first of the format's lines that this is one of, as one of several records."""
+    found = (s for s in form.steps if s.anchor in text and re.search(s.regex, text))
+    return next(found, None)
 
 
 def _factors(form: LogFormat) -> dict[str, set[float]]:
@@ -141,7 +146,8 @@ def _not_printed(
     row: Mapping[str, Any], text: str, form: LogFormat, factors: Mapping[str, Collection[float]]
 ) -> Iterator[str]:
     skipped = {"run_id", "line", "rank", "logged_at", "extra", *DERIVED.get(form.name, ())}
-    if any(_counted(line) for line in form.steps):
+    line = _step_line(text.replace("\n", " "), form)
+    if line is None or _counted(line):
         skipped.add("step")
     numbers: list[float] | None = None
     for column, value in row.items():

@@ -25,7 +25,7 @@ from metrics.formula_inputs import integer_of
 
 INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or 100)
 """Of each target; those of `COSTLY` get fewer."""
-COSTLY: Final = {"store": 5, "report": 5, "facts": 2, "events": 2}
+COSTLY: Final = {"store": 10, "report": 10, "metrics": 10, "facts": 2, "events": 2}
 
 
 def tried(target: Target, data: bytes, folder: Path) -> str:
