@@ -1424,6 +1424,8 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
             "the arguments header has no vocab_size, and the padded one is not the model's:"
             " --set vocab_size=… (` > padded vocab (size: N)` in the same log is it)"
         )
+    if vocabulary < 1:
+        raise ShapeError(f"the arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
     rms = (printed.get("normalization") or "layernorm").lower() == "rmsnorm"
     return ModelShape(
         name=f"megatron-{count}x{hidden}",

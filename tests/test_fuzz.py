@@ -127,6 +127,12 @@ SHAPE: Final = b"""\0{"model_type": "%s", "hidden_size": 64, "num_hidden_layers"
 "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
 "vocab_size": 100, "num_experts": 8, "num_experts_per_tok": %s, "moe_intermediate_size": 48,
 "mlp_only_layers": %s, "tie_word_embeddings": false}"""
+V1: Final = b"".join(
+    b"[XTuner][2025-07-24 09:41:%d][INFO] Step %d/40 data_time: 0.01 lr: 2e-05 text_tokens: 3906.0 "
+    b"total_loss: 2.9 reduced_llm_loss: 2.9 max_memory: 31.25 GB grad_norm: 1.8 tgs: 4767.0 \n"
+    % (10 + step, step)
+    for step in range(1, 6)
+)
 FOUND: Final = (
     # whole numbers that Python refuses to read or to print, tables in tables without an end
     *(("facts", beside + b"gpus = " + LONG) for beside in (b"\0", b"\1", b"\5")),
@@ -164,6 +170,13 @@ FOUND: Final = (
         )
         for factor in (b"1e307", b"1e308")
     ),
+    (
+        "models",
+        b'\1{"hidden_size": 4, "num_layers": 2, "vocab_size": -437, "num_attention_heads": 4, '
+        b'"max_position_embeddings": 28}',
+    ),
+    # counts of tokens that are none: an infinite TGS
+    *(("metrics", V1.replace(b"3906.0", tokens)) for tokens in (b"1e400", b"-5", b"1e308")),
     # a character that no SVG holds: the library that draws ended the process
     *(("report", text) for text in (b"\0\n\0\n\0\n\0", b"\x1b[0m\na\nb\nc", b"\xef\xbf\xbe")),
 )
