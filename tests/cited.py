@@ -83,7 +83,8 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
     joined = numbered if form.join is None else ((n, text) for n, _, text in form.join(numbered))
     records: dict[int, list[str]] = {}
     for number, text in joined:
-        records.setdefault(number, []).append(plain(text))
+        said = text if form.noise is None else re.sub(form.noise, "", text)
+        records.setdefault(number, []).append(plain(said))
     factors = _factors(form)
     for row in tables["steps"]:
         text = _record(records, row["line"], form)
@@ -146,8 +147,9 @@ def _not_printed(
     row: Mapping[str, Any], text: str, form: LogFormat, factors: Mapping[str, Collection[float]]
 ) -> Iterator[str]:
     skipped = {"run_id", "line", "rank", "logged_at", "extra", *DERIVED.get(form.name, ())}
-    line = _step_line(text.replace("\n", " "), form)
-    if line is None or _counted(line):
+    line = _step_line(text.split("\n", maxsplit=1)[0], form)
+    every = form.steps if line is None else [line]  # of one that goes on it is not known
+    if any(map(_counted, every)):
         skipped.add("step")
     numbers: list[float] | None = None
     for column, value in row.items():
