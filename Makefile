@@ -6,7 +6,7 @@ SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify \
-	year kills browser screenshots clean gate bench bench-ingest bench-start bench-chart \
+	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
 	bench-summary bench-nightly bench-report
 
 demo: $(VENV)/installed
@@ -77,6 +77,10 @@ gate: $(VENV)/tested
 	FAIRMFU_GATE=$${FAIRMFU_GATE:-100000} $(BIN)/python -m pytest tests/test_gate.py \
 		--numprocesses auto --dist worksteal -rs
 
+# Hostile inputs to every reader, with coverage as the guide: so many seconds a target. Long.
+fuzz: $(VENV)/fuzzed
+	$(BIN)/python tests/fuzz.py --seconds $${SECONDS_EACH:-600}
+
 # What everything costs beside what else would do it, one table for each of these: long, 6 GB on the
 # disk. With QUICK=1 small and in a few minutes: before a commit. benchmarks/README.md
 BENCHMARKS := ingest start chart summary scalars
@@ -111,6 +115,10 @@ $(VENV)/installed: pyproject.toml
 
 $(VENV)/tested: $(VENV)/installed
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+$(VENV)/fuzzed: $(VENV)/tested
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	touch $@
 
 $(VENV)/benched: $(VENV)/tested

@@ -118,7 +118,7 @@ def load(
     config = Config(
         path=path,
         store=_path(top, "store", folder, default.store),
-        sources=tuple(_source(text, folder) for text in _texts(top, "sources")),
+        sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
         out=_path(top, "out", folder, default.out),
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
@@ -157,12 +157,25 @@ def _path(table: Table, key: str, folder: Path, default: Path) -> Path:
     text = table.take(key, str, str(default))
     if not text:
         table.say(key, "is empty. Write a folder, or leave it out.")
-    return folder / Path(text).expanduser()
+    return folder / _of_home(table, key, text)
 
 
-def _source(text: str, folder: Path) -> Path:
+def _of_home(table: Table, key: str, text: str) -> Path:
+    """A path whose `~` stands for a home folder; says what can be no path."""
+    wrong = "no path can hold a NUL character." if "\0" in text else ""
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError as error:
+        path, wrong = Path(text), str(error)
+    if wrong:
+        table.say(key, f"is {text!r}: {wrong}")
+    return path
+
+
+def _source(table: Table, text: str, folder: Path) -> Path:
     """A file, a folder or a pattern, which the folder's own name is no part of."""
-    return Path(escape(str(folder)) if has_magic(text) else folder) / Path(text).expanduser()
+    path = _of_home(table, "sources", text)
+    return Path(escape(str(folder)) if has_magic(text) else folder) / path
 
 
 def _devices(table: Table, folder: Path) -> Path | None:

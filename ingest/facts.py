@@ -27,6 +27,7 @@ from ingest.log_format import LogFormat
 from ingest.parse import Launch
 from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
+from ingest.toml_tables import loads
 
 ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 SIDECAR: Final = "facts.toml"
@@ -71,7 +72,7 @@ def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
     kind: of their origin: sidecar, or flag for a file that is named on the command line.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FactError(f"{path}: not a facts file: {error}.") from error
     return from_values(values, f"{kind}:{path.name}", path.parent, str(path))
@@ -120,7 +121,7 @@ def named_in_sidecars(log: Path) -> list[Path]:
     named = []
     for sidecar in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-            values = tomllib.loads(sidecar.read_text(encoding="utf-8"))
+            values = loads(sidecar.read_text(encoding="utf-8"))
             given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
             named += [sidecar.parent / value for value in given if not value.startswith("{")]
     return named
@@ -253,8 +254,8 @@ def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
 def _job_toml(path: Path) -> dict[str, str]:
     """The TOML file that a Torchtitan job was given, until 2026-02."""
     try:
-        return _torchtitan_config(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError):
+        return _torchtitan_config(loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         return {}
 
 
@@ -291,13 +292,13 @@ def _wandb_config(path: Path) -> dict[str, str]:
     """
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _WithoutAliases)  # noqa: S506 - safe
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
-        return {}
-    if not isinstance(values, dict):
-        return {}
-    pairs = {k: v["value"] for k, v in values.items() if isinstance(v, dict) and "value" in v}
-    named = {k: _toml_text(v) for k, v in pairs.items() if k in ("seq_len", "micro_batch_size")}
-    return _torchtitan_config(pairs) | named
+        if not isinstance(values, dict):
+            return {}
+        pairs = {k: v["value"] for k, v in values.items() if isinstance(v, dict) and "value" in v}
+        named = {k: _toml_text(v) for k, v in pairs.items() if k in ("seq_len", "micro_batch_size")}
+        return _torchtitan_config(pairs) | named
+    except (OSError, ValueError, TypeError, yaml.YAMLError, RecursionError):
+        return {}  # or a value that Python has no text or no key of
 
 
 def _mmengine_config(path: Path) -> dict[str, str]:

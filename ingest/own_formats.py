@@ -142,6 +142,8 @@ class _Table(Table):
         """A pattern that compiles and has the groups; empty where it is not there or does not."""
         pattern = self.take(key, str, "")
         wrong = _does_not_compile(pattern)
+        if wrong is None and _does_not_compile(f"(?:{pattern})"):  # it will stand beside others
+            wrong = "has a flag for the whole: write (?i:…) around what it is for."
         if wrong is None:
             missing = [g for g in groups if pattern and g not in _groups(pattern)]
             wrong = f"has no group {missing[0]!r}: write (?P<{missing[0]}>…)." if missing else None
@@ -189,6 +191,8 @@ def _fields(top: _Table, old: LogFormat | None, file: str) -> dict[str, Any]:
     values["events"] = [_event(table, file) for table in top.tables("events")]
     if not values["signature"] and values["steps"]:
         values["signature"] = "|".join(f"(?:{_unnamed(s.regex)})" for s in values["steps"])
+        if wrong := _does_not_compile(values["signature"]):
+            top.say("signature", f"is missing; made of the regex of each of [[steps]] it {wrong}")
     values = {key: value for key, value in values.items() if value or value is False}
     return _beside(top, old, values) if old else {"versions": "", **values}
 

@@ -157,6 +157,9 @@ def read_record(store: Path, batch: int) -> Record | None:
     if not path.exists():
         return None
     marks, frame = _marks(path), read_part(path)
+    there = {name: dtype for name, dtype in frame.schema.items() if name in PART_SCHEMA}
+    if there != dict(PART_SCHEMA) or "full" not in marks:
+        raise damaged(path)
     rows = frame.select(PART_SCHEMA.names()).iter_rows()
     return Record(batch, tuple(Part(*row) for row in rows), marks["full"] == "True")
 
@@ -189,16 +192,18 @@ def records_before(store: Path, batch: int) -> list[str]:
     return [record_path(number) for number in _recorded(store) if number < batch]
 
 
-def check(path: Path) -> None:
-    """Raises StoreError on a part that is gone, damaged or of another schema."""
+def check(path: Path, sha256: str) -> None:
+    """Raises StoreError on a part that is gone, of another schema or not what was written."""
     _marks(path)
+    if checksum(path) != sha256:
+        raise damaged(path)
 
 
 def read_part(path: Path) -> pl.DataFrame:
     """The rows of a part. Raises StoreError that names it where it is gone or damaged."""
     try:
         return pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise damaged(path) from error
 
 
@@ -247,7 +252,7 @@ def _marks(path: Path) -> dict[str, str]:
     """What a part says of itself. Raises StoreError on one of another schema."""
     try:
         marks = pl.read_parquet_metadata(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise damaged(path) from error
     schema = marks.get(f"{MARK}schema")
     if schema != SCHEMA_VERSION:

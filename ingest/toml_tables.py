@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -74,12 +74,40 @@ class Table:
 def read(path: Path, error_of: type[FairmfuError]) -> dict[str, Any]:
     """The values of a TOML file. Raises `error_of`."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
         raise error_of(f"{path}: not a TOML file: {error}.{hint}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise error_of(f"{path}: cannot be read: {error}.") from error
+
+
+def loads(text: str) -> dict[str, Any]:
+    """The values of a text of TOML. Raises TOMLDecodeError.
+
+    Also of what tomllib lets pass or fails at otherwise: tables in tables without an end, and whole
+    numbers beyond the 64 bits that TOML has, some of which Python refuses to print.
+    """
+    try:
+        values = tomllib.loads(text)
+        beyond = any(not -(2**63) <= number < 2**63 for number in _whole_numbers(values))
+    except RecursionError as error:
+        raise tomllib.TOMLDecodeError("nested too deeply") from error
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError as error:
+        raise tomllib.TOMLDecodeError(f"{error}") from error
+    if beyond:
+        raise tomllib.TOMLDecodeError("a whole number beyond 64 bits")
+    return values
+
+
+def _whole_numbers(value: object) -> Iterator[int]:
+    if isinstance(value, int):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _whole_numbers(one)
 
 
 def refuse(path: Path, problems: Sequence[str], error_of: type[FairmfuError]) -> None:

@@ -708,6 +708,8 @@ _BY_NAME: Mapping[str, Accelerator] = dict(_named(_TABLE))
 _KEYS = ("name", "unit", "peaks", "source", "confidence", "note", "names")
 _LEAST_PEAK = 1e9
 """No accelerator is slower; a smaller number is TFLOP/s by mistake."""
+_MOST_PEAK = 1e24
+"""Nor is one as fast."""
 
 
 def load_overlay(text: str) -> tuple[Accelerator, ...]:
@@ -719,7 +721,8 @@ def load_overlay(text: str) -> tuple[Accelerator, ...]:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        repr(document)  # raises on a number so long that no message could hold it
+    except (ValueError, RecursionError) as error:
         raise OverlayError(f"The accelerators file is no TOML: {error}.") from None
     _only(document, ("accelerator",), "the accelerators file")
     rows = document.get("accelerator")
@@ -760,9 +763,10 @@ def _overlay_peaks(peaks: object, where: str) -> Mapping[Dtype, float]:
     for dtype, peak in peaks.items():
         if isinstance(peak, bool) or not isinstance(peak, int | float) or peak != peak:  # noqa: PLR0124
             raise OverlayError(f"{where}: the peak of {dtype} is {peak!r}, not a number.")
-        if not _LEAST_PEAK <= peak < float("inf"):
+        said = float("inf") if peak > _MOST_PEAK else peak  # not all whole numbers are a float
+        if not _LEAST_PEAK <= peak <= _MOST_PEAK:
             raise OverlayError(
-                f"{where}: the peak of {dtype} is {peak:g} FLOP/s, which no accelerator has; peaks"
+                f"{where}: the peak of {dtype} is {said:g} FLOP/s, which no accelerator has; peaks"
                 " are in FLOP/s, so 989.4 TFLOP/s is 989.4e12."
             )
     return {dtype: float(peaks[dtype]) for dtype in _DTYPES if dtype in peaks}

@@ -378,9 +378,9 @@ def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
 
 
 def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
-    """The value of a held fact as a whole number."""
-    value = text_of(facts, name)
+    """The value of a held fact as a whole number; null where it is none that a table holds."""
     try:
-        return None if value is None else int(float(value))
+        value = float(text_of(facts, name) or "nan")
     except ValueError:
         return None
+    return int(value) if abs(value) < 2**63 else None

@@ -287,6 +287,12 @@ class MixtureOfExperts:
     shared: FeedForward | None = None
     shared_gates: int = 0
 
+    def __post_init__(self) -> None:
+        if self.experts_per_token > self.experts:
+            raise ShapeError(
+                f"A token cannot pass {self.experts_per_token:,} of {self.experts:,} experts."
+            )
+
     def weights(self, hidden: int) -> Iterator[Weight]:
         """Weight matrices of a layer."""
         yield Weight("router", hidden, self.experts)
@@ -555,6 +561,19 @@ def _heads(
 # --- Hugging Face config.json ---------------------------------------------------------------
 
 
+_LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
+_MOST_LAYERS = 100_000
+_LARGEST = 2**40
+"""Of any dimension, so that FLOPs are a float: far beyond what a model has."""
+
+
+def _possible(source: str, key: str, value: int) -> int:
+    """A dimension that a model can have. Raises ShapeError."""
+    if abs(value) > (_MOST_LAYERS if key in _LAYERS else _LARGEST):
+        raise ShapeError(f"{source}: {key!r} is larger than that of any model.")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """Reads a configuration; a key that is missing or of the wrong kind is a ShapeError.
@@ -578,7 +597,7 @@ class Config:
             )
         if value < 1:
             raise ShapeError(f"{self.source}: {keys[0]!r} must be 1 or more, not {value}.")
-        return value
+        return _possible(self.source, keys[0], value)
 
     def optional(self, *keys: str) -> int | None:
         """The first of `keys` that is there and not null; else None."""
@@ -587,7 +606,7 @@ class Config:
             if isinstance(value, bool) or not isinstance(value, int | None):
                 raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a whole number.")
             if value is not None:
-                return value
+                return _possible(self.source, key, value)
         return None
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -610,6 +629,14 @@ class Config:
         if not isinstance(value, list | tuple):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
         return list(value)
+
+    def places(self, key: str) -> set[int]:
+        """A list of layers, by their numbers; empty where it is absent."""
+        places = self.items(key)
+        for place in places:
+            if isinstance(place, bool) or not isinstance(place, int):
+                raise ShapeError(f"{self.source}: {key!r} holds {place!r}, not a whole number.")
+        return {place for place in places if isinstance(place, int)}
 
 
 def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
@@ -768,7 +795,7 @@ def _qwen_sparse(
 ) -> tuple[LayerGroup, ...]:
     """Every `decoder_sparse_step`-th layer has experts, but those in `mlp_only_layers`."""
     step = config.number("decoder_sparse_step", default=1)
-    dense = set(config.items("mlp_only_layers"))
+    dense = config.places("mlp_only_layers")
     sparse = [(i + 1) % step == 0 and i not in dense for i in range(len(mixers))]
     ffn = None if all(sparse) else _ffn(config)
     return _grouped(
@@ -943,7 +970,7 @@ def _kimi_linear(config: Config) -> ModelShape:
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
     linear = Config(layers, f"linear_attn_config of {config.source}")
-    full, width = set(linear.items("full_attn_layers")), linear.number("head_dim")
+    full, width = linear.places("full_attn_layers"), linear.number("head_dim")
     heads = linear.number("num_heads")
     delta = LinearAttention(
         key_heads=heads,
@@ -1370,7 +1397,7 @@ class _Printed:
                 f"{self.source}: {key!r} is {value}, but the model's shape needs it:"
                 " --set model_config=PATH/config.json or --set model=NAME"
             )
-        return value
+        return _possible(self.source, key, value)
 
     def flag(self, key: str, *, default: bool) -> bool:
         value = self.get(key)
@@ -1397,6 +1424,8 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
             "the arguments header has no vocab_size, and the padded one is not the model's:"
             " --set vocab_size=… (` > padded vocab (size: N)` in the same log is it)"
         )
+    if vocabulary < 1:
+        raise ShapeError(f"the arguments header: 'vocab_size' must be 1 or more, not {vocabulary}.")
     rms = (printed.get("normalization") or "layernorm").lower() == "rmsnorm"
     return ModelShape(
         name=f"megatron-{count}x{hidden}",
@@ -1532,10 +1561,11 @@ def _llama_ffn_width(dim: int, printed: _Printed) -> int:
     if multiplier is not None:
         try:
             width = int(float(multiplier) * width)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise ShapeError(
                 f"{printed.source}: ffn_dim_multiplier is {multiplier!r}, not a number."
             ) from None
+        width = _possible(printed.source, "ffn_dim_multiplier", width)
     multiple = printed.number("multiple_of")
     return multiple * -(-width // multiple)
 

@@ -180,17 +180,29 @@ COUNTS: Final[dict[str, Count]] = {
 def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`."""
     counted = steps.with_columns(
-        count.tokens().cast(pl.Float64).alias(f"{key}_count") for key, count in COUNTS.items()
+        _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
+        for key, count in COUNTS.items()
     )
     used = [key for key, count in COUNTS.items() if count.used]
     slots = [key for key in used if COUNTS[key].basis != "tokens"]
     return counted.with_columns(
         tokens_per_gpu=pl.coalesce(f"{key}_count" for key in used),
-        slots_per_gpu=pl.coalesce("rank_slots", *(f"{key}_count" for key in slots)),
+        slots_per_gpu=pl.coalesce(
+            _possible(pl.col("rank_slots")), *(f"{key}_count" for key in slots)
+        ),
         counted_by=pl.coalesce(
             pl.when(pl.col(f"{key}_count").is_not_null()).then(pl.lit(key)) for key in used
         ),
     )
+
+
+def _possible(tokens: pl.Expr) -> pl.Expr:
+    """A count of tokens; null where a damaged line prints one that is none (1e400, nan, -5)."""
+    return pl.when(tokens.is_between(0, MOST_TOKENS)).then(tokens)
+
+
+MOST_TOKENS: Final = 2.0**53
+"""Of one step on one GPU: far beyond any, and so that sums of them are finite."""
 
 
 def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:

@@ -295,9 +295,24 @@ def begin() -> None:
 
 def svg(figure: Figure) -> str:
     """A figure on white, with title, notes and legend, the same text each time."""
-    whole = figure.whole()
-    text: str = vl_convert.vegalite_to_svg(whole | {"config": _config()})
-    return _steady(text)
+    return _steady(drawn(figure.whole() | {"config": _config()}))
+
+
+NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def drawn(spec: Spec) -> str:
+    """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end the process."""
+    text: str = vl_convert.vegalite_to_svg(_holdable(spec))
+    return text
+
+
+def _holdable(value: Any) -> Any:  # noqa: ANN401 - any part of a spec
+    if isinstance(value, str):
+        return NOT_XML.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_holdable(key): _holdable(one) for key, one in value.items()}
+    return [_holdable(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _config() -> Spec:

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import polars as pl
-import vl_convert
 
 from reports import history_charts
 from reports.charts import Spec
+from reports.export import drawn
 from reports.night import (
     FAILED,
     NEW,
@@ -326,5 +326,4 @@ def svg_name(series: str) -> str:
 
 def _svg(spec: Spec) -> str:
     config = fairmfu()["config"] | {"background": "white"}
-    text: str = vl_convert.vegalite_to_svg(spec | {"config": config})
-    return text
+    return drawn(spec | {"config": config})

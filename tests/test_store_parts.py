@@ -491,3 +491,32 @@ def test_a_store_that_is_not_there_is_not_made_by_what_mends_one(tmp_path: Path)
         with pytest.raises(StoreError, match="no store here"):
             mend()
     assert not store.path.exists()
+
+
+def test_a_store_is_not_made_anew_from_a_part_that_is_not_what_was_written(
+    store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    """A changed bit of a value is no damage that a reader of Parquet sees."""
+    (logs / "run.log").write_text(titan())
+    intake.ingest([logs / "run.log"], store)
+    found = state(store)
+    (part,) = (store.path / "parts" / "facts").glob("*.parquet")
+    marks = pl.read_parquet_metadata(part)
+    rows = pl.read_parquet(part).with_columns(value=pl.lit("9"))
+    rows.write_parquet(part, metadata={k: v for k, v in marks.items() if k.startswith("fairmfu")})
+    with pytest.raises(StoreError, match=r"facts/00000001\.parquet: this part is gone or damaged"):
+        store.rebuild()
+    assert_same(state(store), found)
+
+
+def test_a_record_of_a_batch_that_is_none_is_told(
+    store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    (logs / "run.log").write_text(titan())
+    intake.ingest([logs / "run.log"], store)
+    (record,) = (store.path / "parts" / "batch").glob("*.parquet")
+    marks = pl.read_parquet_metadata(record)
+    rows = pl.read_parquet(record).rename({"rows": "raws"})
+    rows.write_parquet(record, metadata={k: v for k, v in marks.items() if k.startswith("fairmfu")})
+    with pytest.raises(StoreError, match=r"batch/00000001\.parquet: this part is gone or damaged"):
+        store.rebuild()
