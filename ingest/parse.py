@@ -605,6 +605,7 @@ class Parser:
         self, line: StepLine, text: str, match: re.Match[str], printed: Mapping[str, str]
     ) -> dict[str, Any]:
         """The row of a step line, but for what depends on where it stands."""
+        _refuse_half_a_number(text, match)
         row: dict[str, Any] = {"rank": _rank(text)}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
         if line.numbered:
@@ -1124,6 +1125,21 @@ def _rank(text: str) -> str | None:
     return ":".join(ranks.values()) or None
 
 
+_EXPONENT: Final = re.compile(r"[eE][-+]?\d")
+_MORE_DIGITS: Final = re.compile(r"[.,_]?\d")
+
+
+def _refuse_half_a_number(text: str, match: re.Match[str]) -> None:
+    """A pattern that knows no exponents reads 1e-05 as 1, one that ends there 1.5.2 as 1.5."""
+    for group in range(1, match.re.groups + 1):
+        end = match.end(group)
+        if end > 0 and text[end - 1].isdigit() and _EXPONENT.match(text, end):
+            raise _Rejected(f"the number behind {match[group]!r} goes on: {text[end : end + 20]!r}")
+    end = match.end()
+    if text[end - 1 : end].isdigit() and _MORE_DIGITS.match(text, end):
+        raise _Rejected(f"the last number goes on: {text[end : end + 20]!r}")
+
+
 def matched_prefix(pattern: str, text: str) -> str:
     """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
 
@@ -1137,11 +1153,17 @@ def matched_prefix(pattern: str, text: str) -> str:
 
 @cache
 def _prefix(pattern: str, end: int) -> re.Pattern[str]:
-    """The longest beginning of `pattern` up to there that is a regex of its own."""
+    """The longest beginning of `pattern` up to there that is a regex of its own.
+
+    Where one is not, a set or group is open, and none is that ends within it.
+    """
     while True:
-        with suppress(re.error, FutureWarning):
+        try:
             return re.compile(pattern[:end])
-        end -= 1
+        except re.error as error:
+            end = end - 1 if error.pos is None else min(end - 1, error.pos)
+        except FutureWarning:
+            end -= 1
 
 
 def parse_stamp(text: str) -> datetime | None:

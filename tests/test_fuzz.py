@@ -196,10 +196,6 @@ def test_a_count_that_no_table_holds_is_none(value: str) -> None:
     assert integer_of({"gpus": {"value": value}}, "gpus") is None
 
 
-@pytest.mark.xfail(
-    reason="parse._prefix compiles every beginning of a set in turn: the square of its length",
-    strict=True,
-)
 def test_a_long_set_in_a_pattern_of_ones_own_is_told_at_once(tmp_path: Path) -> None:
     """That its example does not match, and how far."""
     data = OWN % (rb"it (?P<step>\d+) .tgs. (?P<tgs>[\d.]+)[" + b"f" * 1000 + b"]")
@@ -247,9 +243,6 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
     assert len(list(uncounted(rows, len(lines)))) >= 1
 
 
-@pytest.mark.xfail(
-    reason="a number at the end of some lines' regexes is read up to its exponent", strict=True
-)
 @pytest.mark.parametrize(
     ("name", "line"),
     [
