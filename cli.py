@@ -121,12 +121,28 @@ class _Group(click.Group):
 
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            error.message = _printable(error.message)  # type: ignore[misc] - kept of its kind
+            raise
         except FairmfuError as error:
-            raise click.ClickException(str(error)) from error
+            raise click.ClickException(_printable(str(error))) from error
         except OSError as error:
             if error.filename is None:  # no file of the user's: a pipe that was closed
                 raise
-            raise click.ClickException(f"{error.filename}: {error.strerror}.") from error
+            words = _printable(f"{error.filename}: {error.strerror}.")
+            raise click.ClickException(words) from error
+
+
+def _printable(text: str) -> str:
+    """Names of files are as hostile as what stands in them."""
+    from reports.tables import printable
+
+    return printable(text)
+
+
+def _say(text: str) -> None:
+    """A message, beside what a command prints."""
+    click.echo(_printable(text), err=True)
 
 
 @click.group(cls=_Group, context_settings=CONTEXT)
@@ -224,24 +240,19 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 def _echo_outcome(outcome: Outcome) -> None:
     if outcome.status == "unchanged":  # nearly all, where thousands are known
         return
-    from reports.tables import printable
-
     if outcome.status == "failed":
-        click.echo(f"Error: {printable(outcome.message)}", err=True)
+        _say(f"Error: {outcome.message}")
     elif outcome.status == "read" and outcome.message:
-        click.echo(printable(outcome.message), err=True)
+        _say(outcome.message)
     elif outcome.status == "read":
         unread = f", {outcome.unread_lines:,} unread" if outcome.unread_lines else ""
-        click.echo(
-            f"{outcome.path}: {outcome.log_format}, {outcome.step_lines:,} step lines{unread}, "
-            f"{outcome.other_lines:,} other lines",
-            err=True,
-        )
+        steps, others = f"{outcome.step_lines:,} step lines", f"{outcome.other_lines:,} other lines"
+        _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
     elif outcome.status == "passed":
         if outcome.message:
-            click.echo(f"{outcome.path}: passed over, no line of a known framework", err=True)
+            _say(f"{outcome.path}: passed over, no line of a known framework")
     elif outcome.status == "known":
-        click.echo(f"{outcome.path}: {printable(outcome.message)}", err=True)
+        _say(f"{outcome.path}: {outcome.message}")
 
 
 def _echo_trouble(outcome: Outcome) -> None:
@@ -581,7 +592,7 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
         )
     pin(opened, chosen)
     for row in chosen.iter_rows(named=True):
-        click.echo(f"{row['name']} ({row['run_id']}): {row['tgs']:,.1f} tokens/s/GPU", err=True)
+        _say(f"{row['name']} ({row['run_id']}): {row['tgs']:,.1f} tokens/s/GPU")
 
 
 @baseline.command(name="list")
@@ -620,13 +631,12 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files; a file that is still there is read again."""
-    from reports.tables import printable
     from reports.verdict import counted
 
     opened = _open(store)
     gone = opened.remove(_chosen(opened.table("runs"), names)["run_id"].to_list())
     for path, runs in gone.items():
-        click.echo(printable(f"{path}: {counted(len(runs), 'run')} forgotten"), err=True)
+        _say(f"{path}: {counted(len(runs), 'run')} forgotten")
 
 
 @main.command()

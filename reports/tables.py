@@ -98,11 +98,14 @@ def _csv(frame: pl.DataFrame) -> str:
 
 
 def _csv_cell(value: object) -> object:
-    """Lists joined; text that a spreadsheet would take for a formula is quoted."""
+    """Lists joined; text that a spreadsheet would take for a formula is quoted.
+
+    It is as harmless to a terminal as a table.
+    """
     text = joined([str(item) for item in value]) if isinstance(value, list) else value
-    if isinstance(text, str) and text[:1] in ("=", "+", "-", "@", "\t"):
-        return f"'{text}"
-    return text
+    if not isinstance(text, str):
+        return text
+    return f"'{printable(text)}" if text[:1] in ("=", "+", "-", "@", "\t") else printable(text)
 
 
 def _markdown(headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -220,15 +220,21 @@ def test_standard_input_is_a_log_too(tmp_path: Path) -> None:
 
 
 def test_a_terminal_never_obeys_a_log(tmp_path: Path) -> None:
-    log = tmp_path / "hostile.log"
+    log = tmp_path / "hostile\x1b]0;named\x07.log"
     text = next(SYNTHETIC.glob("torchtitan/*.log")).read_text(encoding="utf-8")
     half = "".join(text.splitlines(keepends=True)[:20]).replace(
         "NVIDIA H100", "\x1b]0;owned\x07H100"
     )
     log.write_text(f"{half}RuntimeError: \x1b]0;owned\x07\n", encoding="utf-8")
-    run("ingest", log, "--store", tmp_path / "store")
-    for command in (("runs",), ("compare",), ("explain", "hostile")):
-        assert "\x1b]" not in (said := run(*command, "--store", tmp_path / "store").output)
+    (tmp_path / "broken\x1b]0;named\x07.log").write_bytes(b"")
+    sql = "select name, path, text from runs join sources using (sha256), events"
+    for command in (
+        *(("ingest", tmp_path), ("ingest", log), ("runs",), ("runs", "--format", "csv")),
+        *(("runs", "--format", "json"), ("query", sql), ("query", sql, "--format", "csv")),
+        *(("query", "select \x1b]0;x"), ("compare",), ("doctor",), ("remove", "\x1b]0;x")),
+        ("explain", "hostile\x1b]0;named\x07"),
+    ):
+        assert "\x1b" not in (said := run(*command, "--store", tmp_path / "store").output), command
     assert 'Outcome: crashed ("RuntimeError: ' in said
 
 
