@@ -122,7 +122,7 @@ class _Group(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            error.message = _printable(error.message)  # type: ignore[misc] - kept of its kind
+            error.message = _printable(error.message)  # type: ignore[misc]
             raise
         except FairmfuError as error:
             raise click.ClickException(_printable(str(error))) from error
