@@ -130,6 +130,34 @@ def test_a_file_of_another_program_in_a_folder_is_passed_over(good: Path, ingest
     assert status == {"good.log": "read", "other.log": "passed", "titan.log": "failed"}
 
 
+def test_a_link_to_a_folder_is_not_entered_and_one_to_a_file_is_a_log_or_none(
+    good: Path, ingest: Ingest, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "run.log").write_text(good.read_text().replace("step:", "step: "))
+    (outside / "secret.txt").write_text("a secret\n" * 30)
+    (good.parent / "elsewhere").symlink_to(outside)
+    (good.parent / "around").symlink_to(good.parent)
+    (good.parent / "latest.log").symlink_to(good)
+    (good.parent / "secret.log").symlink_to(outside / "secret.txt")
+    told = {Path(one.given).name: one for one in ingest(good.parent)}
+    status = {name: one.status for name, one in told.items()}
+    assert status == {"good.log": "read", "latest.log": "known", "secret.log": "passed"}
+    assert not any("a secret" in one.message for one in told.values())
+
+
+def test_a_config_that_is_a_program_is_read_and_not_run(good: Path, ingest: Ingest) -> None:
+    trace = good.with_name("trace")
+    config = good.parent / "vis_data" / "config.py"
+    config.parent.mkdir()
+    config.write_text(f"max_length = 2048\nopen({str(trace)!r}, 'w').write('run')\n")
+    for program in ("config.json", "ds_config.json"):
+        good.with_name(program).write_text(f"__import__('os').system('touch {trace}')")
+    ingest(good)
+    assert not trace.exists()
+
+
 def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
     good: Path, ingest: Ingest, store: Store
 ) -> None:

@@ -7,9 +7,11 @@ kills`: 1,000 in all).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -285,8 +288,8 @@ class Killer:
 
 
 @contextmanager
-def killed(at: int) -> Iterator[Killer]:
-    killer = Killer(at)
+def killed(at: int, kind: Callable[[int], Killer] | None = None) -> Iterator[Killer]:
+    killer = (kind or Killer)(at)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in (
             (os, "fsync"),
@@ -397,6 +400,44 @@ def assert_orphans_are_explained(place: Place, when: str) -> None:
 def harm(place: Place) -> list[str]:
     """What doctor finds that does not go by itself."""
     return [finding.what for finding in examine(place.store) if finding.harm]
+
+
+# --- disks that fail --------------------------------------------------------------------------
+
+
+@dataclass
+class Failing(Killer):
+    """A disk that gives an error from a moment on: for good, where it is full, else once."""
+
+    error: int = errno.EIO
+
+    def moment(self, call: str) -> None:
+        self.moments += 1
+        self.calls.append(call)
+        full = self.error == errno.ENOSPC and self.moments > self.at > 0
+        takes_room = not call.endswith(("unlink", "remove", "rmtree"))
+        if self.moments == self.at or (full and takes_room and call.startswith("before")):
+            raise OSError(self.error, os.strerror(self.error), "the disk")
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
+    place: Place, before: Content, undisturbed: Content, error: int
+) -> None:
+    place.reset()
+    moments = list(enumerate(killed_at(place, 0).calls, start=1))
+    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 3):
+        place.reset()
+        when = f"{errno.errorcode[error]} {call} (moment {at})"
+        with killed(at, partial(Failing, error=error)):
+            done = CliRunner().invoke(main, place.arguments)
+        assert done.exception is None or isinstance(done.exception, SystemExit), when
+        if done.exit_code:
+            assert re.search(f"disk is full|{os.strerror(error)}", done.output), when + done.output
+        assert_old_or_new(place, before, undisturbed, when)
+        assert place.run() == 0, when
+        assert_same(place.content(), undisturbed, when)
+        assert not harm(place), when
 
 
 # --- at random moments ------------------------------------------------------------------------
