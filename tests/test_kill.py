@@ -343,7 +343,7 @@ def test_a_run_killed_at_any_step_is_made_good_by_the_next(
     every = killed_at(place, 0)
     assert WRITES[place.command] <= set(every.calls)
     moments = list(enumerate(every.calls, start=1))
-    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 3):
+    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 2):
         place.reset()
         when = f"killed {call} (moment {at} of {every.moments})"
         assert killed_at(place, at).dead, when
@@ -426,7 +426,7 @@ def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
 ) -> None:
     place.reset()
     moments = list(enumerate(killed_at(place, 0).calls, start=1))
-    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 3):
+    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 1):
         place.reset()
         when = f"{errno.errorcode[error]} {call} (moment {at})"
         with killed(at, partial(Failing, error=error)):
