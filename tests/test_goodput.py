@@ -62,7 +62,7 @@ class Made:
                 lines.append(
                     f"[titan] {_at(now)} - root - INFO - step: {step:2}  loss: "
                     f"{9 - step / 1000:8.5f}  grad_norm:  1.2000  memory:  1.50GiB(3.00%)  "
-                    f"tps: {rate:,.3f}  tflops: 1.25  mfu: 0.40%"
+                    f"tps: {rate:,.0f}  tflops: 1.25  mfu: 0.40%"
                 )
                 since, count = now, 0
         if done:
@@ -142,8 +142,8 @@ def test_a_log_without_stamps_has_neither_clock_nor_goodput(rates: Rates) -> Non
 
 def test_tokens_that_rates_and_stamps_contradict_give_no_goodput(rates: Rates) -> None:
     lines, _ = Made().launch(0, 1, 100)
-    half = f"tps: {TOKENS / 2:,.3f}  "
-    (row,) = rates([line.replace(f"tps: {TOKENS:,.3f}  ", half) for line in lines])
+    half = f"tps: {TOKENS / 2:,.0f}  "
+    (row,) = rates([line.replace(f"tps: {TOKENS:,.0f}  ", half) for line in lines])
     assert row["evidence_gap"] == pytest.approx(1.0, rel=1e-2)
     assert (row["end_to_end_basis"], row["goodput"]) == ("rate", None)
 
