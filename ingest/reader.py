@@ -287,9 +287,29 @@ class _Gunzipped:
 
     def __init__(self, packed: _Readable) -> None:
         self._packed, self._waiting, self._member = packed, b"", zlib.decompressobj(GZIP)
+        self._error: Exception | None = None
 
     def read(self, size: int = BLOCK_BYTES, /) -> bytes:
-        """Up to so many bytes; none at the end. Raises EOFError, zlib.error."""
+        """So many bytes, fewer at the end. Raises EOFError, zlib.error behind what is whole."""
+        if self._error is not None:
+            raise self._error
+        pieces: list[bytes] = []
+        missing = size
+        while missing:
+            try:
+                piece = self._piece(missing)
+            except (EOFError, zlib.error, OSError) as error:
+                if not pieces:
+                    raise
+                self._error, piece = error, b""
+            if not piece:
+                break
+            pieces.append(piece)
+            missing -= len(piece)
+        return b"".join(pieces)
+
+    def _piece(self, size: int) -> bytes:
+        """What some of the packed bytes hold, up to so many; none at the end."""
         block = b""
         while not block:
             self._waiting = self._waiting or self._packed.read(PACKED_BYTES)
