@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -420,13 +421,13 @@ class Failing(Killer):
             raise OSError(self.error, os.strerror(self.error), "the disk")
 
 
-@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
-    place: Place, before: Content, undisturbed: Content, error: int
+    place: Place, before: Content, undisturbed: Content
 ) -> None:
     place.reset()
-    moments = list(enumerate(killed_at(place, 0).calls, start=1))
-    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 1):
+    calls = enumerate(killed_at(place, 0).calls, start=1)
+    every = list(product(calls, (errno.ENOSPC, errno.EIO)))
+    for (at, call), error in every if ALL_MOMENTS else RANDOM.sample(every, 1):
         place.reset()
         when = f"{errno.errorcode[error]} {call} (moment {at})"
         with killed(at, partial(Failing, error=error)):
