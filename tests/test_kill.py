@@ -8,6 +8,7 @@ kills`: 1,000 in all).
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -291,7 +293,8 @@ class Killer:
 @contextmanager
 def killed(at: int, kind: Callable[[int], Killer] | None = None) -> Iterator[Killer]:
     killer = (kind or Killer)(at)
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # of what was open when it ended
         for owner, name in (
             (os, "fsync"),
             (os, "rename"),
@@ -317,6 +320,7 @@ def killed(at: int, kind: Callable[[int], Killer] | None = None) -> Iterator[Kil
         ):
             patch.setattr(owner, name, killer.writing(name, getattr(owner, name), place))
         yield killer
+        gc.collect()
 
 
 def killed_at(place: Place, at: int) -> Killer:
@@ -432,9 +436,11 @@ def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
         when = f"{errno.errorcode[error]} {call} (moment {at})"
         with killed(at, partial(Failing, error=error)):
             done = CliRunner().invoke(main, place.arguments)
-        assert done.exception is None or isinstance(done.exception, SystemExit), when
-        if done.exit_code:
-            assert re.search(f"disk is full|{os.strerror(error)}", done.output), when + done.output
+            assert done.exception is None or isinstance(done.exception, SystemExit), when
+            if done.exit_code:
+                said = f"disk is full|{os.strerror(error)}"
+                assert re.search(said, done.output), when + done.output
+            del done
         assert_old_or_new(place, before, undisturbed, when)
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed, when)
