@@ -21,13 +21,6 @@ from typing import Any, Final
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
 """What such a report says of itself."""
 SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
-PLURAL: Final = {
-    SECRET: "secrets",
-    USER: "users",
-    HOST: "hosts",
-    ADDRESS: "addresses",
-    MAIL: "mails",
-}
 
 _NAME: Final = r"[A-Za-z_][\w.-]*"
 _KEY: Final = r"(?:api[_-]?key|access[_-]?key|auth[_-]?token|token|secret|passw(?:or)?d|credential)"
