@@ -165,12 +165,9 @@ class _Reader:
         counts, firsts = np.bincount(kinds), np.empty(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         there = np.flatnonzero(counts)
-        there = there[np.argsort(firsts[there])]
-        numbers = (firsts[there] + block.number).tolist()
-        told = zip(
-            (plan.kinds[kind] for kind in there), counts[there].tolist(), numbers, strict=True
-        )
-        self.parser.add_others(last - first, told, partial(self._text_of, block))
+        told = [plan.kinds[kind] for kind in there.tolist()]
+        lines = firsts[there] + block.number
+        self.parser.add_others(told, counts[there], lines, partial(self._text_of, block))
 
     def _text_of(self, block: Block, number: int) -> str:
         """Of a line of that number in the file."""

@@ -139,7 +139,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in self.shapes.known:
+        for shape in (*self.shapes.fixed, *self.shapes.known):
             self._fitted(shape, np.flatnonzero(self.free))
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
@@ -172,7 +172,9 @@ class _Planner:
 
     def _fitted(self, shape: Shape, lines: Ints) -> None:
         """Take those of `lines` that fit a shape."""
-        rows = decode(self.block, fit(self.block, shape, lines))
+        found = fit(self.block, shape, lines)
+        self.shapes.narrow(found)
+        rows = decode(found)
         if not len(rows.lines):
             return
         self.free[rows.lines] = False
@@ -189,8 +191,12 @@ class _Planner:
         familiar = self.parser.familiar
         found = familiar.of(self.block.lines(lines))
         self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
-        kinds, self.other_kinds = np.unique(found[found >= 0], return_inverse=True)
-        self.kinds = {familiar.kinds[kind]: number for number, kind in enumerate(kinds.tolist())}
+        kinds = found[found >= 0]
+        there = np.flatnonzero(np.bincount(kinds))
+        self.kinds = {familiar.kinds[kind]: number for number, kind in enumerate(there.tolist())}
+        places = np.zeros(len(familiar.kinds), np.int64)
+        places[there] = np.arange(len(there))
+        self.other_kinds = places[kinds]
         self.free[self.idle] = self.free[self.others] = False
 
     def _by_regex(self, line: int) -> None:

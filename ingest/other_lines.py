@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
 
 MOST_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""
@@ -18,6 +21,7 @@ BEGINNING: Final = 160
 LENGTH: Final = 60
 """Characters of a kind, made of the BEGINNING of a line: each number is one of them."""
 EXAMPLE: Final = 200
+NEW: Final = -1
 _NUMBERS: Final = re.compile(r"[0-9.:]+")
 HASH: Final = ord("#")
 MARK: Final = 0xFF
@@ -56,19 +60,36 @@ class Kinds:
     """How many lines of each kind a source has, with an example."""
 
     def __init__(self) -> None:
-        self._kinds: dict[str, dict[str, Any]] = {}
+        self._slots: dict[str, int] = {}
+        self._counts = np.zeros(REMEMBERED, np.int64)
+        self._firsts: list[tuple[int, str]] = []
 
-    def add(self, kinds: Iterable[tuple[str, int, int]], text: Callable[[int], str]) -> None:
-        """So many more of kinds, each with the number of its first line; text: of that line."""
-        for kind, count, number in kinds:
-            found = self._kinds.get(kind)
-            if found is not None:
-                found["count"] += count
-            elif len(self._kinds) < REMEMBERED:
-                example = text(number)[:EXAMPLE]
-                self._kinds[kind] = {"count": count, "line": number, "example": example}
+    def add(self, kind: str, count: int, line: int, text: Callable[[int], str]) -> None:
+        """So many more of a kind, the first of them at that line; text: of that line."""
+        slot = self._slots.get(kind)
+        if slot is None:
+            if len(self._slots) == REMEMBERED:
+                return
+            slot = self._slots[kind] = len(self._slots)
+            self._firsts.append((line, text(line)[:EXAMPLE]))
+        self._counts[slot] += count
+
+    def add_many(
+        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str]
+    ) -> None:
+        """The same of several kinds."""
+        slots = np.array([self._slots.get(kind, NEW) for kind in kinds], np.int64)
+        known = slots != NEW
+        self._counts[slots[known]] += counts[known]
+        new = np.flatnonzero(~known)
+        room = REMEMBERED - len(self._slots)
+        for place in new[np.argsort(lines[new])][:room].tolist():
+            self.add(kinds[place], int(counts[place]), int(lines[place]), text)
 
     def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds."""
-        kinds = sorted(self._kinds.values(), key=lambda kind: -kind["count"])
-        return kinds[:MOST_KINDS]
+        slots = np.argsort(-self._counts[: len(self._firsts)], kind="stable")[:MOST_KINDS].tolist()
+        return [
+            {"count": int(self._counts[slot]), "line": line, "example": example}
+            for slot, (line, example) in ((slot, self._firsts[slot]) for slot in slots)
+        ]

@@ -41,7 +41,7 @@ from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
-from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Other, Reading, Shapes, Step
+from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Ints, Other, Reading, Shapes, Step
 from ingest.schema import FACT_NAMES, STEPS
 from ingest.spool import Spool
 
@@ -343,12 +343,13 @@ class Parser:
         return frame
 
     def add_others(
-        self, count: int, kinds: Iterable[tuple[str, int, int]], text: Callable[[int], str]
+        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str]
     ) -> None:
-        """Lines that no pattern knows; see Kinds.add."""
+        """Lines that no pattern knows; see Kinds.add_many."""
+        count = int(counts.sum())
         self.out.lines += count
         self.out.other_lines += count
-        self._kinds.add(kinds, text)
+        self._kinds.add_many(kinds, counts, lines, text)
 
     def add_aside(self, number: int, text: str, aside: Aside) -> None:
         """An event of a line; it waits for the next rows, as every event does."""
@@ -813,7 +814,7 @@ class Parser:
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
-        self._kinds.add([(kind_of(text), self._count, number)], lambda _: text)
+        self._kinds.add(kind_of(text), self._count, number, lambda _: text)
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""

@@ -182,8 +182,7 @@ class _Reader:
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
         parser.add_idle(int(plan.idle[1][begin:end].sum()))
-        if (others := plan.others_of(at, stop)) is not None:
-            parser.add_others(*others, partial(self._text_at, plan))
+        parser.add_others(*plan.others_of(at, stop), partial(self._text_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at
@@ -303,8 +302,8 @@ class _Plan:
         self.steps = self.frame["step"].to_numpy()
         self.stamps = self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
 
-    def others_of(self, at: int, stop: int) -> tuple[int, list[tuple[str, int, int]]] | None:
-        """Lines of no pattern in these runs: how many; of each kind too, and the first's number."""
+    def others_of(self, at: int, stop: int) -> tuple[list[str], Ints, Ints]:
+        """Kinds of lines of no pattern in these runs, how many of each, the number of its first."""
         counts: dict[str, int] = {}
         firsts: dict[str, int] = {}
         for kind, runs, places, count in self.others:
@@ -313,9 +312,8 @@ class _Plan:
                 counts[kind] = counts.get(kind, 0) + (end - begin) * count
                 first = self.number + int(places[begin])
                 firsts[kind] = min(first, firsts.get(kind, first))
-        order = sorted(firsts, key=firsts.__getitem__)
-        told = [(kind, counts[kind], firsts[kind]) for kind in order]
-        return (sum(counts.values()), told) if told else None
+        numbers = np.array(list(firsts.values()), np.int64)
+        return list(counts), np.array(list(counts.values()), np.int64), numbers
 
     def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
         """The lines of some runs."""

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -72,6 +72,12 @@ SEEN_BEFORE: Final = 6
 SEEN_IN_VAIN: Final = 24
 """Lines alike after which no more of their kind are tried."""
 MOST_SKELETONS: Final = 5_000
+MANY_ALIKE: Final = 1_000
+"""Lines of a block that are laid out alike, before they become a shape of fixed widths."""
+MOST_FIXED: Final = 8
+"""Of a format; the oldest is forgotten: a number that grows a digit lays all lines out anew."""
+MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Factor of a hash of places."""
 TRIALS: Final = 40
 """Random lines that a shape has to read as the regexes do."""
 
@@ -144,7 +150,7 @@ class Block:
         self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = _view(self.bytes, np.dtype("<u8"))
-        newlines = np.flatnonzero(self.bytes == NEWLINE)
+        newlines = _places(self.bytes, NEWLINE)
         self.starts: Ints = np.concatenate([[MARGIN], newlines[:-1] + 1])[: len(newlines)]
         self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
         self.lengths: Ints = self.ends - self.starts
@@ -172,6 +178,16 @@ class Block:
         """The bytes of a line (from 0), without its newline."""
         stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
         return self.data[self.starts[line] - MARGIN : stop - MARGIN]
+
+
+WINDOW: Final = 256 * 1024
+"""Bytes that stay in the processor's cache while they are looked at."""
+
+
+def _places(data: NDArray[np.uint8], byte: int) -> Ints:
+    """Where that byte stands."""
+    found = [np.flatnonzero(data[at : at + WINDOW] == byte) for at in range(0, len(data), WINDOW)]
+    return np.concatenate([places + at * WINDOW for at, places in enumerate(found)])
 
 
 def _view(buffer: NDArray[np.uint8], kind: np.dtype[Any]) -> NDArray[Any]:
@@ -271,7 +287,7 @@ class Stretch:
     run: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
     """Lines of the same bytes but for some runs of digits, and what those are."""
 
@@ -294,11 +310,16 @@ class Shape:
     of a number that counts from 1970, and its fraction."""
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether all of its lines are as long, and each run stands at the same place in them."""
+        return len(self.stretches) == 1
+
+    @cached_property
     def least(self) -> int:
         """Bytes of the shortest line."""
         return sum(len(p.text) for p in self.pieces) + sum(w for w, _ in self.widths.values())
 
-    @property
+    @cached_property
     def most(self) -> int:
         """Bytes of the longest line."""
         blanks = MOST_PAD * sum(piece.pad for piece in self.pieces)
@@ -306,19 +327,20 @@ class Shape:
 
 
 @dataclass(slots=True)
-class Fit:
+class Walked:
     """Lines of a block that fit a shape, and where each of their runs begins and ends.
 
     heads: of runs that are not as wide in all lines the values of the first eight bytes.
     """
 
+    block: Block
     shape: Shape
     lines: Ints
     begins: dict[int, Ints]
     stops: dict[int, Ints]
     heads: dict[int, Words]
 
-    def only(self, good: Bools) -> Fit:
+    def only(self, good: Bools) -> Walked:
         """The same of some of the lines."""
         if good.all():
             return self
@@ -327,19 +349,95 @@ class Fit:
             {r: at[keep] for r, at in ats.items()} for ats in (self.begins, self.stops)
         )
         heads = {run: words[keep] for run, words in self.heads.items()}
-        return Fit(self.shape, self.lines[keep], begins, stops, heads)
+        return Walked(self.block, self.shape, self.lines[keep], begins, stops, heads)
+
+    def width(self, run: int) -> Ints:
+        """Digits of the run, of each line."""
+        return self.stops[run] - self.begins[run]
+
+    def values(self, run: int, back: int = 0) -> Words:
+        """Of its last eight digits but for so many; zeros where it has fewer."""
+        width = self.width(run)
+        if run in self.heads and width.max(initial=0) <= WORD:
+            return self.heads[run] << (WORD - width).astype(np.uint64) * np.uint64(8)
+        words = self.block.words[self.stops[run] - (WORD + back)]
+        return np.asarray(words & LOW[np.clip(width - back, 0, WORD)])
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Lines that fit a shape of fixed widths.
+
+    bytes: of each line a row; begin: where in its row it begins; runs: where in it each begins and
+    ends.
+    """
+
+    shape: Shape
+    lines: Ints
+    bytes: NDArray[np.uint8]
+    begin: int
+    runs: Mapping[int, tuple[int, int]]
+
+    def only(self, good: Bools) -> Sheet:
+        """The same of some of the lines."""
+        if good.all():
+            return self
+        keep = np.flatnonzero(good)
+        return replace(self, lines=self.lines[keep], bytes=self.bytes[keep])
+
+    def width(self, run: int) -> Ints:
+        """Digits of the run, the same of all lines."""
+        begin, end = self.runs[run]
+        return np.array([end - begin])
+
+    def values(self, run: int, back: int = 0) -> Words:
+        """Of its last eight digits but for so many; zeros where it has fewer."""
+        begin, end = self.runs[run]
+        rows, size = self.bytes.shape
+        at = self.begin + end - (WORD + back)
+        words = np.ndarray((rows,), "<u8", self.bytes, at, (size,))
+        return np.asarray(words & LOW[max(0, min(end - begin - back, WORD))])
+
+    def printed(self, number: Number) -> NDArray[np.uint8]:
+        """The bytes of a number, a row of each line."""
+        begin, end = self.runs[number.first][0] - number.negative, self.runs[number.last][1]
+        return self.bytes[:, self.begin + begin : self.begin + end]
+
+
+Fit = Walked | Sheet
 
 
 def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
-    """Those of `lines` that fit the shape: each is walked through from its start to its end."""
+    """Those of `lines` that fit the shape."""
     lengths = block.lengths[lines]
     lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+    return (_lay if shape.is_fixed else _walk)(block, shape, lines)
+
+
+def _lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
+    """Lines as long as a shape of fixed widths, each compared with it as a whole."""
+    (stretch,) = shape.stretches
+    size = WORD * (1 + len(stretch.words))
+    lead = size - stretch.size
+    rows = _view(block.bytes, np.dtype(f"V{size}"))[block.starts[lines] - lead]
+    words = rows.view("<u8").reshape(len(lines), size // WORD)
+    good = _stand(stretch, words[:, 1:].T)
+    data = words.view(np.uint8)
+    runs = {run: (offset, offset + width) for run, offset, width in stretch.runs}
+    for run, alone in shape.bare.items():
+        zero = data[:, lead + runs[run][0]] == ZERO
+        good &= ~(zero & (shape.widths[run][1] > 1)) if alone else ~zero
+    return Sheet(shape, lines, data, lead, runs).only(good)
+
+
+def _walk(block: Block, shape: Shape, lines: Ints) -> Walked:
+    """Lines that are walked through from their starts to their ends."""
     last = shape.stretches[-1]
-    lines = lines[_stands(last, _words(block, last, block.ends[lines] - last.size))]
-    found, at = Fit(shape, lines, {}, {}, {}), block.starts[lines]
+    lines = lines[_stand(last, _words(block, last, block.ends[lines] - last.size)[:-1])]
+    found, at = Walked(block, shape, lines, {}, {}, {}), block.starts[lines]
     for stretch in shape.stretches:
         words = _words(block, stretch, at)
-        good, head = _stands(stretch, words), words[-1]
+        good, head = _stand(stretch, words[:-1]), words[-1]
         if not good.all():
             found, at, head = found.only(good), at[good], head[good]
         if not len(at):
@@ -358,7 +456,7 @@ def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
             found.stops[stretch.run] = at = at + width
     good = at == block.ends[found.lines]
     for run, (least, most) in shape.widths.items() if len(at) else ():
-        width = found.stops[run] - found.begins[run]
+        width = found.width(run)
         if least != most:
             good &= (width >= least) & (width <= most)
         if run in shape.bare:
@@ -387,20 +485,20 @@ LAST: Final = np.array(
 """The last n bytes of a word of eight."""
 
 
-def _words(block: Block, stretch: Stretch, at: Ints) -> list[Words]:
-    """The words of a stretch that begins there, and the one behind it.
+def _words(block: Block, stretch: Stretch, at: Ints) -> NDArray[np.uint64]:
+    """The words of a stretch that begins there, and the one behind it: (words, lines).
 
     All of a line are fetched together, which takes as long as one of them.
     """
     size = WORD * len(stretch.words)
     rows = _view(block.bytes, np.dtype(f"V{size + WORD}"))[at + (stretch.size - size)]
-    return list(rows.view("<u8").reshape(len(at), len(stretch.words) + 1).T)
+    return rows.view("<u8").reshape(len(at), len(stretch.words) + 1).T
 
 
-def _stands(stretch: Stretch, words: Sequence[Words]) -> Bools:
-    """Whether the words are those of the stretch, but for the last one."""
-    wrong = np.zeros_like(words[-1])
-    for word, there in zip(stretch.words, words[:-1], strict=True):
+def _stand(stretch: Stretch, words: NDArray[np.uint64]) -> Bools:
+    """Whether the words (words, lines) are those of the stretch."""
+    wrong = np.zeros(words.shape[1], np.uint64)
+    for word, there in zip(stretch.words, words, strict=True):
         other = there ^ word.zeros
         wrong |= other & word.text
         if word.digits:
@@ -440,7 +538,7 @@ class Decoded:
     columns: dict[str, Any]
 
 
-def decode(block: Block, found: Fit) -> Decoded:
+def decode(found: Fit) -> Decoded:
     """The rows of the lines that fit; those that cannot be exact are left out."""
     shape = found.shape
     good = np.ones(len(found.lines), bool)
@@ -448,71 +546,70 @@ def decode(block: Block, found: Fit) -> Decoded:
     if not len(good):
         return Decoded(found.lines, columns)
     for value in shape.values:
-        columns[value.column] = _value(block, found, value, good)
+        columns[value.column] = _value(found, value, good)
     if shape.stamp:
-        columns["logged_at"] = _stamps(block, found, shape.stamp, good)
+        columns["logged_at"] = _stamps(found, shape.stamp, good)
     if not good.all():
         columns = {name: column[good] for name, column in columns.items()}
         found = found.only(good)
     for text in shape.texts:
-        columns[text.column] = _texts(block, found, text.pieces)
+        columns[text.column] = _text(found, text.pieces)
     return Decoded(found.lines, columns)
 
 
-def _value(block: Block, found: Fit, value: Value, good: Bools) -> NDArray[Any]:
+def _value(found: Fit, value: Value, good: Bools) -> NDArray[Any]:
     number = value.number
     if number.decimals is None and number.exponent is None and value.kind == "int":
-        digits, count = _whole(block, found, number, good)
+        digits, count = _whole(found, number, good)
         good &= count <= WHOLE_DIGITS
         return -digits if number.negative else digits
-    out = _float(block, found, number, good)
+    out = _float(found, number, good)
     if value.kind == "int":
         good &= (out == np.floor(out)) & (np.abs(out) < 2.0**53)
         return np.where(good, out, 0.0).astype(np.int64)
     return out if value.factor is None else out * value.factor
 
 
-def _float(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
-    widths = (found.stops[run] - found.begins[run] for run in number.mantissa)
+def _float(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+    widths = (found.width(run) for run in number.mantissa)
     widest = int(sum(widths, np.zeros(1, np.int64)).max(initial=0))
     read = _printed if len(number.whole) == 1 and widest > EXACT_DIGITS else _divided
-    out = read(block, found, number, good)
+    out = read(found, number, good)
     return -out if number.negative else out
 
 
-def _whole(block: Block, found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+def _whole(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
     """The digits before the point, as a number, and how many they are."""
     first, *groups = number.whole
-    digits = _digits(block, found, first, good)
+    digits = _digits(found, first, good)
     for run in groups:
-        digits = digits * 1000 + _digits(block, found, run, good)
-    return digits, found.stops[first] - found.begins[first] + 3 * len(groups)
+        digits = digits * 1000 + _digits(found, run, good)
+    return digits, found.width(first) + 3 * len(groups)
 
 
-def _divided(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+def _divided(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
     """Numbers of few digits: these as a whole number, over or times a power of ten."""
-    digits, count = _whole(block, found, number, good)
+    digits, count = _whole(found, number, good)
     places: Ints = np.zeros(1, np.int64)
     if number.decimals is not None:
-        width = found.stops[number.decimals] - found.begins[number.decimals]
+        width = found.width(number.decimals)
         good &= width <= EXACT_DIGITS
         places = np.minimum(width[:1] if (width == width[:1]).all() else width, EXACT_DIGITS)
-        digits = digits * TENS[places] + _digits(block, found, number.decimals, good)
+        digits = digits * TENS[places] + _digits(found, number.decimals, good)
         count = count + width
     good &= count <= EXACT_DIGITS
     floats = digits.astype(np.float64)
     if number.exponent is None:
         return np.asarray(floats / POWERS[places])
-    power = number.exponent_sign * _digits(block, found, number.exponent, good) - places
+    power = number.exponent_sign * _digits(found, number.exponent, good) - places
     good &= np.abs(power) <= EXACT_POWER
     size = POWERS[np.minimum(np.abs(power), EXACT_POWER)]
     return np.asarray(np.where(power < 0, floats / size, floats * size))
 
 
-def _printed(block: Block, found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
+def _printed(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
     """Numbers of any length, each read from its text; one beyond all floats is left out."""
-    texts = _quoted(block, found.begins[number.first], found.stops[number.last])
-    out = texts.cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
+    out = _text(found, [number]).cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
     good &= np.isfinite(out)
     return out
 
@@ -546,20 +643,15 @@ TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
 LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
 
 
-def _digits(block: Block, found: Fit, run: int, good: Bools) -> Ints:
+def _digits(found: Fit, run: int, good: Bools) -> Ints:
     """The whole number of a run of digits, at most 16 of them."""
-    stop = found.stops[run]
-    width = stop - found.begins[run]
+    width = found.width(run)
     widest = int(width.max(initial=0))
     if widest > WHOLE_DIGITS:
         good &= width <= WHOLE_DIGITS
-    if widest <= WORD and run in found.heads:
-        shift = (np.uint64(WORD) - width.astype(np.uint64)) << np.uint64(3)
-        return _eight(found.heads[run] << shift).astype(np.int64)
-    out = _eight(block.words[stop - 8] & LOW[np.minimum(width, 8)])
+    out = _eight(found.values(run))
     if widest > WORD:
-        high = _eight(block.words[stop - 16] & LOW[np.clip(width - 8, 0, 8)])
-        out = out + high * np.uint64(10**8)
+        out = out + _eight(found.values(run, WORD)) * np.uint64(10**8)
     return np.asarray(out, np.uint64).astype(np.int64)
 
 
@@ -582,28 +674,28 @@ YEAR_UNKNOWN: Final = 2000
 """Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
 
 
-def _stamps(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
     if len(runs) <= EPOCH:
-        return _since_epoch(block, found, runs, good)
-    parts = [_digits(block, found, run, good) for run in runs]
+        return _since_epoch(found, runs, good)
+    parts = [_digits(found, run, good) for run in runs]
     if len(parts) == NO_YEAR:
         parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
     year, month, day, hour, minute, second, *fraction = parts
     good &= (hour < 24) & (minute < 60) & (second < 60)  # noqa: PLR2004 - of a day
     microseconds = ((hour * 60 + minute) * 60 + second) * 1_000_000
     if fraction:
-        width = found.stops[runs[-1]] - found.begins[runs[-1]]
+        width = found.width(runs[-1])
         good &= width <= 6  # noqa: PLR2004 - microseconds
         microseconds += fraction[0] * TENS[np.clip(6 - width, 0, 6)]
     dates = (year * 100 + month) * 100 + day
     return (microseconds + _midnights(dates, good)).astype("datetime64[us]")
 
 
-def _since_epoch(block: Block, found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
+def _since_epoch(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
     """Seconds with a fraction, or milliseconds, or microseconds: rounded as fromtimestamp does."""
     number = Number((runs[0],), runs[1] if len(runs) > 1 else None, None, 1, negative=False)
     width, _ = found.shape.widths[runs[0]]
-    seconds = _float(block, found, number, good) / POWERS[width - SECONDS]
+    seconds = _float(found, number, good) / POWERS[width - SECONDS]
     return from_epoch(seconds).astype("datetime64[us]")
 
 
@@ -640,12 +732,16 @@ def _is_view(texts: pl.Series) -> bool:
     return bool((texts.str.len_bytes() > INLINE).any())
 
 
-def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
+def _text(found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
+    if isinstance(found, Sheet):
+        return _laid(found, pieces)
     parts = [
         piece
         if isinstance(piece, str)
-        else _quoted(block, found.begins[piece.first] - piece.negative, found.stops[piece.last])
+        else _quoted(
+            found.block, found.begins[piece.first] - piece.negative, found.stops[piece.last]
+        )
         for piece in pieces
     ]
     if len(parts) == 1 and not isinstance(parts[0], str) and not _is_view(parts[0]):
@@ -654,6 +750,26 @@ def _texts(block: Block, found: Fit, pieces: Sequence[str | Number]) -> pl.Serie
         *map(pl.lit, parts), pl.lit("")
     )  # one alone would stay a view of the block
     return pl.select(said).to_series() if len(found.lines) else pl.Series(dtype=pl.String)
+
+
+def _laid(found: Sheet, pieces: Sequence[str | Number]) -> pl.Series:
+    """The same, which is as long in all lines."""
+    rows = len(found.lines)
+    parts = [
+        np.frombuffer(piece.encode(), np.uint8) if isinstance(piece, str) else found.printed(piece)
+        for piece in pieces
+    ]
+    text = np.concatenate([np.broadcast_to(part, (rows, part.shape[-1])) for part in parts], axis=1)
+    size = text.shape[1]
+    views = np.zeros((rows, 4), np.uint32)
+    views[:, 0] = size
+    inside = min(size, 4 if size > INLINE else INLINE)
+    views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
+    buffers = [None, pa.py_buffer(views)]
+    if size > INLINE:
+        views[:, 3] = np.arange(0, rows * size, size)
+        buffers.append(pa.py_buffer(text))
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), rows, buffers)))
 
 
 # --- learning -----------------------------------------------------------------------------------
@@ -710,6 +826,23 @@ def _stretches(
         if piece.before is not None and free is None:
             parts.append((piece.before, least))
     return tuple(out)
+
+
+def narrowed(found: Walked, line: int) -> Shape:
+    """The shape of those lines alone whose runs are as wide and as padded as those of this one."""
+    shape, pieces = found.shape, []
+    begins, stops = (
+        {r: int(at[line]) for r, at in ats.items()} for ats in (found.begins, found.stops)
+    )
+    stops[-1] = int(found.block.starts[found.lines[line]])
+    for piece in shape.pieces:
+        if piece.before is None:
+            pieces.append(piece)
+            continue
+        blanks = begins[piece.before] - stops[piece.behind] - len(piece.text)
+        pieces.append(replace(piece, text=piece.text + b" " * blanks, pad=False))
+    widths = {run: (stops[run] - begins[run],) * 2 for run in shape.widths}
+    return replace(shape, pieces=tuple(pieces), widths=widths, stretches=_stretches(pieces, widths))
 
 
 SAME, DIGIT = b"=", b"0"
@@ -988,7 +1121,7 @@ def _believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     found = fit(block, shape, np.arange(len(block)))
     if 0 not in found.lines:
         return False
-    rows = decode(block, found)
+    rows = decode(found)
     enough = len(rows.lines) >= TRIALS // 4
     return enough and all(
         _read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
@@ -1066,6 +1199,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self.known: list[Shape] = []
+        self.fixed: deque[Shape] = deque(maxlen=MOST_FIXED)
         self._seen: Counter[bytes] = Counter()
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
@@ -1084,3 +1218,14 @@ class Shapes:
         if shape is not None:
             self.known.append(shape)
         return shape
+
+    def narrow(self, found: Fit) -> None:
+        """From now on try first how most of these lines are laid out."""
+        if isinstance(found, Sheet) or len(found.lines) < MANY_ALIKE:
+            return
+        starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
+        for at in (*found.begins.values(), *found.stops.values()):
+            key = key * MIXED + (at - starts).astype(np.uint64)
+        _, lines, counts = np.unique(key, return_index=True, return_counts=True)
+        for line in lines[counts >= MANY_ALIKE].tolist():
+            self.fixed.append(narrowed(found, line))

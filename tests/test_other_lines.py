@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import example, given
@@ -50,9 +51,14 @@ def test_polars_and_python_know_the_same_digits() -> None:
 def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
     kinds = Kinds()
     for number in range(REMEMBERED + 5):
-        kinds.add([(f"kind {number}", 1, number)], lambda _: "an example")
-    more = [("kind 7", 3, 90_000), (f"kind {REMEMBERED}", 9, 90_001)]
-    kinds.add(more, lambda number: pytest.fail(f"{number} is known or beyond what is remembered"))
+        kinds.add(f"kind {number}", 1, number, lambda _: "an example")
+    more = ["kind 7", f"kind {REMEMBERED}"]
+    kinds.add_many(
+        more,
+        np.array([3, 9]),
+        np.array([90_000, 90_001]),
+        lambda number: pytest.fail(f"{number} is known or beyond what is remembered"),
+    )
     first, second, *rest = kinds.commonest()
     assert first == {"count": 4, "line": 7, "example": "an example"}
     assert second == {"count": 1, "line": 0, "example": "an example"}

@@ -18,7 +18,19 @@ from hypothesis import strategies as st
 from ingest import bulk
 from ingest.intake import read_source
 from ingest.parse import Parser, parse_stamp
-from ingest.scan import Block, Read, Reading, Shape, Shapes, Step, decode, fit, learn
+from ingest.scan import (
+    Block,
+    Read,
+    Reading,
+    Shape,
+    Shapes,
+    Step,
+    Walked,
+    decode,
+    fit,
+    learn,
+    narrowed,
+)
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -58,7 +70,7 @@ def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, A
     """The lines that a shape takes, with the row of each."""
     block = Block(1, b"".join(line + b"\n" for line in lines))
     found = fit(block, shape, np.arange(len(block)))
-    rows = decode(block, found)
+    rows = decode(found)
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
         values = {n: v.item() if isinstance(v, np.generic) else v for n, v in mine.items()}
@@ -100,6 +112,28 @@ def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes])
         assert {name: repr(value) for name, value in row.items()} == {
             name: repr(value) for name, value in expected.row.items()
         }, raw
+
+
+@settings(max_examples=100)
+@given(learned=lines_of, lines=st.lists(lines_of, max_size=20))
+def test_lines_laid_out_alike_are_read_as_by_their_shape(
+    learned: bytes, lines: list[bytes]
+) -> None:
+    shape = shape_of(learned)
+    if shape is None or shape.is_fixed:
+        return
+    lines = [learned, *lines, *(re.sub(rb"(?<=[ .])[1-8]", b"9", line) for line in lines)]
+    block = Block(1, b"".join(line + b"\n" for line in lines))
+    found = fit(block, shape, np.arange(len(block)))
+    assert isinstance(found, Walked)
+    by_shape = dict(taken(shape, lines))
+    for place, line in enumerate(found.lines.tolist()):
+        fixed = narrowed(found, place)
+        assert fixed.is_fixed
+        by_layout = dict(taken(fixed, lines))
+        assert lines[line] in by_layout or lines[line] not in by_shape
+        for raw, row in by_layout.items():
+            assert repr(row) == repr(by_shape[raw])
 
 
 @pytest.mark.parametrize(
