@@ -1,12 +1,15 @@
 """The least that a reader takes which is made of the same libraries, for the same log.
 
-    python -m benchmarks.least LOG     of `python -m benchmarks.ingest_work write torchtitan LOG …`
+    python -m benchmarks.least LOG [parse]
+
+of a log that `python -m benchmarks.ingest_work write FORMAT LOG …` has written.
 
 It is told which lines are steps, where everything stands in them, and what is noise. What is left
 is what nobody who stores this can leave out: the log is read and hashed, its newlines are found,
 each step line's bytes are fetched once and compared, its digits made numbers, other lines looked up
-among those already seen, the rows written as Parquet and hashed. One call of a library for each
-block wherever one can do it; no Python for a line, no restarts, facts, events, restored order.
+among those already seen, and, without `parse`, the rows written as Parquet and hashed. One call of
+a library for each block wherever one can do it; no Python for a line, no restarts, facts, events,
+restored order.
 
 Prints the processor seconds of each part as JSON, without imports.
 """
@@ -33,10 +36,8 @@ from numpy.typing import NDArray
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 AT_ONCE: Final = 1_000_000
 """Rows that are written together."""
-NUMBERS: Final = 12
-"""Runs of digits that Torchtitan's line prints for the columns that are stored, each of which fits
-eight bytes: time and date (three), rank, step, loss and norm (two each), memory, tps, tflops, mfu;
-those behind their points are not counted."""
+OF_A_STAMP: Final = 3
+"""Words of eight bytes: year to day, hours to seconds, milliseconds."""
 MASKS: Final = [
     (10, 8, 0x00FF00FF00FF00FF),
     (100, 16, 0x0000FFFF0000FFFF),
@@ -55,8 +56,11 @@ def timed(part: str) -> Iterator[None]:
     seconds[part] += time.process_time() - began
 
 
-def read(log: Path, steps: NDArray[np.int64]) -> None:
-    """All blocks of the log; steps: the numbers of its step lines, from 0."""
+def read(log: Path, steps: NDArray[np.int64], numbers: int) -> None:
+    """All blocks of the log; steps: the numbers of its step lines, from 0.
+
+    numbers: that each of them prints for the columns that are stored; each fits eight bytes.
+    """
     hashed, known, line, rest = hashlib.sha256(), pa.array([], pa.large_binary()), 0, b""
     zeros = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))  # noqa: PLR2004
     with log.open("rb") as file:
@@ -83,7 +87,7 @@ def read(log: Path, steps: NDArray[np.int64]) -> None:
                 words = rows.view("<u8").reshape(len(at), -1)
                 wrong = ((words ^ words[:1]) & np.uint64(0xFF)).any(axis=1)
             with timed("steps: digits to numbers"):
-                for number in range(NUMBERS):
+                for number in range(numbers):
                     digits(words[:, number % words.shape[1]], wrong)
             with timed("other lines"):
                 buffers = [None, pa.py_buffer(np.append(starts, len(data))), pa.py_buffer(data)]
@@ -121,10 +125,14 @@ def main() -> None:
     rows = pl.read_parquet(log.with_suffix(".rows"))
     rows = rows[[column.name for column in rows if column.null_count() < len(column)]]
     lines = rows["line"].to_numpy() - 1
+    numbers = sum(
+        OF_A_STAMP if kind == pl.Datetime else 1 for kind in rows.drop("line").schema.values()
+    )
     began = time.perf_counter(), time.process_time()
-    read(log, lines)
-    with TemporaryDirectory() as folder:
-        write(rows, Path(folder))
+    read(log, lines, numbers)
+    if "parse" not in sys.argv:
+        with TemporaryDirectory() as folder:
+            write(rows, Path(folder))
     told: dict[str, Any] = {"wall_s": time.perf_counter() - began[0]}
     told["cpu_s"] = time.process_time() - began[1]
     print(json.dumps(told | {"parts": {part: round(s, 3) for part, s in seconds.items()}}))
