@@ -1,6 +1,6 @@
 """What `benchmarks.chart` has done in processes of their own.
 
-python -m benchmarks.chart_work ours|raw LOG POINTS SVG
+python -m benchmarks.chart_work ours|raw|least LOG POINTS SVG
 
 LOG: of a short run; its windows, repeated to so many points, with another noise for each, are drawn
 into SVG. Prints JSON: seconds of the drawing, without imports and points; how many points the
@@ -21,12 +21,13 @@ from typing import Any, Final
 import altair as alt
 import numpy as np
 import polars as pl
+import vl_convert
 
 from ingest.intake import read_source
 from metrics.utilization import analyse
 from reports import charts, export
 from reports.content import content
-from reports.run_series import COUNTED
+from reports.run_series import COUNTED, MOST_BINS
 
 SEED: Final = 7
 
@@ -97,6 +98,22 @@ def raw(points: Points, out: Path) -> Sequence[float]:
     return _told(len(re.findall("[ML]", longest)), frame["tgs"].min(), frame["tgs"].max())
 
 
+def least(points: Points, out: Path) -> Sequence[float]:
+    """A line through the mean TGS of as many bins as ours has: what aggregates, and the renderer.
+
+    No bands, no other panels, no notes, no theme; the line is written as Vega-Lite by hand.
+    """
+    frame = points.raw
+    bins = np.linspace(0, frame.height, MOST_BINS, endpoint=False).astype(np.int64)
+    sums = np.add.reduceat(frame["tgs"].to_numpy(), bins)
+    means = sums / np.diff(bins, append=frame.height)
+    rows = [{"x": x, "y": y} for x, y in zip(bins.tolist(), means.tolist(), strict=True)]
+    axes = {name: {"field": name, "type": "quantitative"} for name in ("x", "y")}
+    spec = {"data": {"values": rows}, "mark": "line", "encoding": axes}
+    out.write_text(vl_convert.vegalite_to_svg(spec), encoding="utf-8")
+    return _told(frame.height, frame["tgs"].min(), frame["tgs"].max())
+
+
 def _told(count: Any, least: Any, most: Any) -> list[float]:  # noqa: ANN401 - of a column
     return [float(count), float(least), float(most)]
 
@@ -106,7 +123,7 @@ def main() -> None:
     name, log, count, out = sys.argv[1:]
     points = Points.of(Path(log), int(count))
     wall, cpu = time.perf_counter(), time.process_time()
-    told = {"ours": ours, "raw": raw}[name](points, Path(out))
+    told = {"ours": ours, "raw": raw, "least": least}[name](points, Path(out))
     took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     print(json.dumps({**took, "told": told}))
 

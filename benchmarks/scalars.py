@@ -6,12 +6,15 @@ Files are generated into a temporary folder. Timed is a file to typed rows in me
 (`ingest.intake.read_source`: detection, hash, facts and all) inside its process, against the same
 file's values read by TensorBoard's EventAccumulator, `json.loads` or `ast.literal_eval` of each
 line. Before anything is timed, the steps and losses that are read have to be those written.
+Of lines a row more has the least that such a reader takes: the file read, hashed, and made columns
+by Polars' own JSON reader, which decides nothing and keeps no text.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import json
 import math
 import random
@@ -40,6 +43,7 @@ WORK: Final = (PYTHON, "-m", "benchmarks.scalars", "--work")
 EVENTS: Final = ("torchtitan events", "hf events")
 JSON_LINES: Final = ("mmengine scalars.json", "xtuner v1 tracker.jsonl")
 DICTS: Final = "hf dicts"
+LEAST: Final = "the least that such a reader takes"
 NAMES: Final = {
     "torchtitan events": "events.out.tfevents.titan",
     "hf events": "events.out.tfevents.hf",
@@ -157,6 +161,15 @@ def accumulator(path: Path) -> Any:  # noqa: ANN401
     return found
 
 
+def least(path: Path) -> Any:  # noqa: ANN401
+    """Columns of all lines, and what the file is known by; a dict's quotes are made JSON's."""
+    import polars as pl  # noqa: PLC0415 - others are timed without it
+
+    data = path.read_bytes()
+    hashlib.sha256(data)
+    return pl.read_ndjson(data.replace(b"'", b'"') if path.name == NAMES[DICTS] else data)
+
+
 def _each(parse: Callable[[str], object]) -> Callable[[Path], int]:
     def read(path: Path) -> int:
         with path.open() as file:
@@ -167,6 +180,7 @@ def _each(parse: Callable[[str], object]) -> Callable[[Path], int]:
 
 READERS: Final[dict[str, Callable[[Path], Any]]] = {
     "ours": ours,
+    LEAST: least,
     "EventAccumulator": accumulator,
     "json.loads": _each(json.loads),
     "ast.literal_eval": _each(ast.literal_eval),
@@ -179,6 +193,10 @@ def read(reader: str, path: Path) -> None:
         import ingest.intake  # noqa: F401, PLC0415
     elif reader == "EventAccumulator":
         import tensorboard.backend.event_processing.event_accumulator  # noqa: F401, PLC0415
+    elif reader == LEAST:
+        import polars as pl  # noqa: PLC0415
+
+        pl.read_ndjson(b"{}\n")  # has its threads started
     wall, cpu = time.perf_counter(), time.process_time()
     found = READERS[reader](path)
     took = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
@@ -205,7 +223,7 @@ def _check(steps: Any, truth: list[float]) -> None:  # noqa: ANN401 - a frame
 
 
 def compared(kind: str, folder: Path, count: int, repeats: int) -> Iterable[Row]:
-    """One row: ours beside what reads each value or line."""
+    """Ours beside what reads each value or line, and the least beside it."""
     goal = Goal(GOALS[kind])
     work = f"{count:,} {'scalars' if kind in EVENTS else 'lines'}, {kind}"
     if kind in EVENTS and find_spec("tensorboard") is None:
@@ -217,14 +235,16 @@ def compared(kind: str, folder: Path, count: int, repeats: int) -> Iterable[Row]
     child([*WORK, "write", kind, own, str(count)])
     path = own / NAMES[kind]
     lines = "ast.literal_eval" if kind == DICTS else "json.loads"
-    other = "EventAccumulator" if kind in EVENTS else lines
+    other, also = ("EventAccumulator", []) if kind in EVENTS else (lines, [LEAST])
     runs = {
         name: lambda name=name: inside([*WORK, "read", name, path])  # type: ignore[misc]
-        for name in ("ours", other)
+        for name in ("ours", other, *also)
     }
     for run in runs.values():
         run()  # each checks what it has read; warm in the page cache
-    return [faster(work, rounds(runs, repeats), "ours", other, goal)]
+    costs = rounds(runs, repeats)
+    beside = [faster(f"{one}: read, hashed, `pl.read_ndjson`", costs, one, other) for one in also]
+    return [faster(work, costs, "ours", other, goal), *beside]
 
 
 def main() -> None:

@@ -48,6 +48,8 @@ LOADED: Final = (
     "import sys\nfrom cli import main\ntry: main()\nexcept SystemExit: pass\n"
     f"print(sorted(set({HEAVY}) & set(sys.modules)))"
 )
+NEEDED: Final = "import click, duckdb, numpy, polars, pyarrow, rich.console, rich.table"
+"""What metrics are computed, kept and shown with."""
 SEED: Final = 7
 NEW: Final = len(SERIES)
 """Runs of a night."""
@@ -142,6 +144,12 @@ def start_runs(bench: Stores) -> Iterator[Row]:
         costs = rounds(runs, bench.repeats)
         goal = Goal(3, at_least=False)
         yield longer(f"`fairmfu runs`, {NEW} runs, {state}", costs, "ours", polars, goal)
+    needed = "the least that it takes, just ingested: imports alone"
+    imports = {
+        needed: partial(child, [PYTHON, "-c", NEEDED]),
+        polars: partial(child, [PYTHON, "-c", "import polars"]),
+    }
+    yield longer(needed, rounds(imports, bench.repeats), needed, polars)
 
 
 # -- nothing new ---------------------------------------------------------------------------------
@@ -157,17 +165,20 @@ def known(bench: Stores) -> Iterator[Row]:
     folders = (place.folder for place in places)
     cost = child([PYTHON, "-m", "benchmarks.known", str(turns), *folders])
     told = json.loads(cost.said)
-    floor, cpu = (statistics.median(told[name]) for name in ("floor", "cpu"))
-    wall = [statistics.median(told["wall"][at : at + TURNS]) for at in range(0, turns, TURNS)]
+    wall, floor = (
+        [statistics.median(told[name][at : at + TURNS]) for at in range(0, turns, TURNS)]
+        for name in ("wall", "floor")
+    )
     yield Row(
         f"nothing new, {NEW * bench.nights:,} files known, a file",
-        f"(scandir and stat alone: {floor:.1f} us)",
+        "",
         wall,
         Goal(5, at_least=False, unit="us"),
         unit="us",
-        cpu=cpu,
+        cpu=statistics.median(told["cpu"]),
         cost=[cost],
     )
+    yield Row("the least that it takes, a file: scandir and stat alone", "", floor, unit="us")
 
 
 # -- a long history ------------------------------------------------------------------------------
