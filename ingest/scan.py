@@ -609,7 +609,8 @@ def _divided(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
 
 def _printed(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
     """Numbers of any length, each read from its text; one beyond all floats is left out."""
-    out = _text(found, [number]).cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
+    floats = _text(found, [number]).cast(pl.Float64, strict=False)
+    out = (floats.fill_null(np.inf) if floats.null_count() else floats).to_numpy()
     good &= np.isfinite(out)
     return out
 
