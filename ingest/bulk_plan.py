@@ -188,6 +188,8 @@ class _Planner:
     def _looked_through(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
         lines = lines[self.block.lengths[lines] <= LONGEST_LINE_BYTES]
+        if not len(lines):
+            return
         familiar = self.parser.familiar
         found = familiar.of(self.block.lines(lines))
         self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
