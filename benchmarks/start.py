@@ -48,7 +48,9 @@ LOADED: Final = (
     "import sys\nfrom cli import main\ntry: main()\nexcept SystemExit: pass\n"
     f"print(sorted(set({HEAVY}) & set(sys.modules)))"
 )
-NEEDED: Final = "import click, duckdb, numpy, polars, pyarrow, rich.console, rich.table"
+NEEDED: Final = (
+    "import click, duckdb, numpy, polars, pyarrow, rich.console, rich.table, scipy.special"
+)
 """What metrics are computed, kept and shown with."""
 SEED: Final = 7
 NEW: Final = len(SERIES)
