@@ -47,7 +47,8 @@ def align(rows: Rows, accumulation: int) -> Aligned:
     accumulation: micro-steps of an optimizer step as the log states them, 0 where it does not.
     """
     relations, alone = _relations(rows, accumulation)
-    if not relations:
+    as_printed = all(relation.as_printed for relation in relations.values())
+    if as_printed and not (accumulation > 1 and _timed_alone(rows)):
         return Aligned(rows)
     if alone and not any(told.placed(relations)[1].any() for told in _told(rows)):
         return _micro_steps(rows)
@@ -127,17 +128,24 @@ NONE: Final = np.empty(0, np.int64)
 class _Relation:
     """How a counter relates to the training, found out in the order of its moments.
 
+    factor: how many counts a step of the training has (0: not known). least: of all counts.
     moments: rows that tell both counts; ratios: how often it grew by so many in a step; last: both
-    counts of the last moment. factor: how many counts a step of the training has (0: not known);
-    offset: what is to be taken from a count first (None: not known); offsets: how often it was so.
+    counts of the last moment. offset: what is to be taken from a count first (None: not known);
+    offsets: how often it was so.
     """
 
+    factor: int
+    least: int = BEYOND
     moments: int = 0
     ratios: Counter[int] = field(default_factory=Counter)
     last: tuple[Numbers, Numbers] = field(default_factory=lambda: (NONE, NONE))
-    factor: int = 0
     offsets: Counter[int] = field(default_factory=Counter)
     offset: int | None = None
+
+    @property
+    def as_printed(self) -> bool:
+        """Whether every count is the step of the training, as it mostly is from the start."""
+        return self.factor == 1 and self.offset == 0 and self.least > 0
 
     def meet(self, counts: Numbers, steps: Numbers) -> None:
         """More moments: the counts, and the steps of the training."""
@@ -149,7 +157,7 @@ class _Relation:
         self.ratios.update(_often((more // grown)[more % grown == 0]))
 
     def compare(self, counts: Numbers, steps: Numbers) -> None:
-        """The same moments, once the factor is known."""
+        """The same moments, where the factor is known."""
         big = abs(self.factor) >= SAFE
         self.offsets.update(_often(counts - self.factor * (steps.astype(object) if big else steps)))
 
@@ -271,18 +279,33 @@ def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], boo
     alone = True
     for told in _told(rows):
         alone = alone and bool(told.mine.all())
+        for key, at in told.counters.items():
+            factor = accumulation if key[1] == MICRO_STEPS else 1
+            relation = relations.setdefault(key, _Relation(factor))
+            relation.least = min(relation.least, int(told.steps[at].min()))
         for key, counts, steps in told.moments():
-            relations.setdefault(key, _Relation()).meet(counts, steps)
-    for (_, kind, _), relation in relations.items():
-        found = _most(relation.ratios, relation.moments - 1) or 0
-        relation.factor = (accumulation or found) if kind == MICRO_STEPS else 1
-    for told in _told(rows) if any(relation.moments for relation in relations.values()) else ():
+            relations[key].meet(counts, steps)
+            if relations[key].factor:
+                relations[key].compare(counts, steps)
+    unknown = {key: relation for key, relation in relations.items() if not relation.factor}
+    for relation in unknown.values():
+        relation.factor = _most(relation.ratios, relation.moments - 1) or 0
+    for told in _told(rows) if any(relation.factor for relation in unknown.values()) else ():
         for key, counts, steps in told.moments():
-            relations[key].compare(counts, steps)
+            if key in unknown:
+                unknown[key].compare(counts, steps)
     for (_, _, era), relation in relations.items():
         from_start = era == 0 and not relation.moments and alone
         relation.offset = 0 if from_start else _most(relation.offsets, relation.moments)
     return relations, alone
+
+
+def _timed_alone(rows: Rows) -> bool:
+    """Whether a rate is of the last micro-step alone; of rows whose steps are as printed."""
+    counting = [place for place, form in enumerate(rows.all_forms) if form.counts]
+    rated = pl.col(FORM).is_in(counting) & pl.col(RATE).is_not_null()
+    frames = rows.frames(FORM, "step", "extra", RATE)
+    return any(frame.filter(rated).select(_one_stop().any()).item() for frame in frames)
 
 
 def _one_stop() -> pl.Expr:

@@ -20,6 +20,9 @@ NUL: Final = "\0"
 ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
 """What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
+NO_BREAK: Final = "\xa0"
+BEYOND_ASCII: Final = 0x80
+"""The least byte of a character that is not ASCII."""
 
 
 def lines_of(data: bytes, starts: NDArray[np.int64]) -> pl.Series:
@@ -74,6 +77,21 @@ class Cleaner:
             beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
+
+    def whole(self, data: bytes) -> pl.Series | None:
+        """All lines of `data` as one text; None where something of them may have to be cleaned."""
+        if not self._alike or NUL.encode() in data:
+            return None
+        every = np.frombuffer(data, np.uint8)
+        beyond = every[every >= BEYOND_ASCII].tobytes().decode(errors="replace")
+        if any(character == NO_BREAK or character.isdecimal() for character in set(beyond)):
+            return None
+        try:
+            text = lines_of(data, np.zeros(1, np.int64)).cast(pl.String)
+        except pl.exceptions.ComputeError:
+            return None
+        digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
+        return None if text.str.contains(digits_are_ascii).item() else text
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""

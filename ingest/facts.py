@@ -140,14 +140,15 @@ def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
 def _gpus_from_rates(rows: Rows) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
     samples, tokens, tgs = _RATES
-    of_all = (pl.col(samples) * pl.col(tokens) / pl.col(tgs)).unique()
-    counts = set()
+    of_all = pl.col(samples) * pl.col(tokens) / pl.col(tgs)
+    counts = set[int]()
     for frame in rows.frames(*_RATES):
         if any(column.null_count() == frame.height for column in frame):
             continue
         printed = frame.filter(pl.col(name) != 0 for name in _RATES)
         ratios = printed.select(of_all).to_series()
-        counts |= {round(ratio) for ratio in ratios if math.isfinite(ratio)}
+        whole = ratios.filter(ratios.is_finite()).round(mode="half_to_even").unique()
+        counts.update(map(int, whole))
     if len(counts) != 1 or 0 in counts:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"

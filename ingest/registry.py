@@ -209,12 +209,14 @@ def _signatures(
     searches = [_Search(formats, wanted, _pieces(chunks)) for chunks in files]
     left = searches
     while left := [search for search in left if search.advances()]:
-        _look(left)
+        _look([search for search in left if search.may_show()])
     return searches
 
 
 def _look(searches: Sequence[_Search]) -> None:
     """At the piece of each; lines of those that seek the same are sifted together."""
+    if not searches:
+        return
     wholes = [search.whole for search in searches]
     data = b"".join(wholes)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE)
@@ -261,6 +263,15 @@ class _Search:
         piece = next(self._pieces, None)
         self._piece = piece or self._piece
         return piece is not None and piece.number <= self._last
+
+    def may_show(self) -> bool:
+        """Whether the piece may show what is not yet found.
+
+        Behind the first format that shows seldom another one does: all lines are sifted as one
+        text, in a tenth of the time that each takes by itself.
+        """
+        text = self.cleaner.whole(self._piece.data) if self.found else None
+        return text is None or bool(sieve(self.sought).may_match(text).item())
 
     @property
     def whole(self) -> bytes:

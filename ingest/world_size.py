@@ -86,26 +86,21 @@ def _printed(frame: pl.DataFrame) -> pl.DataFrame:
     A tracker's names have a path before them; of two of one name the last one counts.
     """
     extra = frame["extra"]
-    together = extra.str.join("\n").item()  # of what is nowhere in it no row is asked
-    if "\\" in together:
+    if extra.str.contains("\\", literal=True).any():
         return frame.with_columns(_each(extra))
-    said: list[pl.Series | pl.Expr] = []
+    said: list[pl.Series] = []
     for name in COUNTS:
-        count = together.count(key := f'{name}": ')
-        if not count:
-            said.append(pl.lit(None, pl.String).alias(name))
+        key = f'{name}": "'
+        if not extra.str.contains(key, literal=True).any():
+            said.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
             continue
-        found = _behind(extra, f'{key}"')
-        paths = together.count(f'"{key}') + together.count(f"/{key}")
-        if paths != count or found.count() != count:  # part of another name; two in a row
+        cut = extra.str.splitn(key, 3)  # in half the time that a regex takes
+        before, behind, again = cut.struct.unnest()
+        ends = before.filter(behind.is_not_null()).str.tail(1)
+        if again.count() or not ends.is_in(['"', "/"]).all():  # two in a row; part of another name
             return frame.with_columns(_each(extra))
-        said.append(found.alias(name))
+        said.append(behind.str.splitn('"', 2).struct["field_0"].alias(name))
     return frame.with_columns(said)
-
-
-def _behind(extra: pl.Series, key: str) -> pl.Series:
-    """What stands behind the first `key` up to a quote; in half the time that a regex takes."""
-    return extra.str.splitn(key, 2).struct["field_1"].str.splitn('"', 2).struct["field_0"]
 
 
 def _each(extras: pl.Series) -> list[pl.Series]:

@@ -25,3 +25,18 @@ def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]
     starts = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])])
     series = lines_of(b"".join(line + b"\n" for line in lines), starts)
     assert cleaner.texts(series).to_list() == [cleaner.text(line) for line in lines]
+
+
+@pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])
+@given(lines=LINES)
+def test_lines_that_are_one_text_need_no_cleaning(noise: str | None, lines: list[bytes]) -> None:
+    cleaner = Cleaner(noise)
+    text = cleaner.whole(b"".join(line + b"\n" for line in lines))
+    if text is not None:
+        uncut = [line.rstrip("\r") for line in text.item().removesuffix("\n").split("\n")]
+        assert uncut == [cleaner.text(line) for line in lines]
+
+
+def test_progress_bars_are_one_text() -> None:
+    data = "Training: 4%|█▏ | 1/25\rTraining: 8%|██▏ | 2/25\n[INFO] loss: 1.5\n".encode()
+    assert Cleaner(None).whole(data).to_list() == [data.decode()]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.log_format import Block, EventLine, FactLine, LogFormat, StepLine
+from ingest.formats.deepspeed import DEEPSPEED
+from ingest.log_format import ENGINE, Block, EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed
 from ingest.reader import Chunk
 from ingest.registry import FORMATS, detect
@@ -126,6 +127,19 @@ def test_a_signature_matches_its_own_steps_and_no_other_formats(log_format: LogF
 def test_detect_tells_the_format_from_one_step(log_format: LogFormat, line: StepLine) -> None:
     chunk = Chunk(1, line.example.encode() + b"\n")
     assert detect(Path("run.log"), [chunk]) == (log_format, ())
+
+
+@pytest.mark.parametrize("split", ["", "\x1b[33m", "[0m"], ids=["plain", "coloured", "bare"])
+@pytest.mark.parametrize(
+    "log_format", [f for f in FORMATS if f.precedence > ENGINE], ids=lambda f: f.name
+)
+def test_a_trainer_is_found_far_behind_the_engine(log_format: LogFormat, split: str) -> None:
+    """Where its lines are coloured as well, however that splits what tells them."""
+    engine = f"{DEEPSPEED.steps[0].example}\n".encode()
+    trainer = split.join(re.findall(r"\S+|\s+", log_format.steps[0].example))
+    chunks = [Chunk(at, 3_000 * engine) for at in (1, 3_001)]
+    last = Chunk(6_001, 5_000 * engine + f"{trainer}\n".encode() + engine)
+    assert detect(Path("run.log"), [*chunks, last]) == (log_format, (DEEPSPEED,))
 
 
 @each_format
