@@ -18,8 +18,8 @@ import polars as pl
 
 from ingest.errors import StoreError
 
-HELD_BYTES: Final = 16 * 1024 * 1024
-"""Of rows that wait in memory, together: about 100,000 steps."""
+HELD_BYTES: Final = 8 * 1024 * 1024
+"""Of rows that wait in memory, together: about 50,000 steps."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
