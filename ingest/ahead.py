@@ -41,10 +41,10 @@ TASK_BYTES: Final = 8 * 1024 * 1024
 TASK_FILES: Final = 64
 """Small files are read together up to so much."""
 TASKS_AHEAD: Final = 2
-"""Tasks that wait for each other process; this one does the next itself then."""
+"""Tasks that wait for each other process; this one does those that are left."""
 AHEAD_BYTES: Final = 32 * 1024 * 1024
 """Of files, for each process, that are read before their turn."""
-BLOCKS_AHEAD: Final = 3
+BLOCKS_AHEAD: Final = 2
 """Blocks of a file that wait for each other process; this one plans the next itself then."""
 MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
 """The same with those that are planned, but not yet in their turn."""
@@ -116,6 +116,7 @@ class Ahead:
         self._state: _State = (tuple(extra), tried)
         self._pool: ProcessPoolExecutor | None = None
         self._gathered = _Task()
+        self._left = deque[_Task]()
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
         self._ready = Future[int]()
@@ -150,8 +151,7 @@ class Ahead:
             return None
         if task is self._gathered:
             self._submit()
-        if task.result is None and len(task.files) > 1:
-            task.result = self._read(task.files)
+        self._work(task)
         if task.result is None:
             return None
         try:
@@ -221,18 +221,42 @@ class Ahead:
             self._submit()
 
     def _submit(self) -> None:
-        """Give out the files that were gathered, if it pays; read them here if all are busy."""
+        """Have the files that were gathered read."""
         task, self._gathered = self._gathered, _Task()
         if self._others and self._total >= PAYS_BYTES:
             self._start()
-        if self._pool is None or not task.files:
-            return
+        if task.files:
+            self._left.append(task)
+        self._give_out()
+
+    def _give_out(self) -> None:
+        """Have other processes read what is left, as long as they have little to do.
+
+        The last of it: what comes first is wanted first, and they may still start.
+        """
         self._given = [one for one in self._given if not one.done()]
-        if len(self._given) < TASKS_AHEAD * self._others:
+        most = TASKS_AHEAD * self._others
+        while self._pool is not None and self._left and len(self._given) < most:
+            task = self._left.pop()
             task.result = self._give(task.files)
             self._given.append(task.result)
-        elif len(task.files) > 1:
+
+    def _work(self, wanted: _Task) -> None:
+        """Read here what is wanted if nobody has begun, else what is left until it has been read.
+
+        Files that are alone in their task are left to who asks for them.
+        """
+        if wanted in self._left:
+            self._left.remove(wanted)
+            if len(wanted.files) > 1:
+                wanted.result = self._read(wanted.files)
+        while wanted.result is not None and not wanted.result.done():
+            task = next((one for one in self._left if len(one.files) > 1), None)
+            if task is None:
+                return
+            self._left.remove(task)
             task.result = self._read(task.files)
+            self._give_out()
 
     def _give(self, files: Sequence[Given]) -> Future[_Read]:
         """What another process reads."""

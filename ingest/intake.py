@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import deque
@@ -46,6 +47,11 @@ GENERIC: Final = re.compile(
 SETTLED_NS: Final = 2_000_000_000
 """A file that was written to within this time, before it was looked at, may change again without
 its time of change (as coarse as this on some file systems) showing it."""
+
+MOST_LOGS: Final = 1_000
+MOST_STEPS: Final = 8 * 1024 * 1024
+"""What is stored together, if there is more to be read: what is told of each log waits in memory
+for that, its steps on the disk; and a run that is killed has what was stored before."""
 
 
 FactsOf = Callable[[str], Sequence[Fact]]
@@ -370,11 +376,24 @@ class _Job:
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
-    batch: Batch = field(init=False)
     stored_sizes: frozenset[int] = field(init=False)
+    _batch: Batch = field(init=False)
+    _logs: int = 0
+    _steps: int = 0
 
     def __post_init__(self) -> None:
-        self.batch, self.stored_sizes = Batch(self.spool), frozenset(self.sizes)
+        self.stored_sizes = frozenset(self.sizes)
+        self._batch = Batch(self.spool)
+
+    @property
+    def is_much(self) -> bool:
+        """Whether what was read is to be stored before more is read."""
+        return self._logs >= MOST_LOGS or self._steps >= MOST_STEPS
+
+    def batch(self) -> list[LogTables]:
+        """What was read since this was last asked, for the store."""
+        batch, self._batch, self._logs, self._steps = self._batch, Batch(self.spool), 0, 0
+        return batch.tables()
 
     def take(self, found: Found) -> Outcome:
         """Read one file, or see that it is known; one that fails leaves no trace."""
@@ -450,7 +469,8 @@ class _Job:
         done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
-        self.batch.add(read)
+        self._batch.add(read)
+        self._logs, self._steps = self._logs + 1, self._steps + done.step_lines
         self.taken.add(source["path"])
         sha256 = source["sha256"]
         self.known[sha256] = found.identity
@@ -489,14 +509,16 @@ class _Job:
         if settled and self.files.get(mark.path) != mark:
             self.marks[mark.path] = mark
 
-    def whole(self, looked_at: Iterable[Found], told: Mapping[str, str]) -> dict[str, str]:
+    def whole(
+        self, looked_at: Iterable[Found], told: Mapping[str, str], remarks: Iterable[Remark]
+    ) -> dict[str, str]:
         """Folders of which all files are known by their own content: walk.listing of each.
 
         Of those alone whose files all have the same beside them, which the folder shows at once.
-        told: those of which no file was looked at.
+        told: those of which no file was looked at; remarks: of files that are not as they seemed.
         """
         within: dict[str, list[Found]] = {}
-        apart = set[str]()
+        apart = {remark.path.rpartition(os.sep)[0] for remark in remarks}
         for found in looked_at:
             folder = found.around.folder if found.around else str(Path(found.identity).parent)
             within.setdefault(folder, []).append(found)
@@ -576,8 +598,10 @@ def _taken(
 ) -> list[Outcome]:
     """What became of each file, once the store has what was read of them all.
 
-    before: the folders that the store remembers; None where it is to remember none. whole: those
-    that are as they were, once all files have been found.
+    What is much is stored before more is read. Files of known content come last: the store is to
+    see who has it once all that replaces any has been placed, as in one batch. before: the folders
+    that the store remembers; None where it is to remember none. whole: those that are as they were,
+    once all files have been found.
     """
     tried, ahead = job.tried, job.ahead
     if tried.wanted and job.known:
@@ -585,14 +609,17 @@ def _taken(
         job.read_with = dict(stored.iter_rows())
     outcomes: list[Outcome] = []
     looked_at: list[Found] = []
+    told: list[Remark] = []
     with ahead:
         for found in ahead.before(files, job.offer):
             looked_at.append(found)
             outcomes.append(job.take(found))
             job.report(outcomes[-1])
             ahead.forget(found)
-    now = None if before is None else Folders(job.whole(looked_at, whole), before.state)
-    told = store.add(job.batch.tables(), [*job.seen, *job.claims()], list(job.marks.values()), now)
+            if job.is_much:
+                told += store.add(job.batch())
+    now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
+    told += store.add(job.batch(), [*job.seen, *job.claims()], list(job.marks.values()), now)
     remarks = {remark.path: remark for remark in told}
     if not remarks:
         return outcomes
@@ -611,7 +638,7 @@ def _taken(
         elif one.status != "unchanged":
             outcomes[place] = _remarked(one, remark)
         job.report(outcomes[place])
-    store.add(again.batch.tables(), again.seen, list(again.marks.values()))
+    store.add(again.batch(), again.seen, list(again.marks.values()))
     return outcomes
 
 

@@ -28,7 +28,7 @@ from ingest.event_files import Telling, Values, event_values, is_event_file
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-BLOCKS_AHEAD: Final = 3
+BLOCKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
 """Of a file that is looked at before it is read: as much is not read twice."""
@@ -186,18 +186,13 @@ class Source:
         if self.holds_events():
             yield from self._events()
             return
-        chunk = None
+        empty = True
         with self._open() as stream:
-            try:
-                for chunk in _whole_lines(stream):
-                    yield chunk
-            except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
-                read = chunk.number + (newlines(chunk.data) or 1) - 1 if chunk else 0
-                raise UnreadableSourceError(
-                    f"{self.path}: broken off or damaged after line {read:,} ({error}). "
-                    "Nothing of it was stored; copy the file again or decompress what is left."
-                ) from error
-        if chunk is None:
+            for chunk in _whole_lines(stream, self.path):
+                empty = False
+                yield chunk
+                del chunk  # so that it goes before the next one is made
+        if empty:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
     def holds_events(self) -> bool:
@@ -379,10 +374,10 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _whole_lines(stream: _Readable) -> Iterator[Chunk]:
-    """Lines as they come; holds one block and one cut line at most."""
+def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
+    """Lines as they come; holds one block and one cut line at most. Raises as `_block` does."""
     number, rest, cut = 1, b"", False
-    while block := stream.read(BLOCK_BYTES):
+    while block := _block(stream, path, number - 1):
         if cut:  # the line that was cut keeps its beginning; what follows its newline is new
             _, newline, block = block.partition(b"\n")
             if not newline:
@@ -390,15 +385,31 @@ def _whole_lines(stream: _Readable) -> Iterator[Chunk]:
             yield Chunk(number, rest, cut=True)
             number, rest, cut = number + 1, b"", False
         end = block.rfind(b"\n") + 1
-        if end:
-            data = b"".join((rest, memoryview(block)[:end]))
-            yield Chunk(number, data)
-            number, rest = number + newlines(data), b""
-        rest += block[end:]
+        data = b"".join((rest, memoryview(block)[:end])) if end else b""
+        rest = block[end:] if end else rest + block
+        del block  # which takes as much memory as its lines, while these are read
         if len(rest) > LONGEST_LINE_BYTES:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
+        if data:
+            yield Chunk(number, data)
+            number += newlines(data)
+            del data
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
+
+
+def _block(stream: _Readable, path: Path, read: int) -> bytes:
+    """The next block of a stream; read: lines before it, which the error tells.
+
+    Raises UnreadableSourceError where it breaks off or is damaged.
+    """
+    try:
+        return stream.read(BLOCK_BYTES)
+    except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
+        raise UnreadableSourceError(
+            f"{path}: broken off or damaged after line {read:,} ({error}). "
+            "Nothing of it was stored; copy the file again or decompress what is left."
+        ) from error
 
 
 def newlines(data: bytes) -> int:

@@ -18,8 +18,8 @@ import polars as pl
 
 from ingest.errors import StoreError
 
-HELD_BYTES: Final = 16 * 1024 * 1024
-"""Of rows that wait in memory, together: about 100,000 steps."""
+HELD_BYTES: Final = 8 * 1024 * 1024
+"""Of rows that wait in memory, together: about 50,000 steps."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
@@ -34,6 +34,7 @@ class Spool:
         self._end = 0
         self._held: list[weakref.ref[Piece]] = []
         self._bytes = 0
+        self._last: tuple[int, pl.DataFrame] | None = None
 
     def keep(self, frame: pl.DataFrame) -> Piece:
         """Put a frame aside; it is forgotten with the piece. Raises StoreError on a full disk."""
@@ -79,11 +80,20 @@ class Spool:
         return place, self._end - place
 
     def read(self, place: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
-        """What `write` has written; columns: these alone."""
+        """What `write` has written; columns: these alone.
+
+        The frame that was read last is at hand: those of many logs that are cut from one are asked
+        for one behind the other, and each holds the memory of all that it is cut from.
+        """
+        if columns is None and self._last is not None and self._last[0] == place:
+            return self._last[1]
         file = self._opened()
         file.seek(place)
         packed = io.BytesIO(file.read(length))
-        return pl.read_parquet(packed, columns=None if columns is None else list(columns))
+        if columns is not None:
+            return pl.read_parquet(packed, columns=list(columns))
+        self._last = place, pl.read_parquet(packed)
+        return self._last[1]
 
     def _opened(self) -> IO[bytes]:
         if self._file is None:
@@ -107,9 +117,9 @@ class Piece:
 
     def read(self, columns: Iterable[str] | None = None) -> pl.DataFrame:
         """The frame; columns: those of these that it has, which are to be one at least."""
-        wanted = self.columns if columns is None else [c for c in columns if c in self.columns]
+        wanted = None if columns is None else [c for c in columns if c in self.columns]
         if self._frame is not None:
-            return self._frame[wanted]
+            return self._frame if wanted is None else self._frame[wanted]
         return self._spool.read(*self._at, wanted)
 
     def spill(self) -> None:

@@ -64,15 +64,19 @@ class Held:
     dead: set[str]
 
 
+State = tuple[int, int]
+"""How many sources a store has, and the batch of the newest."""
+
+
 class Folders(NamedTuple):
     """Folders that need not be looked at file by file: all files are known, and as they were.
 
-    listed: by absolute path, ingest.walk.listing; state: how many sources the store had then, and
-    the batch of the newest: where one came, was replaced or removed, nothing is remembered.
+    listed: by absolute path, ingest.walk.listing; state: as it was then: where a source came, was
+    replaced or removed since, nothing is remembered.
     """
 
     listed: dict[str, str]
-    state: tuple[int, int]
+    state: State
 
 
 class Store:
@@ -99,6 +103,7 @@ class Store:
         self.patience_s = patience_s
         self.says = says
         self._idle: list[Connection] = []
+        self._added: tuple[State, State] | None = None
 
     # -- writing --------------------------------------------------------------------------
 
@@ -118,12 +123,14 @@ class Store:
         A file replaces the source of the same path whose runs it holds: it grew. One that holds
         other runs stands beside it. Runs of files that begin alike get ids of their own. files:
         how they stood, for `files` to tell next time. folders: what `folders` is to tell next time,
-        and `state` as it was before; not without anything else.
+        and `state` as it was before this, or before what this one added just before; not without
+        anything else.
         """
         if not batch and not seen and not files:
             return []
         with self._writing() as writer:
             before = catalogue.state_of_sources(writer.con)
+            began = self._added[0] if self._added and self._added[1] == before else before
             plan = writer.plan()
             for tables in batch:
                 plan.place(tables)
@@ -133,11 +140,13 @@ class Store:
             writer.write(plan.frames(writer.number))
             gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
             writer.mark([mark for mark in files if mark.path not in gone])
-            if folders is not None and folders.state == before:
+            if folders is not None and folders.state in {began, before}:
                 odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
                 whole = {path: at for path, at in folders.listed.items() if path not in odd}
                 catalogue.remember_folders(writer.con, whole)
-            return plan.remarks
+            after = catalogue.state_of_sources(writer.con)
+        self._added = began, after
+        return plan.remarks
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """Give facts to runs by id, each in place of an earlier one; how many are new.

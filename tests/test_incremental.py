@@ -487,6 +487,101 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
     assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
 
 
+# -- what is much is stored batch by batch -----------------------------------------------------
+
+
+def batches(store: Store) -> int:
+    return len(list((store.path / "parts" / "batch").glob("*.parquet")))
+
+
+@pytest.fixture
+def by_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two logs are stored together at most."""
+    monkeypatch.setattr(intake, "MOST_LOGS", 2)
+
+
+@pytest.fixture
+def five(logs: Path, titan: Titan) -> list[Path]:
+    """Logs of which the last one is a copy of the second."""
+    paths = [write(logs / f"{n}.log", titan(3 + n, loss=5.0 + n)) for n in range(4)]
+    return [*paths, write(logs / "4.log", paths[1].read_text())]
+
+
+@pytest.mark.usefixtures("by_two")
+def test_logs_of_several_batches_are_stored_as_of_one(
+    store: Store, tmp_path: Path, five: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = intake.ingest([five[0].parent], store)
+    assert [one.status for one in told] == ["read"] * 4 + ["known"]
+    assert batches(store) == 2
+    monkeypatch.undo()
+    other = Store(tmp_path / "at_once")
+    assert intake.ingest([five[0].parent], other) == told
+    assert batches(other) == 1
+    for name in ("runs", "facts", "steps", "events", "unread"):
+        assert store.table(name).equals(other.table(name)), name
+
+
+@pytest.mark.parametrize("most", [{"MOST_LOGS": 2}, {"MOST_STEPS": 7}])
+def test_a_killed_ingest_leaves_whole_logs_and_the_next_one_reads_the_rest(
+    store: Store, five: list[Path], most: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in most.items():
+        monkeypatch.setattr(intake, name, value)
+
+    def killed(outcome: Outcome) -> None:
+        if outcome.path == five[3]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        intake.ingest(five, store, report=killed)
+    steps = store.table("steps").join(store.table("runs"), on="run_id").group_by("name").len()
+    assert sorted(steps.iter_rows()) == [("0", 3), ("1", 4)]
+    told = intake.ingest(five, store)
+    assert [one.status for one in told] == ["known", "known", "read", "read", "known"]
+    assert store.table("steps").height == 3 + 4 + 5 + 6
+    assert [one.status for one in intake.ingest(five, store)] == ["unchanged"] * 5
+
+
+@pytest.mark.usefixtures("by_two")
+def test_a_folder_is_remembered_that_came_in_several_batches(
+    store: Store, five: list[Path]
+) -> None:
+    folder = five[0].parent
+    five[4].unlink()
+    age(folder)
+    intake.ingest([folder], store)
+    assert list(store.folders().listed) == [str(folder)]
+
+
+@pytest.mark.usefixtures("by_two")
+def test_a_folder_is_not_remembered_where_another_wrote_between_its_batches(
+    store: Store, five: list[Path], tmp_path: Path, titan: Titan
+) -> None:
+    folder, other = five[0].parent, write(tmp_path / "other" / "x.log", titan(9, loss=9.0))
+    five[4].unlink()
+
+    def meanwhile(outcome: Outcome) -> None:
+        if outcome.path == five[2]:
+            intake.ingest([other], Store(store.path))
+
+    intake.ingest([folder], store, report=meanwhile)
+    assert store.folders().listed == {}
+    assert store.table("runs").height == 5
+
+
+@pytest.mark.usefixtures("by_two")
+def test_a_copy_is_read_again_where_its_log_grew_in_an_earlier_batch(
+    store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    ingest(log)
+    others = [write(log.with_name(f"{n}.log"), titan(3, loss=6.0 + n)) for n in range(3)]
+    copy = write(log.with_name("z.log"), log.read_text())
+    write(log, titan(9))
+    assert said(ingest(log, *others, copy)) == READ * 5
+    assert sorted(store.table("runs")["name"]) == ["0", "1", "2", "a", "z"]
+
+
 # -- the walk --------------------------------------------------------------------------------
 
 

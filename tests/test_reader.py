@@ -257,6 +257,6 @@ def test_blocks_of_any_size_give_the_same_lines(
         patch.setattr(reader, "LONGEST_LINE_BYTES", longest)
         assert [
             (line.text, line.cut, line.ended)
-            for chunk in reader._whole_lines(io.BytesIO(content))
+            for chunk in reader._whole_lines(io.BytesIO(content), Path("any.log"))
             for line in chunk.lines()
         ] == expected
