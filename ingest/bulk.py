@@ -12,7 +12,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -52,6 +51,7 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
     every: Iterable[Chunk] = chain(() if first is None else (first,), chunks)
     if isinstance(first, ValueChunk) and scalars.in_columns(parser.primary):
         return scalars.parse(parser, (one for one in every if isinstance(one, ValueChunk)))
+    del first
     apart, every = _records_apart(parser, every)
     if not apart:
         return parser.parse(line for chunk in every for line in chunk.lines())
@@ -60,8 +60,10 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
         if _whole(chunk):
             block = Block(chunk.number, chunk.data)
             reader.read(block, plan or plan_of(block, parser))
+            del block
         else:
             reader.read_alone(chunk)
+        del chunk, plan  # so that they go before the next ones are made
     return parser.done()
 
 
@@ -167,11 +169,7 @@ class _Reader:
         there = np.flatnonzero(counts)
         told = [plan.kinds[kind] for kind in there.tolist()]
         lines = firsts[there] + block.number
-        self.parser.add_others(told, counts[there], lines, partial(self._text_of, block))
-
-    def _text_of(self, block: Block, number: int) -> str:
-        """Of a line of that number in the file."""
-        return self._text(block, number - block.number)
+        self.parser.add_others(told, counts[there], lines, lambda at: block.raw(at - block.number))
 
     def _text(self, block: Block, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))

@@ -62,20 +62,23 @@ class Kinds:
     def __init__(self) -> None:
         self._slots: dict[str, int] = {}
         self._counts = np.zeros(REMEMBERED, np.int64)
-        self._firsts: list[tuple[int, str]] = []
+        self._firsts: list[tuple[int, str | bytes]] = []
 
-    def add(self, kind: str, count: int, line: int, text: Callable[[int], str]) -> None:
-        """So many more of a kind, the first of them at that line; text: of that line."""
+    def add(self, kind: str, count: int, line: int, text: Callable[[int], str | bytes]) -> None:
+        """So many more of a kind, the first of them at that line.
+
+        text: of that line, or its bytes, for most are never told.
+        """
         slot = self._slots.get(kind)
         if slot is None:
             if len(self._slots) == REMEMBERED:
                 return
             slot = self._slots[kind] = len(self._slots)
-            self._firsts.append((line, text(line)[:EXAMPLE]))
+            self._firsts.append((line, text(line)))
         self._counts[slot] += count
 
     def add_many(
-        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str]
+        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str | bytes]
     ) -> None:
         """The same of several kinds."""
         slots = np.array([self._slots.get(kind, NEW) for kind in kinds], np.int64)
@@ -86,10 +89,12 @@ class Kinds:
         for place in new[np.argsort(lines[new])][:room].tolist():
             self.add(kinds[place], int(counts[place]), int(lines[place]), text)
 
-    def commonest(self) -> list[dict[str, Any]]:
+    def commonest(self, clean: Callable[[bytes], str]) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds."""
         slots = np.argsort(-self._counts[: len(self._firsts)], kind="stable")[:MOST_KINDS].tolist()
         return [
-            {"count": int(self._counts[slot]), "line": line, "example": example}
-            for slot, (line, example) in ((slot, self._firsts[slot]) for slot in slots)
+            {"count": int(self._counts[slot]), "line": line, "example": text[:EXAMPLE]}
+            for slot in slots
+            for line, first in [self._firsts[slot]]
+            for text in [clean(first) if isinstance(first, bytes) else first]
         ]

@@ -343,7 +343,7 @@ class Parser:
         return frame
 
     def add_others(
-        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str]
+        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str | bytes]
     ) -> None:
         """Lines that no pattern knows; see Kinds.add_many."""
         count = int(counts.sum())
@@ -729,7 +729,7 @@ class Parser:
         last.first_stamp = last.first_stamp or self._start
         self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
-        self.out.other_kinds = self._kinds.commonest()
+        self.out.other_kinds = self._kinds.commonest(self.cleaner.text)
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
