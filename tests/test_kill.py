@@ -1,8 +1,8 @@
 """A run that is killed leaves the old store or the new; the next one ends where it would have.
 
-Twice: at steps that write to the disk, in this process (some of them; `make kills`: each); and by
-SIGKILL, SIGTERM or SIGINT at random moments of a process of its own (one of each command; `make
-kills`: 1,000 in all).
+Twice: at steps that write to the disk, in this process (one of each command; `make kills`: each);
+and by SIGKILL, SIGTERM or SIGINT at random moments of a process of its own (of three commands;
+`make kills`: of all, 1,000 in all).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -168,15 +168,29 @@ BEFORE: Final = (
     (some_batches, "rebuild"),
     (some_batches, "report"),
 )
+AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:2] + BEFORE[5:6]
+"""Those that are killed at random moments as well: by `make kills` all."""
 
 
-@pytest.fixture(scope="module", params=BEFORE, ids=lambda param: f"{param[0].__name__}-{param[1]}")
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    parent, (prepare, command) = tmp_path_factory.mktemp("kills"), request.param
+def named(param: tuple[Callable[[Place], None], str]) -> str:
+    return f"{param[0].__name__}-{param[1]}"
+
+
+@pytest.fixture(scope="module")
+def parents(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Where commands find what one function prepares: once for all of them."""
+    return cache(tmp_path_factory.mktemp)
+
+
+@pytest.fixture(scope="module", params=BEFORE, ids=named)
+def place(request: pytest.FixtureRequest, parents: Callable[[str], Path]) -> Place:
+    prepare, command = request.param
+    parent = parents(prepare.__name__)
     place = Place(parent / "work", parent / "saved", command)
-    with plain_pages():
-        prepare(place)
-    place.save()
+    if not place.saved.exists():
+        with plain_pages():
+            prepare(place)
+        place.save()
     return place
 
 
@@ -185,7 +199,7 @@ def plain_pages() -> Iterator[None]:
     """Reports are written as ever, and hardly drawn, for that takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nightly, "full_page", lambda *_: PAGE)
-        patch.setattr(night_page, "page", lambda *_, **__: PAGE)
+        patch.setattr(night_page, "pages", lambda _: (PAGE, PAGE))
         patch.setattr(night_files, "svgs", lambda _: {"overview.svg": "<svg/>"})
         yield
 
@@ -206,11 +220,20 @@ def before(place: Place) -> Content:
     return place.content()
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """What the store holds when nothing disturbs the run, and the moments that the run had."""
+
+    content: Content
+    calls: list[str]
+
+
 @pytest.fixture(scope="module")
-def undisturbed(place: Place, before: Content) -> Content:
-    """What the store holds when nothing disturbs the run."""
+def undisturbed(place: Place, before: Content) -> Undisturbed:
     place.reset()
-    assert place.run() == 0
+    with killed(0) as never:
+        assert place.run() == 0
+    assert WRITES[place.command] <= set(never.calls)
     after = place.content()
     if place.command in READERS:
         assert after["steps"].height >= before["steps"].height + 41
@@ -218,7 +241,7 @@ def undisturbed(place: Place, before: Content) -> Content:
         assert after["metrics"].height == (place.command == "runs") * before["runs"].height
         for tables in (before, after):
             assert_same({**tables, "metrics": before["metrics"]}, before, place.command)
-    return after
+    return Undisturbed(after, never.calls)
 
 
 def assert_same(found: Content, wanted: Content, when: str) -> None:
@@ -342,19 +365,16 @@ WRITES: Final = {
 
 
 def test_a_run_killed_at_any_step_is_made_good_by_the_next(
-    place: Place, before: Content, undisturbed: Content
+    place: Place, before: Content, undisturbed: Undisturbed
 ) -> None:
-    place.reset()
-    every = killed_at(place, 0)
-    assert WRITES[place.command] <= set(every.calls)
-    moments = list(enumerate(every.calls, start=1))
-    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 2):
+    moments = list(enumerate(undisturbed.calls, start=1))
+    for at, call in moments if ALL_MOMENTS else RANDOM.sample(moments, 1):
         place.reset()
-        when = f"killed {call} (moment {at} of {every.moments})"
+        when = f"killed {call} (moment {at} of {len(moments)})"
         assert killed_at(place, at).dead, when
-        assert_old_or_new(place, before, undisturbed, when)
+        assert_old_or_new(place, before, undisturbed.content, when)
         assert place.run() == 0, when
-        assert_same(place.content(), undisturbed, when)
+        assert_same(place.content(), undisturbed.content, when)
         assert not harm(place), when
         assert_report_is_whole(place, when)
         assert not list(place.folder.rglob("*.writing*")), when
@@ -426,10 +446,9 @@ class Failing(Killer):
 
 
 def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
-    place: Place, before: Content, undisturbed: Content
+    place: Place, before: Content, undisturbed: Undisturbed
 ) -> None:
-    place.reset()
-    calls = enumerate(killed_at(place, 0).calls, start=1)
+    calls = enumerate(undisturbed.calls, start=1)
     every = list(product(calls, (errno.ENOSPC, errno.EIO)))
     for (at, call), error in every if ALL_MOMENTS else RANDOM.sample(every, 1):
         place.reset()
@@ -441,9 +460,9 @@ def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
                 said = f"disk is full|{os.strerror(error)}"
                 assert re.search(said, done.output), when + done.output
             del done
-        assert_old_or_new(place, before, undisturbed, when)
+        assert_old_or_new(place, before, undisturbed.content, when)
         assert place.run() == 0, when
-        assert_same(place.content(), undisturbed, when)
+        assert_same(place.content(), undisturbed.content, when)
         assert not harm(place), when
 
 
@@ -468,10 +487,11 @@ def seconds_of_a_run(place: Place) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.parametrize("place", AS_PROCESSES, indirect=True, scope="module", ids=named)
 def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
-    place: Place, undisturbed: Content
+    place: Place, undisturbed: Undisturbed
 ) -> None:
-    lasts = max(seconds_of_a_run(place) for _ in range(2))
+    lasts = max(seconds_of_a_run(place) for _ in range(2 if ALL_MOMENTS else 1))
     kills, runs = max(1, round(KILLS * (0.16 if place.command == "nightly" else 0.12))), 0
     killed_by: Counter[str] = Counter()
     while killed_by.total() < kills:
@@ -487,7 +507,7 @@ def test_a_run_killed_at_random_moments_is_made_good_by_the_next(
             killed_by[how.name] += process.wait(timeout=60) != 0
         when = f"run {runs}, {how.name} after {delay:.3f} s"
         assert place.run() == 0, when
-        assert_same(place.content(), undisturbed, when)
+        assert_same(place.content(), undisturbed.content, when)
         assert not harm(place), when
         assert_report_is_whole(place, when)
         assert runs <= 20 + 3 * kills, "most runs ended before they were to be killed"
