@@ -1069,10 +1069,16 @@ def _sources_of(
 
 def _write(out: Path, data: bytes) -> None:
     """Aside, then in the place of what was there: a reader never sees half a file."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f"{out.name}.writing")
-    aside.write_bytes(data)
-    aside.replace(out)
+    from ingest.errors import FairmfuError, not_written
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = out.with_name(f"{out.name}.writing")
+        aside.write_bytes(data)
+        aside.replace(out)
+    except OSError as error:
+        why, todo = not_written(error, "--out")
+        raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error
 
 
 def _write_markdown(out: Path, report: Report) -> None:

@@ -27,7 +27,7 @@ import polars as pl
 
 from ingest import intake, lock
 from ingest.config import NAME
-from ingest.errors import FairmfuError
+from ingest.errors import FairmfuError, not_written
 from ingest.intake import Outcome
 from ingest.known_formats import known
 from ingest.schema import TEXT, TEXTS, TIME
@@ -143,7 +143,7 @@ def nightly(order: Order) -> tuple[Night, int]:
     try:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FairmfuError(f"{order.out}: cannot be written to ({error.strerror}).") from error
+        raise FairmfuError(_unwritten(order.out, error)) from error
     diary = _Diary(order.out / LOG, order.hides)
     store = order.store
     patience = lock.PATIENCE_S if store.patience_s is None else store.patience_s
@@ -154,8 +154,13 @@ def nightly(order: Order) -> tuple[Night, int]:
     except BaseException as error:
         _failed(order.out, diary, error)
         if isinstance(error, OSError):
-            raise FairmfuError(f"{order.out}: the report was not written ({error}).") from error
+            raise FairmfuError(_unwritten(order.out, error)) from error
         raise
+
+
+def _unwritten(out: Path, error: OSError) -> str:
+    why, todo = not_written(error, "--out")
+    return f"{out}: {why}; the last good report is as it was. {todo}"
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:

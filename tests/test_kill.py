@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
@@ -139,7 +140,6 @@ def a_full_tier(place: Place) -> None:
 
 def merged_parts(place: Place) -> None:
     """Parts of a merge are still there, and readers of before it are long gone."""
-    a_full_tier(place)
     assert place.run() == 0
     write_night(place.logs, compaction.FAN + 1, PLAN, only=[0])
 
@@ -172,6 +172,10 @@ AS_PROCESSES: Final = BEFORE if ALL_MOMENTS else BEFORE[:2] + BEFORE[5:6]
 """Those that are killed at random moments as well: by `make kills` all."""
 
 
+FOLLOWS: Final = {merged_parts: a_full_tier}
+"""What one prepares goes on from what another did."""
+
+
 def named(param: tuple[Callable[[Place], None], str]) -> str:
     return f"{param[0].__name__}-{param[1]}"
 
@@ -185,12 +189,15 @@ def parents(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 @pytest.fixture(scope="module", params=BEFORE, ids=named)
 def place(request: pytest.FixtureRequest, parents: Callable[[str], Path]) -> Place:
     prepare, command = request.param
-    parent = parents(prepare.__name__)
-    place = Place(parent / "work", parent / "saved", command)
-    if not place.saved.exists():
-        with plain_pages():
-            prepare(place)
-        place.save()
+    first = FOLLOWS.get(prepare, prepare)
+    parent = parents(first.__name__)
+    for step in dict.fromkeys((first, prepare)):
+        place = Place(parent / "work", parent / step.__name__, command)
+        if not place.saved.exists():
+            with plain_pages():
+                step(place)
+            place.save()
+        place.reset()
     return place
 
 
@@ -393,8 +400,13 @@ def assert_report_is_whole(place: Place, when: str) -> None:
             assert whole <= there or dated.suffix == ".writing", when
 
 
-def assert_old_or_new(place: Place, old: Content, new: Content, when: str) -> None:
-    """What a reader finds in between, and that doctor calls none of it harm."""
+def assert_old_or_new(
+    place: Place, old: Content, new: Content, when: str, *, alone: bool = True
+) -> None:
+    """What a reader finds in between, and that doctor calls none of it harm.
+
+    alone: nobody writes meanwhile, so nothing changes between two looks.
+    """
     try:
         left = place.content()
     except StoreError as error:
@@ -405,8 +417,9 @@ def assert_old_or_new(place: Place, old: Content, new: Content, when: str) -> No
         assert_same({table: left[table]}, {table: whole[table]}, when)
     assert any(left["metrics"].equals(one["metrics"]) for one in (old, new)), when
     assert not harm(place), when
-    assert_orphans_are_explained(place, when)
-    assert_report_is_whole(place, when)
+    if alone:
+        assert_orphans_are_explained(place, when)
+        assert_report_is_whole(place, when)
 
 
 def assert_orphans_are_explained(place: Place, when: str) -> None:
@@ -432,24 +445,30 @@ def harm(place: Place) -> list[str]:
 
 @dataclass
 class Failing(Killer):
-    """A disk that gives an error from a moment on: for good, where it is full, else once."""
+    """A disk that gives an error from a moment on: once, or for good where it is full or may only
+    be read; a full one still takes what frees room.
+    """
 
     error: int = errno.EIO
 
     def moment(self, call: str) -> None:
         self.moments += 1
         self.calls.append(call)
-        full = self.error == errno.ENOSPC and self.moments > self.at > 0
-        takes_room = not call.endswith(("unlink", "remove", "rmtree"))
-        if self.moments == self.at or (full and takes_room and call.startswith("before")):
+        frees_room = call.endswith(("unlink", "remove", "rmtree"))
+        stays = self.error == errno.EROFS or (self.error == errno.ENOSPC and not frees_room)
+        later = self.moments > self.at > 0 and call.startswith("before")
+        if self.moments == self.at or (later and stays):
             raise OSError(self.error, os.strerror(self.error), "the disk")
+
+
+WHAT_TO_DO: Final = "Free some space|rights to write there|have the disk looked at|fairmfu doctor"
 
 
 def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
     place: Place, before: Content, undisturbed: Undisturbed
 ) -> None:
     calls = enumerate(undisturbed.calls, start=1)
-    every = list(product(calls, (errno.ENOSPC, errno.EIO)))
+    every = list(product(calls, (errno.ENOSPC, errno.EIO, errno.EROFS)))
     for (at, call), error in every if ALL_MOMENTS else RANDOM.sample(every, 1):
         place.reset()
         when = f"{errno.errorcode[error]} {call} (moment {at})"
@@ -459,11 +478,74 @@ def test_a_disk_that_fails_at_any_step_is_told_and_costs_nothing(
             if done.exit_code:
                 said = f"disk is full|{os.strerror(error)}"
                 assert re.search(said, done.output), when + done.output
+                assert re.search(WHAT_TO_DO, done.output), when + done.output
             del done
         assert_old_or_new(place, before, undisturbed.content, when)
         assert place.run() == 0, when
         assert_same(place.content(), undisturbed.content, when)
         assert not harm(place), when
+
+
+# --- disks that are slow ---------------------------------------------------------------------
+
+
+class Slow(Killer):
+    """A disk that takes its time before and behind each call that writes."""
+
+    def moment(self, call: str) -> None:
+        self.moments += 1
+        self.calls.append(call)
+        time.sleep(SLOW_S)
+
+
+SLOW_S: Final = 0.01
+
+
+@pytest.mark.parametrize("place", AS_PROCESSES[1:], indirect=True, scope="module", ids=named)
+def test_a_slow_disk_keeps_no_reader_waiting_and_loses_no_other_writer(
+    place: Place, before: Content, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "GRACE", timedelta(hours=1))  # for the reader
+    place.reset()
+    failed: list[BaseException] = []
+    ended = threading.Event()
+    kept = pl.DataFrame({"note": [f"{number}" for number in range(3)]})
+    reads = waited = 0
+
+    def as_a_thread(work: Callable[[], None]) -> threading.Thread:
+        def noted() -> None:
+            try:
+                work()
+            except BaseException as error:  # noqa: BLE001 - asserted on by the test
+                failed.append(error)
+
+        return threading.Thread(target=noted)
+
+    def read() -> None:
+        nonlocal reads, waited
+        while not ended.is_set():
+            began = time.monotonic()
+            assert_old_or_new(place, before, undisturbed.content, "while it is slow", alone=False)
+            waited, reads = max(waited, time.monotonic() - began), reads + 1
+
+    def write() -> None:
+        for row in kept.iter_slices(1):
+            Store(place.store.path, patience_s=600).keep("notes", row)
+
+    reader, writer = as_a_thread(read), as_a_thread(write)
+    with killed(0, Slow) as slow:
+        reader.start()
+        writer.start()
+        assert place.run() == 0
+        writer.join()
+        ended.set()
+        reader.join()
+    assert not failed, failed
+    assert reads
+    assert slow.moments >= len(undisturbed.calls)
+    assert_same(place.content(), undisturbed.content, "when it was slow")
+    assert place.store.kept("notes")["note"].to_list() == kept["note"].to_list()
+    assert not harm(place)
 
 
 # --- at random moments ------------------------------------------------------------------------
