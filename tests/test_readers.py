@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -25,8 +26,8 @@ from ingest.store import Store
 
 ROOT: Final = Path(__file__).parent.parent
 PROCESSES, THREADS = (10, 10) if "FAIRMFU_KILLS" in os.environ else (2, 2)
-PAUSE_S: Final = 0.01 * PROCESSES * THREADS
-"""Between two looks of a reader, so that the writer has a part of the machine."""
+PAUSE_S: Final = 0.05 * PROCESSES * THREADS
+"""Between two looks of a reader at most, so that the writer has a part of the machine."""
 
 
 def state(store: Store) -> str:
@@ -44,7 +45,7 @@ def state(store: Store) -> str:
 def looks(path: Path, until: Path, begun: Path) -> Iterator[str]:
     """The states that one reader finds, until that file is there; where one stays, it is told once.
 
-    Every third look is that of `doctor`, which finds no harm, and of a query. begun: made when the
+    Some looks are those of a query, and of `doctor`, which finds no harm. begun: made when the
     first one is over.
     """
     store, parent, last = Store(path), os.getppid(), ""
@@ -56,12 +57,13 @@ def looks(path: Path, until: Path, begun: Path) -> Iterator[str]:
             yield found
         last = found
         begun.touch()
-        time.sleep(PAUSE_S)
-        if count % 3 == 0:
+        time.sleep(random.uniform(0, PAUSE_S))
+        if count % 2 == 0:
             ((steps, runs),) = store.query(
                 "select count(*), count(distinct run_id) from steps"
             ).rows()
             assert steps == STEPS * runs
+        if count % 5 == 0:
             assert not [one.what for one in examine(store) if one.harm]
 
 
