@@ -57,7 +57,7 @@ def looks(path: Path, until: Path, begun: Path) -> Iterator[str]:
             yield found
         last = found
         begun.touch()
-        time.sleep(random.uniform(0, PAUSE_S))
+        time.sleep(random.uniform(0, PAUSE_S))  # noqa: S311 - no secret
         if count % 2 == 0:
             ((steps, runs),) = store.query(
                 "select count(*), count(distinct run_id) from steps"
