@@ -26,7 +26,7 @@ from ingest.store import Store
 
 ROOT: Final = Path(__file__).parent.parent
 PROCESSES, THREADS = (10, 10) if "FAIRMFU_KILLS" in os.environ else (2, 2)
-PAUSE_S: Final = 0.05 * PROCESSES * THREADS
+PAUSE_S: Final = 0.2 * PROCESSES * THREADS
 """Between two looks of a reader at most, so that the writer has a part of the machine."""
 
 
