@@ -571,6 +571,7 @@ class Store:
                 writer = _Writer(self.path, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
+                con.execute("checkpoint")  # closing does it too, and says nothing where it fails
             if writer.changed:
                 parts.sync(aside)
                 aside.rename(self._catalogue)
