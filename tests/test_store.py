@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -649,3 +650,25 @@ def test_a_store_may_have_an_odd_name(
 def test_a_store_whose_name_is_a_pattern_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="may not hold"):
         Store(tmp_path / name / "store")
+
+
+def test_a_catalogue_that_found_no_room_takes_no_ones_place(
+    store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    """The system itself refuses to write more of any file, also what DuckDB writes at the end."""
+    (logs / "a.log").write_text(titan(3))
+    (logs / "b.log").write_text(titan(3, loss=7.0))
+    intake.ingest([logs / "a.log"], store)
+    before, size = store.tables(), (store.path / "catalogue.duckdb").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size * share), hard))
+        try:
+            with pytest.raises(StoreError, match="what was stored before is whole"):
+                Store(store.path).rebuild()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        for name, frame in store.tables().items():
+            assert_frame_equal(frame, before[name])
+    intake.ingest([logs / "b.log"], store)
+    assert store.table("runs").height == 2
