@@ -66,10 +66,11 @@ thorough: $(VENV)/tested
 	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest tests/test_store_parts.py tests/test_kept.py \
 	    tests/test_coverage.py tests/test_audit.py tests/test_evidence.py tests/test_goodput.py
 
-# Runs killed at each step that writes, and at 1,000 random moments. Long.
+# Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
+# these steps; a hundred readers. Long.
 kills: $(VENV)/tested
-	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/test_kill.py -rP \
-		--numprocesses auto --dist loadgroup
+	FAIRMFU_KILLS=$${FAIRMFU_KILLS:-1000} $(BIN)/python -m pytest tests/test_kill.py \
+		tests/test_readers.py -rP --numprocesses auto --dist loadgroup
 
 # The fast reading of logs against the reading line by line: so many damaged lines of each format,
 # every public and generated log. Long.

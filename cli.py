@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reports.markdown import Report
     from reports.night import Night
     from reports.nightly import Order
+    from reports.redact import Redaction
 
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -402,7 +403,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
     told = _content(store, names, title, price, redact=redact)
     if told.hidden is not None:
-        click.echo(f"{told.hidden}; folders and names of models and runs stay", err=True)
+        _echo_hidden(told.hidden)
     out = out or Path(f"report.{output}")
     if output == "md":
         _write_markdown(out, markdown.report(told, f"{out.stem}_files"))
@@ -534,6 +535,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 @click.option(
     "--price", callback=_price, metavar="AMOUNT", help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR'."
 )
+@redact_option
 def nightly(paths: tuple[Path, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
     r"""Read what is new, say what changed since, and write the report of the night.
 
@@ -551,6 +553,8 @@ def nightly(paths: tuple[Path, ...], config_file: Path | None, **options: Any) -
     order = _order(paths, config_file, options)
     night, code = run(order)
     _echo_night(night)
+    if order.hides is not None:
+        _echo_hidden(order.hides)
     click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
     sys.exit(code)
 
@@ -951,6 +955,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     from metrics.history import SERIES_BY
     from metrics.table import METRICS
     from reports.nightly import Order
+    from reports.redact import Redaction
 
     found = config_file or find()
     config = load(found, METRICS.names(), price) if found else Config()
@@ -981,6 +986,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
         processes=options["processes"] or config.processes or usual(),
         facts_of=config.facts_of,
         unmatched=config.unmatched,
+        hides=Redaction() if options["redact"] or config.redact else None,
         report=_echo_outcome if sys.stderr.isatty() else _echo_trouble,
     )
 
@@ -994,6 +1000,10 @@ def _echo_night(night: Night) -> None:
     click.echo(wrapped(printable(said.says)))
     for note in (*said.notes, *night.notes):
         click.echo(wrapped(printable(note)))
+
+
+def _echo_hidden(hidden: Redaction) -> None:
+    click.echo(f"{hidden}; folders and names of models and runs stay", err=True)
 
 
 def _open(path: Path, wait: float | None = None) -> Store:
@@ -1033,6 +1043,7 @@ def _content(  # noqa: PLR0913 - as `report` has them
 
     from metrics.utilization import analyse
     from reports.content import content
+    from reports.redact import Redaction
 
     tables = _open(store).tables()
     analysis = analyse(tables, _overlay())
@@ -1040,7 +1051,8 @@ def _content(  # noqa: PLR0913 - as `report` has them
     check(chosen)
     if names:
         tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
-    return content(analysis, chosen, tables, title, price, version("fairmfu"), redact=redact)
+    hides = Redaction() if redact else None
+    return content(analysis, chosen, tables, title, price, version("fairmfu"), hides=hides)
 
 
 def _sources_of(
@@ -1057,10 +1069,16 @@ def _sources_of(
 
 def _write(out: Path, data: bytes) -> None:
     """Aside, then in the place of what was there: a reader never sees half a file."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(f"{out.name}.writing")
-    aside.write_bytes(data)
-    aside.replace(out)
+    from ingest.errors import FairmfuError, not_written
+
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = out.with_name(f"{out.name}.writing")
+        aside.write_bytes(data)
+        aside.replace(out)
+    except OSError as error:
+        why, todo = not_written(error, "--out")
+        raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error
 
 
 def _write_markdown(out: Path, report: Report) -> None:

@@ -58,9 +58,9 @@ class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
     sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
-    it was written. keep: dated reports that stay; all without it. wait: seconds to wait for another
-    writer of the store. processes: that read logs; as many as usual without it. baselines: names or
-    ids of runs.
+    it was written. redact: the reports are for others. keep: dated reports that stay; all without
+    it. wait: seconds to wait for another writer of the store. processes: that read logs; as many as
+    usual without it. baselines: names or ids of runs.
     """
 
     path: Path | None = None
@@ -70,6 +70,7 @@ class Config:
     title: str = "Nightly"
     accelerators: Path | None = None
     price: str | None = None
+    redact: bool = False
     keep: int | None = None
     wait: float = 600.0
     processes: int | None = None
@@ -123,6 +124,7 @@ def load(
         title=top.take("title", str, default.title),
         accelerators=_devices(top, folder),
         price=_price(top, priced),
+        redact=top.take("redact", bool, default.redact),
         keep=_positive(top, "keep", "reports, for example 400"),
         wait=_wait(top, default.wait),
         processes=_positive(top, "processes", "processes, for example 4"),

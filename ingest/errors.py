@@ -11,7 +11,14 @@ FairmfuError
 
 from __future__ import annotations
 
+import errno
+import os
 from functools import partial
+from typing import Final
+
+FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+FORBIDDEN: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
+"""Errors of a write: no room; a disk or a folder that may only be read."""
 
 
 class FairmfuError(Exception):
@@ -58,3 +65,23 @@ class FactError(FairmfuError):
 
 class StoreError(FairmfuError):
     """The store is missing, locked or damaged."""
+
+
+def not_written(error: Exception, option: str) -> tuple[str, str]:
+    """Why a write failed, and what to do, a sentence; option: by which another folder is given.
+
+    error: of the system, or of a library that tells what the system said.
+    """
+    if _is_one_of(FULL, error):
+        return "the disk is full", "Free some space and run it again."
+    why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = f"cannot be written to ({why.splitlines()[0]})"
+    if _is_one_of(FORBIDDEN, error):
+        return reason, f"Give another {option}, or the rights to write there."
+    return reason, "Run it again; if that fails too, have the disk looked at."
+
+
+def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in numbers
+    return any(os.strerror(number) in str(error) for number in numbers)

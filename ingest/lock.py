@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Final
 
-from ingest.errors import StoreError
+from ingest.errors import StoreError, not_written
 
 LOCK: Final = "writer.lock"
 PATIENCE_S: Final = 30.0
@@ -50,10 +50,8 @@ def _opened(path: Path, option: str) -> IO[str]:
     try:
         return path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise StoreError(
-            f"{path.parent}: cannot be written to ({error.strerror}). "
-            f"Give another {option}, or the rights to write there."
-        ) from error
+        why, todo = not_written(error, option)
+        raise StoreError(f"{path.parent}: {why}. {todo}") from error
 
 
 def _acquire(

@@ -36,8 +36,6 @@ GROUP_ROWS: Final = 65_536
 PART_ROWS: Final = 2**20
 """Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
 More than half of what a merge takes (ingest.compaction), so such parts stay as they are."""
-NO_SPACE: Final = 28
-"""errno ENOSPC."""
 
 PART_SCHEMA: Final = pl.Schema(
     {
@@ -164,10 +162,15 @@ def read_record(store: Path, batch: int) -> Record | None:
     return Record(batch, tuple(Part(*row) for row in rows), marks["full"] == "True")
 
 
-def records(store: Path) -> Iterator[Record]:
-    """The records from the last full one on, in their order."""
+def records(store: Path, until: int | None = None) -> Iterator[Record]:
+    """The records from the last full one on, in their order.
+
+    until: as they stood with that batch, though others may have been written since.
+    """
     found: list[Record] = []
     for batch in reversed(_recorded(store)):
+        if until is not None and batch > until:
+            continue
         record = read_record(store, batch)
         if record is not None:
             found.append(record)

@@ -31,7 +31,7 @@ import polars as pl
 
 from ingest import catalogue, compaction, lock, older_stores, parts
 from ingest.catalogue import FILE_SCHEMA, Connection
-from ingest.errors import StoreError
+from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
 from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
@@ -52,7 +52,6 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
-STILL_WHOLE: Final = "What was stored before is whole."
 GLOB: Final = re.compile(r"[*?\[\]]")
 
 
@@ -322,6 +321,11 @@ class Store:
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise StoreError("query takes one SELECT statement: a store is read-only here.")
                 result: pl.DataFrame = con.sql(sql).pl()
+            except duckdb.PermissionException as error:
+                raise StoreError(
+                    "query reads the tables of the store, and no other file or address. "
+                    f"{_first_line(error)}"
+                ) from error
             except duckdb.Error as error:
                 raise StoreError(f"query: {error}") from error
         return result
@@ -351,7 +355,7 @@ class Store:
         """Each table of the catalogue as it stands, and as it follows from the parts."""
         with self._connected() as con, duckdb.connect() as again:
             catalogue.create(again)
-            self._replay(again)
+            self._replay(again, catalogue.last_batch(con))
             stored, replayed = catalogue.following(con), catalogue.following(again)
         return {table: (stored[table], replayed[table]) for table in stored}
 
@@ -498,8 +502,11 @@ class Store:
             writer.changed = True
             return self._replay(writer.con)
 
-    def _replay(self, con: Connection) -> int:
-        """Fill an empty catalogue from the records and their parts; how many parts."""
+    def _replay(self, con: Connection, until: int | None = None) -> int:
+        """Fill an empty catalogue from the records and their parts; how many parts.
+
+        until: the last batch that counts; all, without it.
+        """
         found: dict[str, Part] = {}
         last = 0
         if not self._has_records() and parts.strays(self.path, ()):
@@ -508,7 +515,7 @@ class Store:
                 "and with them which parts count. Bring them back, or ingest the logs again into a "
                 "new --store."
             )
-        for record in parts.records(self.path):
+        for record in parts.records(self.path, until):
             kept = {} if record.full else found
             found = kept | {part.path: part for part in record.parts}
             last = record.batch
@@ -573,6 +580,7 @@ class Store:
                 writer = _Writer(self.path, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
+                con.execute("checkpoint")  # closing does it too, and says nothing where it fails
             if writer.changed:
                 parts.sync(aside)
                 aside.rename(self._catalogue)
@@ -719,13 +727,10 @@ def _version(con: Connection) -> str:
 
 def _refused(store: Path, error: Exception) -> str:
     """What the system or a library says of a write that failed, and what to do."""
-    if getattr(error, "errno", None) == parts.NO_SPACE or "No space left" in str(error):
-        return (
-            f"{store}: the disk is full, so this batch was not stored; what was stored before is "
-            "whole. Free some space and run it again."
-        )
-    known = "See: fairmfu doctor" if isinstance(error, duckdb.Error) else STILL_WHOLE
-    return f"{store}: cannot be written to ({_first_line(error)}). {known}"
+    why, todo = not_written(error, "--store")
+    if isinstance(error, duckdb.Error) and "disk" not in why:
+        todo = "See: fairmfu doctor"
+    return f"{store}: {why}; what was stored before is whole and can be read. {todo}"
 
 
 def _first_line(error: Exception) -> str:

@@ -462,10 +462,12 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
     more = float((pair.b - pair.a)[odd].sum())
     name, holds = (b, more) if more > 0 else (a, -more)
     gaps = np.diff(pair.step[odd])
+    clock = ", or a clock that was set" if name in _MOMENTS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
         f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
-        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line?); the others agree"
+        f" {KINDS[name]} (a restart, evaluation or checkpoint without a line{clock}?); the others "
+        "agree"
     )
 
 

@@ -3,7 +3,9 @@
 None of them is averaged in: what has no time above zero is no window (metrics.windows), and a rate
 or time of a line counts for that line alone. But a log that prints them may be wrong in more than
 these lines, so whoever reads a figure is told. Steps that go back begin another launch when the log
-is read; an MFU of ours above 100 % is told where it is computed (metrics.utilization).
+is read, and no window spans two; where no start was printed before them, that is told here. An MFU
+of ours above 100 % is told where it is computed (metrics.utilization), a clock that jumped forward
+where its times are held against others (metrics.evidence).
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ _KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
 )
 
 
-def found(steps: pl.DataFrame) -> dict[str, list[str]]:
-    """Warnings by run_id. steps: as in ingest.schema, each run from one source."""
+def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
+    """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
         "run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu", *_RATE
     ).sort("run_id", "line")
@@ -62,4 +64,17 @@ def found(steps: pl.DataFrame) -> dict[str, list[str]]:
             first = f"line {line:,}, step {step:,}"
             where = first if count == 1 else f"{count:,} lines, the first {first}"
             warnings.setdefault(run_id, []).append(said.format(where))
+    for run_id, line, step in _without_a_start(asked, runs).iter_rows():
+        warnings.setdefault(run_id, []).append(
+            f"steps go back to {step:,} at line {line:,}, where the log prints no start of a run: "
+            "steps that were trained again, or lines of another run; they are a launch of their "
+            "own, and what is known of the one before may not be true of them"
+        )
     return warnings
+
+
+def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """run_id, line and step where a later launch of a source begins with a step."""
+    begins = steps.group_by("run_id", maintain_order=True).agg(pl.col("line", "step").first())
+    later = runs.filter(pl.col("launch") > 1).select("run_id", line="first_line")
+    return begins.join(later, on=["run_id", "line"], how="semi", maintain_order="left")

@@ -161,7 +161,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
     formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
-    odd = impossible.found(single["steps"])
+    odd = impossible.found(single["steps"], single["runs"])
     printed: dict[str, Lines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}

@@ -89,12 +89,12 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
     price: Price | None,
     version: str,
     *,
-    redact: bool = False,
+    hides: Redaction | None = None,
 ) -> Content:
     """What the report of these runs says.
 
     metrics: rows of analysis.metrics; tables: of the store, at least of these runs; version: of
-    fairmfu; redact: as reports.redact does it.
+    fairmfu; hides: what is not for others, and what it finds here.
     """
     parts = _Parts(analysis, metrics, tables)
     comparison = compare(metrics, parts.windows, price)
@@ -127,13 +127,13 @@ def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told
         "eras": _eras(rows, analysis.audits),
         "bins": parts.bins,
         "in_full": parts.in_full,
-        "redacted": redact,
+        "redacted": hides is not None,
     }
-    told, hidden = plain(data), None
-    if redact:
-        hidden = Redaction([told, rows])
-        told, ranked, rows = (hidden.hidden(part) for part in (told, ranked, rows))
-    return Content(told, ranked, rows, _figures(told, ranked, rows), hidden)
+    told = plain(data)
+    if hides is not None:
+        hides.look([told, rows])
+        told, ranked, rows = (hides.hidden(part) for part in (told, ranked, rows))
+    return Content(told, ranked, rows, _figures(told, ranked, rows), hides)
 
 
 def as_json(told: Content) -> Json:

@@ -59,7 +59,7 @@ class Night:
     sources: path, status (read, known, failed, passed), message.
     notes: sentences on the night itself; comparison: who is faster among tonight's runs.
     threshold: share below which a change does not count. runs_page: relative link to the full
-    report of tonight's runs.
+    report of tonight's runs. redacted: its texts are for others (reports.redact).
     """
 
     title: str
@@ -77,6 +77,7 @@ class Night:
     threshold: float = 0.0
     runs_page: str | None = None
     comparison: Sequence[str] = ()
+    redacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

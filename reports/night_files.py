@@ -36,6 +36,7 @@ from reports.night import (
     suspect_says,
     told,
 )
+from reports.redact import REDACTED
 from reports.tables import markdown_text, printable
 from reports.theme import fairmfu
 from reports.verdict import Style
@@ -90,7 +91,8 @@ def markdown(night: Night) -> str:
         ),
         *_section("Also", more),
         "",
-        f"Formula {_safe(night.formula)}, fairmfu {_safe(night.version)}.",
+        f"Formula {_safe(night.formula)}, fairmfu {_safe(night.version)}."
+        + (f" {REDACTED.capitalize()}." if night.redacted else ""),
     ]
     return "\n".join(lines) + "\n"
 
@@ -151,6 +153,7 @@ def summary(night: Night) -> dict[str, Any]:
         "formula": night.formula,
         "version": night.version,
         "threshold": night.threshold,
+        "redacted": night.redacted,
     }
 
 

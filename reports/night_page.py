@@ -40,6 +40,7 @@ from reports.night import (
     told,
 )
 from reports.page import HTML, spoken
+from reports.redact import REDACTED
 from reports.tables import percent
 from reports.verdict import counted
 
@@ -156,8 +157,9 @@ def _header(night: Night, *, archived: bool) -> str:
         if night.points["synthetic"].any()
         else ""
     )
+    hidden = f" · {REDACTED}" if night.redacted else ""
     return (
-        f"<header><h1>{esc(night.title)}</h1><p>Night {night.number:,}, {made}{kept}</p>"
+        f"<header><h1>{esc(night.title)}</h1><p>Night {night.number:,}, {made}{kept}{hidden}</p>"
         f"{alarms}{composed}</header>"
     )
 

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ import polars as pl
 
 from ingest import intake, lock
 from ingest.config import NAME
-from ingest.errors import FairmfuError
+from ingest.errors import FairmfuError, not_written
 from ingest.intake import Outcome
 from ingest.known_formats import known
 from ingest.schema import TEXT, TEXTS, TIME
@@ -42,6 +42,7 @@ from metrics.utilization import Analysis
 from reports import night_files, night_page, page
 from reports.content import content
 from reports.night import Night, exit_code
+from reports.redact import Redaction
 from reports.scores import BASELINE_SCHEMA, Scores, baselines, brought_up, keep
 from reports.summary import compared, sentences
 from reports.verdict import counted, groups
@@ -78,7 +79,8 @@ class Order:
     sources: files, folders and patterns; facts_of, unmatched: of ingest.config.Config; by: columns
     of metrics that make a series; threshold: share below which a change does not count; keep: dated
     reports that stay, all without it; baselines: names or ids of runs, beside those that are
-    pinned; processes: how many read logs.
+    pinned; processes: how many read logs; hides: what is not for others, found while it runs, where
+    the reports go to them.
     """
 
     sources: Sequence[Path]
@@ -92,6 +94,7 @@ class Order:
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
     processes: int = 1
+    hides: Redaction | None = None
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
     report: Callable[[Outcome], None] = lambda _: None
@@ -99,9 +102,10 @@ class Order:
 
 @dataclass(slots=True)
 class _Diary:
-    """nightly.log: a line for each thing done, with its time."""
+    """nightly.log: a line for each thing done, with its time; as much for others as the reports."""
 
     path: Path
+    hides: Redaction | None
     notes: list[str] = field(default_factory=list)
 
     def note(self, words: str) -> None:
@@ -111,11 +115,20 @@ class _Diary:
 
     def write(self, words: str) -> None:
         """A sentence for the log alone."""
+        words = self.told(words)
         if self.path.exists() and self.path.stat().st_size > LONGEST_LOG_BYTES:
             self.path.replace(self.path.with_name(f"{LOG}.1"))
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         with self.path.open("a", encoding="utf-8") as log:
             log.write(f"{now} {' '.join(words.splitlines())}\n")
+
+    def told(self, words: str) -> str:
+        """A sentence as it stands where others may read it."""
+        if self.hides is None:
+            return words
+        self.hides.look(words)
+        hidden: str = self.hides.hidden(words)
+        return hidden
 
 
 class NothingReadError(FairmfuError):
@@ -130,8 +143,8 @@ def nightly(order: Order) -> tuple[Night, int]:
     try:
         order.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FairmfuError(f"{order.out}: cannot be written to ({error.strerror}).") from error
-    diary = _Diary(order.out / LOG)
+        raise FairmfuError(_unwritten(order.out, error)) from error
+    diary = _Diary(order.out / LOG, order.hides)
     store = order.store
     patience = lock.PATIENCE_S if store.patience_s is None else store.patience_s
     try:
@@ -141,15 +154,21 @@ def nightly(order: Order) -> tuple[Night, int]:
     except BaseException as error:
         _failed(order.out, diary, error)
         if isinstance(error, OSError):
-            raise FairmfuError(f"{order.out}: the report was not written ({error}).") from error
+            raise FairmfuError(_unwritten(order.out, error)) from error
         raise
+
+
+def _unwritten(out: Path, error: OSError) -> str:
+    why, todo = not_written(error, "--out")
+    return f"{out}: {why}; the last good report is as it was. {todo}"
 
 
 def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
     why = str(error) or type(error).__name__
     with suppress(OSError):
         diary.write(f"failed: {why}")
-        _replace(out / night_page.STATUS, night_page.status_js(datetime.now().astimezone(), why))
+        status = night_page.status_js(datetime.now().astimezone(), diary.told(why))
+        _replace(out / night_page.STATUS, status)
 
 
 def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
@@ -161,7 +180,10 @@ def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     computed = 0 if found.done is None else found.done.rows.height
     diary.write(f"{computed:,} runs computed")
     night, told = _told(order, found, outcomes, before, diary)
-    _write(order, night, _full_report(order, found, night))
+    runs_page = _full_report(order, found, night)
+    if order.hides is not None:
+        night = _for_others(night, order.hides)
+    _write(order, night, runs_page)
     _remember(order, night, told, found.as_of)
     code = exit_code(night)
     diary.write(f"done, exit {code}")
@@ -246,6 +268,13 @@ def _told(
         ),
         told,
     )
+
+
+def _for_others(night: Night, hides: Redaction) -> Night:
+    """The same night; the same name is the same word as on the page of its runs."""
+    parts = {one.name: getattr(night, one.name) for one in fields(night)}
+    hides.look(parts)
+    return replace(night, **hides.hidden(parts) | {"redacted": True})
 
 
 def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -353,7 +382,7 @@ def _full_report(order: Order, found: Scores, night: Night) -> str | None:
         f" (the newest {shown.height:,} of {night.tonight.height:,})" if left else ""
     )
     tables = order.store.tables(shown["run_id"].to_list())
-    return full_page(found.done.analysis, shown, tables, title, order.price)
+    return full_page(found.done.analysis, shown, tables, title, order)
 
 
 def full_page(
@@ -361,10 +390,11 @@ def full_page(
     metrics: pl.DataFrame,
     tables: Mapping[str, pl.DataFrame],
     title: str,
-    price: Price | None,
+    order: Order,
 ) -> str:
     """The page of `fairmfu report`, of these runs of an analysis."""
-    told = content(analysis, metrics, tables, title, price, version("fairmfu"))
+    made_by = version("fairmfu")
+    told = content(analysis, metrics, tables, title, order.price, made_by, hides=order.hides)
     return page.render(told)
 
 

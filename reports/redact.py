@@ -18,6 +18,8 @@ from contextlib import suppress
 from ipaddress import IPv6Address
 from typing import Any, Final
 
+import polars as pl
+
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
 """What such a report says of itself."""
 SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
@@ -69,29 +71,41 @@ WORD: Final = 4
 
 
 class Redaction:
-    """What a report's texts hold that is not for others, and the words in its place."""
+    """What the texts of reports hold that is not for others, and the words in its place.
 
-    def __init__(self, said: object) -> None:
-        """said: all that will be told, as `hidden` takes it; what to hide is found in it."""
+    Reports that are sent together share one, so that a name is one word in all of them.
+    """
+
+    def __init__(self, said: object = ()) -> None:
+        """said: as `look` takes it."""
+        self.counts = Counter[str]()
         self._words: dict[str, str] = {}
-        counts = Counter[str]()
+        self._everywhere = re.compile("(?!)")
+        self.look(said)
+
+    def look(self, said: object) -> None:
+        """Find what to hide in something that will be told, whatever `hidden` takes."""
+        before = len(self._words)
         for text in _texts(said):
             for kind, form in _COMPILED:
                 for match in form.finditer(text):
                     found = match[1]
                     if found in self._words or not _somebody(kind, found):
                         continue
-                    counts[kind] += 1
-                    self._words[found] = f"{kind}-{counts[kind]}"
-        self.counts: Mapping[str, int] = counts
+                    self.counts[kind] += 1
+                    self._words[found] = f"{kind}-{self.counts[kind]}"
+        if len(self._words) == before:
+            return
         everywhere = (name for name in self._words if len(name) >= WORD)
         names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
 
     def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
-        """The same with other words: of a text, or all texts of nested mappings and sequences."""
+        """The same with other words: a text, or all of frames, nested mappings and sequences."""
         if isinstance(said, str):
             return self._text(said)
+        if isinstance(said, pl.DataFrame):
+            return said.with_columns(self._column(said[name]) for name in _worded(said))
         if isinstance(said, Mapping):
             return {self.hidden(key): self.hidden(item) for key, item in said.items()}
         if isinstance(said, tuple) and hasattr(said, "_fields"):
@@ -99,6 +113,11 @@ class Redaction:
         if isinstance(said, tuple):
             return tuple(map(self.hidden, said))
         return [*map(self.hidden, said)] if isinstance(said, Sequence) else said
+
+    def _column(self, column: pl.Series) -> pl.Series:
+        if column.dtype == pl.String:
+            return column.replace({text: self.hidden(text) for text in _once(column)})
+        return pl.Series(column.name, self.hidden(column.to_list()), column.dtype)
 
     def _text(self, text: str) -> str:
         if not self._words:
@@ -139,9 +158,11 @@ def _somebody(kind: str, found: str) -> bool:
 
 
 def _texts(said: object) -> Iterator[str]:
-    """All texts of nested mappings, with their keys, and sequences."""
+    """All texts of frames, nested mappings, with their keys, and sequences."""
     if isinstance(said, str):
         yield said
+    elif isinstance(said, pl.DataFrame):
+        yield from _each(_once(said[name]) for name in _worded(said))
     elif isinstance(said, Mapping):
         yield from _each((*said, *said.values()))
     elif isinstance(said, Sequence):
@@ -151,3 +172,14 @@ def _texts(said: object) -> Iterator[str]:
 def _each(items: Iterable[object]) -> Iterator[str]:
     for item in items:
         yield from _texts(item)
+
+
+def _once(column: pl.Series) -> list[Any]:
+    """Its values; of texts, which stand in many rows alike, each once."""
+    texts = column.dtype == pl.String
+    return (column.unique(maintain_order=True) if texts else column).to_list()
+
+
+def _worded(frame: pl.DataFrame) -> list[str]:
+    """The columns that hold texts, be it in lists or structs."""
+    return [name for name, dtype in frame.schema.items() if "String" in str(dtype)]

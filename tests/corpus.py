@@ -20,6 +20,7 @@ from typing import Final
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
 from ingest.reader import Source
+from ingest.store import Tables
 
 SHARED: Final = Path(__file__).resolve().parents[2] / "shared"
 CORPUS: Final = Path(os.environ.get("FAIRMFU_CORPUS") or SHARED / "logs")
@@ -106,6 +107,11 @@ def read(path: Path, folder: Path) -> Reading:
         tables = read_source(path)
     except FairmfuError as error:
         return Reading(name, refused=str(error).partition(": ")[2].partition("\n")[0])
+    return reading(path, name, tables)
+
+
+def reading(path: Path, name: str, tables: Tables) -> Reading:
+    """What was read of a file."""
     source = tables["sources"].row(0, named=True)
     ended = tables["runs"].group_by("outcome").len().sort("outcome").iter_rows()
     return Reading(

@@ -14,7 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from corpus import CORPUS, GENERATED, countable, read, reasons
+from corpus import CORPUS, GENERATED, countable, read, reading, reasons
 
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
@@ -120,7 +120,7 @@ def corpus() -> list[object]:
 
 
 @pytest.mark.parametrize("path", corpus())
-def test_a_public_log_has_as_many_steps_as_were_counted(path: str) -> None:
+def test_a_public_log_has_as_many_steps_as_were_counted_and_as_a_person_sees(path: str) -> None:
     if path not in counted():
         with pytest.raises(FairmfuError, match="no known format matches"):
             read_source(CORPUS / path)
@@ -133,6 +133,9 @@ def test_a_public_log_has_as_many_steps_as_were_counted(path: str) -> None:
     if not joins(source["log_format"]):
         assert tables["steps"].height == counts[0]
     assert set(tables["steps"]["run_id"]) <= set(tables["runs"]["run_id"])
+    found = reading(CORPUS / path, path, tables)
+    if path not in reasons() and countable(found):
+        assert (found.steps, found.unread) == (found.looks, 0)
 
 
 absent = pytest.mark.skipif(
@@ -167,13 +170,6 @@ def test_a_generated_log_has_as_many_steps_as_a_plain_count_finds(path: str) -> 
     found = read(GENERATED / path, GENERATED)
     assert found.steps == found.looks or not countable(found)
     assert found.unread == 0
-
-
-@pytest.mark.parametrize("path", corpus())
-def test_what_looks_like_a_step_to_a_person_is_read(path: str) -> None:
-    found = read(CORPUS / path, CORPUS)
-    if path not in reasons() and countable(found):
-        assert (found.steps, found.unread) == (found.looks, 0)
 
 
 @absent

@@ -6,31 +6,43 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ingest.facts import from_flags
 from ingest.intake import ingest
 from ingest.store import Store
 from metrics.utilization import analyse
 
 LOG = Path(__file__).parents[1] / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
+XTUNER = LOG.parents[1] / "xtuner/llama3-8b-8xh100-xtuner.log"
 STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}")
 Change = Callable[[int, str], str]
 
 
-def told(tmp_path: Path, change: Change) -> tuple[list[str], float | None]:
-    """Warnings of the sample with its step lines changed, and its TGS."""
+def told(
+    tmp_path: Path, change: Change, log: Path = LOG, facts: tuple[str, ...] = ()
+) -> tuple[list[str], float | None]:
+    """Warnings of a sample with its step lines changed, and its TGS; of several launches, both."""
+    rows = analysed(tmp_path, change, log, facts)
+    return [warning for row in rows for warning in row["warnings"]], rows[0]["tgs"]
+
+
+def analysed(
+    tmp_path: Path, change: Change, log: Path = LOG, facts: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
+    """Its metrics, launch by launch."""
     tmp_path.mkdir(exist_ok=True)
     count, lines = 0, []
-    for line in LOG.read_text().splitlines():
-        changed = change(count, line) if "step:" in line else line
-        count += "step:" in line
-        lines.append(changed)
+    for line in log.read_text().splitlines():
+        is_step = "step:" in line or "Iter(train)" in line
+        lines.append(change(count, line) if is_step else line)
+        count += is_step
     (tmp_path / "run.log").write_text("\n".join(lines) + "\n")
     store = Store(tmp_path / "store")
-    ingest([tmp_path / "run.log"], store)
-    row = analyse(store.tables()).metrics.row(0, named=True)
-    return row["warnings"], row["tgs"]
+    ingest([tmp_path / "run.log"], store, extra=from_flags(facts))
+    return analyse(store.tables()).metrics.sort("launch").to_dicts()
 
 
 def rate(text: str, *at: int) -> Change:
@@ -49,12 +61,20 @@ def moved(by: timedelta, after: int) -> Change:
     return change
 
 
+def step_time(text: str, *at: int) -> Change:
+    return lambda n, line: re.sub(r"(?<= time: )[\d.]+", text, line) if n in at else line
+
+
 def mfu(n: int, line: str) -> str:
     return re.sub(r"mfu: [\d.]+%", "mfu: 117.20%", line) if n == 3 else line
 
 
+def as_it_was(_: int, line: str) -> str:
+    return line
+
+
 def test_a_log_as_it_was_has_no_such_warning(tmp_path: Path) -> None:
-    warnings, _ = told(tmp_path, lambda _, line: line)
+    warnings, _ = told(tmp_path, as_it_was)
     assert not [
         one for one in warnings if re.search("not above 0|go back|above 100|no number", one)
     ]
@@ -72,8 +92,63 @@ def test_a_log_as_it_was_has_no_such_warning(tmp_path: Path) -> None:
 def test_it_is_told_with_where_it_stands(change: Change, said: str, tmp_path: Path) -> None:
     warnings, tgs = told(tmp_path / "changed", change)
     assert [one for one in warnings if re.match(said, one)], warnings
-    _, before = told(tmp_path / "as-it-was", lambda _, line: line)
+    _, before = told(tmp_path / "as-it-was", as_it_was)
     assert tgs == pytest.approx(before, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
+        ("-8.0000", r"a step time that is not above 0 is printed \(line \d+, step \d+\): a clock"),
+        ("nan", r"a rate or time that is no number is printed \(line \d+, step \d+\): a division"),
+        ("inf", r"a rate or time that is no number is printed \(line \d+, step \d+\): a division"),
+    ],
+)
+def test_a_step_time_that_none_can_have_is_told(text: str, said: str, tmp_path: Path) -> None:
+    warnings, tgs = told(tmp_path / "changed", step_time(text, 9), XTUNER)
+    assert [one for one in warnings if re.match(said, one)], warnings
+    _, before = told(tmp_path / "as-it-was", as_it_was, XTUNER)
+    assert tgs == pytest.approx(before, rel=2e-3)
+
+
+def test_a_clock_that_jumps_forward_is_told_and_is_no_part_of_the_pace(tmp_path: Path) -> None:
+    (row,) = analysed(tmp_path / "changed", moved(timedelta(hours=2), 12))
+    (said,) = [one for one in row["warnings"] if "time stamps" in one]
+    assert "1 of 20 windows hold 7,200.0 s more by time stamps" in said
+    assert "or a clock that was set?" in said
+    (before,) = analysed(tmp_path / "as-it-was", as_it_was)
+    assert row["tgs"] == pytest.approx(before["tgs"], rel=2e-3)
+
+
+def test_steps_that_go_back_without_a_start_are_two_launches_and_told(tmp_path: Path) -> None:
+    def again(n: int, line: str) -> str:
+        return re.sub(r"step: *\d+", f"step: {n - 11:2}", line) if n >= 12 else line
+
+    first, second = analysed(tmp_path / "changed", again)
+    assert not [one for one in first["warnings"] if "go back" in one]
+    (said,) = [one for one in second["warnings"] if "go back" in one]
+    assert re.match(r"steps go back to 1 at line \d+, where the log prints no start", said)
+    (before,) = analysed(tmp_path / "as-it-was", as_it_was)
+    for row in (first, second):
+        assert row["tgs"] == pytest.approx(before["tgs"], rel=2e-3)
+
+
+def test_a_second_launch_that_prints_its_start_goes_back_to_nothing(tmp_path: Path) -> None:
+    twice = tmp_path / "twice.log"
+    twice.write_text(LOG.read_text() * 2)
+    rows = analysed(tmp_path / "changed", as_it_was, twice)
+    assert len(rows) == 2
+    assert not [one for row in rows for one in row["warnings"] if "go back to" in one]
+
+
+def test_tokens_that_contradict_batch_and_length_cost_the_rank(tmp_path: Path) -> None:
+    (row,) = analysed(tmp_path / "changed", as_it_was, facts=("global_batch_size=4096",))
+    (said,) = [one for one in row["warnings"] if one.startswith("global batch ")]
+    assert "tokens per GPU and step" in said
+    assert said.endswith("not ranked")
+    (before,) = analysed(tmp_path / "as-it-was", as_it_was)
+    assert row["tgs"] == pytest.approx(before["tgs"], rel=2e-3)
 
 
 def test_a_stamp_a_little_behind_another_is_no_wonder(tmp_path: Path) -> None:

@@ -207,8 +207,8 @@ class TestWhatSurroundsIt:
             found = nightly()
         assert found.exit_code == 1
         assert (
-            "store: the disk is full, so this batch was not stored; what was stored before is "
-            "whole. Free some space and run it again." in found.stderr
+            "store: the disk is full; what was stored before is whole and can be read. Free some "
+            "space and run it again." in found.stderr
         )
         assert "the disk is full" in (tmp_path / "out" / "status.js").read_text()
         for name, frame in store.tables().items():
@@ -259,8 +259,10 @@ class TestWhatSurroundsIt:
         write_nights(logs, range(2, 3), Plan(seed=1))
         found = nightly()
         assert found.exit_code == 1
-        assert "Read-only file system" in found.stderr
-        assert "What was stored before is whole." in found.stderr
+        assert (
+            "store: cannot be written to (Read-only file system); what was stored before is whole "
+            "and can be read. Give another --store, or the rights to write there." in found.stderr
+        )
 
     def test_another_writer_is_waited_for_by_name(
         self, tmp_path: Path, logs: Path, nightly: Nightly

@@ -61,7 +61,12 @@ def test_a_quoted_line_is_the_logs(path: Path) -> None:
     if primary.join is not None:  # a record is not a line
         return
     cleaner = Cleaner(primary.noise)
-    lines = {line.number: cleaner.strip(line.text) for line in Source(path).lines()}
+    quoted = set(facts["line"].drop_nulls())
+    lines = {
+        line.number: cleaner.strip(line.text)
+        for line in Source(path).lines()
+        if line.number in quoted
+    }
     for fact in facts.filter(pl.col("line").is_not_null()).iter_rows(named=True):
         line, text = lines[fact["line"]], fact["text"]
         assert fact["origin"] == f"log:{fact['line']}" or f"(log:{fact['line']})" in fact["origin"]

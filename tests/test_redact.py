@@ -6,13 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import main
-from reports.redact import Redaction
+from reports.redact import REDACTED, Redaction
+from tests.nights import Plan, write_night
 
 SECRETS = [
     ("hf_AbCdEfGhIjKlMnOpQr12345678", "Using token hf_AbCdEfGhIjKlMnOpQr12345678 of hub"),
@@ -89,6 +91,30 @@ def test_a_short_name_is_no_word_of_other_texts() -> None:
     assert Redaction(said).hidden(said) == ["/home/user-1/a.log", "sd is a model"]
 
 
+def test_frames_are_told_like_other_texts_and_keep_their_types() -> None:
+    rows = {
+        "path": ["/home/ada/a", None, "/home/grace/b", "/home/ada/a"],
+        "said": [["grace and ada"], [], None, ["nothing"]],
+        "of": [{"name": "grace", "steps": 3}] * 4,
+        "tgs": [1.5, None, 2.5, 3.5],
+    }
+    frame = pl.DataFrame(rows)
+    hidden = Redaction(frame).hidden(frame)
+    assert hidden.schema == frame.schema
+    assert hidden["path"].to_list() == ["/home/user-1/a", None, "/home/user-2/b", "/home/user-1/a"]
+    # a name of three letters is replaced where its form is, and nowhere else
+    assert hidden["said"].to_list() == [["user-2 and ada"], [], None, ["nothing"]]
+    assert hidden["of"].to_list() == [{"name": "user-2", "steps": 3}] * 4
+    assert hidden["tgs"].equals(frame["tgs"])
+
+
+def test_a_name_found_later_is_another_word_and_those_before_stay() -> None:
+    told = Redaction("/home/grace/a.log")
+    told.look("/home/alan/b.log")
+    assert told.hidden("grace, alan") == "user-1, user-2"
+    assert str(told) == "hidden: 2 users"
+
+
 TEXTS = st.text() | st.sampled_from([text for _, text in (*SECRETS, *NAMES)])
 
 
@@ -124,3 +150,71 @@ def test_a_report_says_what_it_hides_and_its_numbers_stay(tmp_path: Path) -> Non
     )
     assert "hidden: 1 user" in page.output
     assert "grace" not in (tmp_path / "p.html").read_text()
+
+
+def written(folder: Path) -> str:
+    """All that stands in files below a folder, and how they are called; not the writer's lock."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.name != "writer.lock"]
+    return "\n".join([*map(str, paths), *(p.read_text() for p in paths if p.is_file())])
+
+
+@pytest.mark.parametrize("asked", ["an option", "fairmfu.toml"])
+def test_a_night_for_others_names_nobody_in_any_file(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "home" / "grace" / "logs"
+    (path,) = write_night(logs, 1, Plan(seed=3), only=[0])
+    crash = "RuntimeError: CUDA error, token hf_AbCdEfGhIjKlMnOpQr12345678 of grace, gpu7.lan"
+    begun = path.read_text().splitlines(keepends=True)[:30]
+    path.write_text("".join([*begun, crash, "\n"]))
+    (logs / "broken.log.gz").write_bytes(b"\x1f\x8b, of grace")
+    monkeypatch.chdir(tmp_path)
+    options = ["nightly", str(logs), "--store", "store", "--title", "Nightly of grace"]
+    if asked == "an option":
+        hide = [*options, "--redact"]
+    else:
+        Path("fairmfu.toml").write_text("redact = true\n")
+        hide = options
+    others, own = tmp_path / "others", tmp_path / "own"
+    done = CliRunner().invoke(main, [*hide, "--out", "others"], catch_exceptions=False)
+    assert done.exit_code == 4
+    assert "hidden: 1 user, 1 secret, 1 host;" in done.stderr
+    assert "grace" not in done.stdout
+    text = written(others)
+    for name in ("grace", "hf_AbCd", "gpu7.lan"):
+        assert name not in text
+    assert "user-1" in text
+    for name in ("index.html", "runs.html", "summary.md"):
+        assert REDACTED.casefold() in (others / name).read_text().casefold(), name
+    summary = json.loads((others / "summary.json").read_text())
+    assert summary["redacted"]
+    (page,) = others.glob("archive/*/index.html")
+    assert REDACTED in page.read_text()
+
+    (logs / "broken.log.gz").unlink()
+    Path("fairmfu.toml").unlink(missing_ok=True)
+    path.write_text(path.read_text() + "\n")  # so that it is read once more
+    done = CliRunner().invoke(main, [*options, "--out", "own"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    whole = json.loads((own / "summary.json").read_text())
+    assert "hidden" not in done.output
+    assert "of grace" in whole["runs"][0]["outcome_text"]
+    assert not whole["redacted"]
+    for name in ("tgs", "mfu", "started_at", "run_id"):
+        assert whole["runs"][0][name] == summary["runs"][0][name]
+
+
+def test_a_night_for_others_that_fails_says_why_without_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "home" / "grace" / "broken.log.gz"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"\x1f\x8b, of grace")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(
+        main, ["nightly", str(broken), "--store", "s", "--out", "o", "--redact"]
+    )
+    assert done.exit_code == 1
+    assert "grace" in done.stderr
+    assert "broken.log.gz" in (tmp_path / "o" / "status.js").read_text()
+    assert "grace" not in written(tmp_path / "o")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
+import resource
 import shutil
 import time
 from collections.abc import Callable
@@ -457,36 +459,49 @@ def queried(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store
 
 
+ONE_SELECT = "query takes one SELECT statement: a store is read-only here."
+NO_FILE = "query reads the tables of the store, and no other file or address."
+STATEMENTS = [
+    *("copy runs to '{out}'", "copy (select 1) to '{out}'", "copy runs from '/etc/passwd'"),
+    "copy (select 1) to '{out}' (format parquet)",
+    "copy (select 1) to '{store}/parts/steps/x.parquet'",
+    *("attach '{out}'", "attach '{out}' as other", "detach stored", "use memory"),
+    *("export database '{out}'", "import database '/etc'"),
+    *("insert into runs by name select * from runs", "update runs set name = 'x'"),
+    *("delete from facts", "drop table runs", "alter table runs add column x int"),
+    *("create table mine as select 1", "create view mine as select 1", "create secret (type s3)"),
+    *("set enable_external_access = true", "set threads = 1", "reset allowed_paths"),
+    *("pragma database_list", "call pragma_version()", "checkpoint", "vacuum", "begin"),
+    *("install httpfs", "load httpfs", "load '{out}'", "prepare mine as select 1"),
+    *("select 1; select 2", "select 1; drop table runs", ""),
+]
+FUNCTIONS = [
+    *("read_csv('/etc/passwd')", "read_csv('https://example.org/a.csv')"),
+    *("read_text('/etc/passwd')", "read_text('{store}/parts/steps/../../../a.log')"),
+    *("read_blob('{store}/../a.log')", "read_json('/etc/passwd')", "sniff_csv('/etc/passwd')"),
+    *("read_parquet('s3://bucket/a.parquet')", "parquet_metadata('/etc/passwd')"),
+    "glob('/etc/*')",
+]
+
+
 @pytest.mark.parametrize(
-    "sql",
+    ("sql", "said"),
     [
-        "copy runs to '{out}'",
-        "copy (select 1) to '{out}' (format parquet)",
-        "attach '{out}' as other",
-        "insert into runs by name select * from runs",
-        "delete from facts",
-        "drop table runs",
-        "create table mine as select 1",
-        "set enable_external_access = true",
-        "pragma database_list",
-        "install httpfs",
-        "select 1; select 2",
-        "select 1; drop table runs",
-        "select * from read_csv('/etc/passwd')",
-        "select * from read_text('/etc/passwd')",
-        "select * from glob('/etc/*')",
-        "from '/etc/passwd'",
-        "with x as (insert into runs by name select * from runs returning 1) from x",
-        "select * from nothing_there",
-        "selct 1",
-        "",
+        *((sql, ONE_SELECT) for sql in STATEMENTS),
+        *((f"from {function}", NO_FILE) for function in FUNCTIONS),
+        ("select * from enable_logging()", "the configuration has been locked"),
+        ("from '/etc/passwd'", "Table with name /etc/passwd does not exist"),
+        ("from query('copy (select 1) to ''{out}''')", "Expected a single SELECT statement"),
+        ("with x as (insert into runs select * from runs returning 1) from x", "query: "),
+        ("select * from nothing_there", "Table with name nothing_there does not exist"),
+        ("selct 1", "syntax error"),
     ],
 )
-def test_a_query_only_reads_the_store(sql: str, queried: Store) -> None:
+def test_a_query_only_reads_the_store(sql: str, said: str, queried: Store) -> None:
     folder = queried.path.parent
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(StoreError):
-        queried.query(sql.format(out=folder / "out"))
+    with pytest.raises(StoreError, match=re.escape(said)):
+        queried.query(sql.format(out=folder / "out", store=queried.path.absolute()))
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -635,3 +650,25 @@ def test_a_store_may_have_an_odd_name(
 def test_a_store_whose_name_is_a_pattern_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="may not hold"):
         Store(tmp_path / name / "store")
+
+
+def test_a_catalogue_that_found_no_room_takes_no_ones_place(
+    store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    """The system itself refuses to write more of any file, also what DuckDB writes at the end."""
+    (logs / "a.log").write_text(titan(3))
+    (logs / "b.log").write_text(titan(3, loss=7.0))
+    intake.ingest([logs / "a.log"], store)
+    before, size = store.tables(), (store.path / "catalogue.duckdb").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.99):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size * share), hard))
+        try:
+            with pytest.raises(StoreError, match="what was stored before is whole"):
+                Store(store.path).rebuild()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        for name, frame in store.tables().items():
+            assert_frame_equal(frame, before[name])
+    intake.ingest([logs / "b.log"], store)
+    assert store.table("runs").height == 2
