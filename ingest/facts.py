@@ -216,11 +216,19 @@ def model_config(path: Path) -> dict[str, Any]:
 
 
 def _json_file(path: Path, where: str) -> str:
-    return json.dumps(_json_values(path, where))
+    """A configuration that is named beside a log: no other file is brought into the store."""
+    values = _json_values(path, where)
+    if "model_type" not in values:
+        raise FactError(f"{where}: {path} is no model's config.json: it has no model_type.")
+    return json.dumps(values)
 
 
 def _json_values(path: Path, where: str) -> dict[str, Any]:
+    if path.exists() and not path.is_file():
+        raise FactError(f"{where}: {path} is no file.")
     try:
+        if path.stat().st_size > LARGEST_COMPANION_BYTES:
+            raise FactError(f"{where}: {path} is too large for a model's config.json.")
         values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error

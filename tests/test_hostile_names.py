@@ -1,0 +1,100 @@
+"""Names that others chose, of logs, folders and models: they stay names, wherever they are used."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import main
+from ingest import intake
+from ingest.facts import from_sidecars
+from ingest.health import examine
+from ingest.store import Store
+
+NAMES = [
+    "'; drop table held.runs; --",
+    '" union select * from held.files; --',
+    "$(touch escaped)`touch escaped`",
+    "a..%2f..%2fescaped",
+    "*?[a-z]*",
+    "-rf",
+    "percent %s {0} \\n",
+    "…é\u202egol",
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [*arguments, "--store", "store"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_stays_a_name(
+    name: str, store: Store, logs: Path, titan: Callable[..., str]
+) -> None:
+    folder = logs / name
+    folder.mkdir()
+    log = folder / f"{name}.log"
+    log.write_text(titan(20))
+    model = f"../../{name}/escaped"
+    log.with_name(f"{log.name}.facts.toml").write_text(f"model = {json.dumps(model)}\n")
+    intake.ingest([logs], store)
+    (run_id,) = store.table("runs")["run_id"]
+    facts = store.table("facts")
+    assert model in facts.filter(facts["name"] == "model")["value"].to_list()
+    before = {*Path().rglob("*")}
+    for arguments in (
+        ["runs"],
+        ["explain", run_id],
+        ["explain", "--", name],
+        ["set", "--set", f"gpus={name}", "--", run_id],
+        ["remove", "--", name],
+        ["runs", "--", name],
+        ["chart", "course", "--out", "out/course.svg"],
+        ["report", "--out", "out/report.html"],
+    ):
+        done = ran(*arguments)
+        assert done.exception is None or isinstance(done.exception, SystemExit), arguments
+    nightly = ran("nightly", "--out", "out/nightly", str(logs))
+    assert nightly.exit_code in (0, 1), nightly.output
+    written = {*Path().rglob("*")} - before
+    assert {path.parts[0] for path in written} <= {"out", "store"}
+    assert store.table("runs")["run_id"].to_list() == [run_id]
+    assert not examine(store)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"auths": {"registry": {"auth": "c2VjcmV0"}}}', "no model_type"),
+        (f'{{"model_type": "llama", "much": "{"x" * 5_000_000}"}}', "too large"),
+        ("[1]", "no JSON object"),
+    ],
+    ids=["secrets", "large", "list"],
+)
+def test_a_sidecar_brings_no_other_file_into_the_store(
+    text: str, why: str, logs: Path, store: Store, titan: Callable[..., str]
+) -> None:
+    Path("elsewhere.json").write_text(text)
+    (logs / "run.log").write_text(titan(20))
+    (logs / "facts.toml").write_text('model_config = "../elsewhere.json"\n')
+    (outcome,) = intake.ingest([logs / "run.log"], store)
+    assert why in outcome.message
+    assert "c2VjcmV0" not in outcome.message
+    assert not store.path.exists() or "c2VjcmV0" not in str(store.tables())
+
+
+def test_a_sidecar_that_names_no_file_does_not_wait_for_it(logs: Path) -> None:
+    os.mkfifo(logs / "pipe")
+    (logs / "facts.toml").write_text('model_config = "pipe"\n')
+    with pytest.raises(Exception, match="is no file"):
+        from_sidecars(logs / "run.log")
