@@ -28,6 +28,7 @@ from ingest.scan import Aside, Block, Floats, Ints
 
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
+NEAR: Final = 32
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -105,6 +106,9 @@ class _Reader:
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
         self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
+        self.reach = NEAR
+        """Lines that are asked about together; few where it was in vain, or a log whose runs begin
+        again and again would be asked about to its end at each."""
 
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""
@@ -137,8 +141,10 @@ class _Reader:
         if stop - at < FEW or not parser.settled:
             return 0
         launch = parser.out.launches[-1]
+        stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
         sure = self._sure_rows(launch, plan, first, last)
+        self.reach = 2 * self.reach if sure == last else NEAR
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()

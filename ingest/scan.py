@@ -68,7 +68,12 @@ BEHIND: Final = MARGIN + LONGEST
 MOST_SHAPES: Final = 300
 """Of a format; a log whose lines have more is read by the regexes."""
 SEEN_BEFORE: Final = 6
-"""Lines alike before they are taken for a shape: to learn one costs as much as to read some 200."""
+"""Lines alike before they are taken for a shape."""
+COST: Final = 200
+"""Lines that are read in the time that it takes to learn a shape, or to find that there is none."""
+FREE: Final = 6
+"""Shapes before their cost counts; then as many more lines have to be read one by one first: where
+few lines are alike, as in a damaged log, they would be learned for nothing."""
 SEEN_IN_VAIN: Final = 24
 """Lines alike after which no more of their kind are tried."""
 MOST_SKELETONS: Final = 5_000
@@ -1202,11 +1207,13 @@ class Shapes:
         self.known: list[Shape] = []
         self.fixed: deque[Shape] = deque(maxlen=MOST_FIXED)
         self._seen: Counter[bytes] = Counter()
+        self._alone = self._tried = 0
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
     def see(self, raw: bytes, read: Read) -> Shape | None:
         """A line that no shape fits; the shape that it becomes, if it does."""
-        if len(self.known) >= MOST_SHAPES:
+        self._alone += 1
+        if len(self.known) >= MOST_SHAPES or self._tried >= FREE + self._alone // COST:
             return None
         skeleton = RUN.sub(b"0", raw[:400])
         if skeleton not in self._seen and len(self._seen) >= MOST_SKELETONS:
@@ -1216,6 +1223,7 @@ class Shapes:
         if not SEEN_BEFORE <= seen <= SEEN_IN_VAIN:
             return None
         shape = learn(raw, read, self._rng)
+        self._tried += 1
         if shape is not None:
             self.known.append(shape)
         return shape
