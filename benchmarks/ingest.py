@@ -196,13 +196,14 @@ def formats(bench: Logs) -> Iterator[Row]:
         log = bench.log(form, bench.size // 10)
         bench.checked(log)
         expected = _written(log)
-        runs = {
-            reader: partial(inside, [*WORK, "parse", reader, form, log])
-            for reader in ("fairmfu", "plain", "careful")
+        readers = ("fairmfu", "plain", "careful")
+        runs: dict[str, Run] = {
+            reader: partial(inside, [*WORK, "parse", reader, form, log]) for reader in readers
         }
-        costs = bench.times(dict(runs))
-        for reader, some in costs.items():
-            told = json.loads(some[0].said)
+        runs["least"] = partial(inside, [PYTHON, "-m", "benchmarks.least", log, "parse"])
+        costs = bench.times(runs)
+        for reader in readers:
+            told = json.loads(costs[reader][0].said)
             _equal(f"{form}, {reader}", {key: told[key] for key in expected}, expected)
         speed = (
             log.stat().st_size
@@ -213,6 +214,7 @@ def formats(bench: Logs) -> Iterator[Row]:
         goals = (Goal(4), Goal(2.5)) if form in FORMATS else (None, None)
         for other, goal in zip(("plain", "careful"), goals, strict=True):
             yield faster(work, costs, "fairmfu", other, goal)
+        yield faster(f"the least that reading {form} takes", costs, "least", "plain")
 
 
 def sparse(bench: Logs) -> Iterator[Row]:
