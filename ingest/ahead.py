@@ -248,6 +248,7 @@ class Ahead:
         """
         if wanted in self._left:
             self._left.remove(wanted)
+            self._give_out()
             if len(wanted.files) > 1:
                 wanted.result = self._read(wanted.files)
         while wanted.result is not None and not wanted.result.done():

@@ -29,6 +29,7 @@ from ingest.scan import Aside, Block, Floats, Ints
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
 NEAR: Final = 32
+FAR: Final = 2**20
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -144,7 +145,7 @@ class _Reader:
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
         sure = self._sure_rows(launch, plan, first, last)
-        self.reach = 2 * self.reach if sure == last else NEAR
+        self.reach = min(2 * self.reach, FAR) if sure == last else NEAR
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()

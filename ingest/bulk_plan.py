@@ -173,8 +173,8 @@ class _Planner:
     def _fitted(self, shape: Shape, lines: Ints) -> None:
         """Take those of `lines` that fit a shape."""
         found = fit(self.block, shape, lines)
-        self.shapes.narrow(found)
         rows = decode(found)
+        self.shapes.narrow(found, rows.lines)
         if not len(rows.lines):
             return
         self.free[rows.lines] = False

@@ -21,6 +21,8 @@ BEGINNING: Final = 160
 LENGTH: Final = 60
 """Characters of a kind, made of the BEGINNING of a line: each number is one of them."""
 EXAMPLE: Final = 200
+MOST_BYTES: Final = 2000
+"""Of an example that waits to be cleaned."""
 NEW: Final = -1
 _NUMBERS: Final = re.compile(r"[0-9.:]+")
 HASH: Final = ord("#")
@@ -59,7 +61,9 @@ def kinds_of(texts: pl.Series) -> pl.Series:
 class Kinds:
     """How many lines of each kind a source has, with an example."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean: Callable[[bytes], str]) -> None:
+        """clean: the text of a line's bytes."""
+        self._clean = clean
         self._slots: dict[str, int] = {}
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
@@ -67,14 +71,17 @@ class Kinds:
     def add(self, kind: str, count: int, line: int, text: Callable[[int], str | bytes]) -> None:
         """So many more of a kind, the first of them at that line.
 
-        text: of that line, or its bytes, for most are never told.
+        text: of that line, or its bytes: most examples are never told, and so not cleaned.
         """
         slot = self._slots.get(kind)
         if slot is None:
             if len(self._slots) == REMEMBERED:
                 return
             slot = self._slots[kind] = len(self._slots)
-            self._firsts.append((line, text(line)))
+            first = text(line)
+            if len(first) > MOST_BYTES:
+                first = self._told(first)
+            self._firsts.append((line, first))
         self._counts[slot] += count
 
     def add_many(
@@ -89,12 +96,13 @@ class Kinds:
         for place in new[np.argsort(lines[new])][:room].tolist():
             self.add(kinds[place], int(counts[place]), int(lines[place]), text)
 
-    def commonest(self, clean: Callable[[bytes], str]) -> list[dict[str, Any]]:
+    def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds."""
         slots = np.argsort(-self._counts[: len(self._firsts)], kind="stable")[:MOST_KINDS].tolist()
         return [
-            {"count": int(self._counts[slot]), "line": line, "example": text[:EXAMPLE]}
-            for slot in slots
-            for line, first in [self._firsts[slot]]
-            for text in [clean(first) if isinstance(first, bytes) else first]
+            {"count": int(self._counts[slot]), "line": line, "example": self._told(first)}
+            for slot, (line, first) in ((slot, self._firsts[slot]) for slot in slots)
         ]
+
+    def _told(self, first: str | bytes) -> str:
+        return (self._clean(first) if isinstance(first, bytes) else first)[:EXAMPLE]

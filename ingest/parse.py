@@ -290,7 +290,7 @@ class Parser:
         self._ended = True
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
-        self._kinds = Kinds()
+        self._kinds = Kinds(self.cleaner.text)
         self.out = Parsed(launches=[self._launch_at(1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
@@ -729,7 +729,7 @@ class Parser:
         last.first_stamp = last.first_stamp or self._start
         self._close(last)
         last.last_line = max(last.last_line, self.out.lines)
-        self.out.other_kinds = self._kinds.commonest(self.cleaner.text)
+        self.out.other_kinds = self._kinds.commonest()
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""

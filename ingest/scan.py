@@ -578,8 +578,9 @@ def _value(found: Fit, value: Value, good: Bools) -> NDArray[Any]:
 def _float(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
     widths = (found.width(run) for run in number.mantissa)
     widest = int(sum(widths, np.zeros(1, np.int64)).max(initial=0))
-    read = _printed if len(number.whole) == 1 and widest > EXACT_DIGITS else _divided
-    out = read(found, number, good)
+    if len(number.whole) == 1 and widest > EXACT_DIGITS:
+        return _printed(found, number, good)
+    out = _divided(found, number, good)
     return -out if number.negative else out
 
 
@@ -613,8 +614,8 @@ def _divided(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
 
 
 def _printed(found: Fit, number: Number, good: Bools) -> NDArray[np.float64]:
-    """Numbers of any length, each read from its text; one beyond all floats is left out."""
-    floats = _text(found, [number]).cast(pl.Float64, strict=False)
+    """Numbers of any length, each read from its text, signs and all; infinite ones are left out."""
+    floats = _written(found, number).cast(pl.Float64, strict=False)
     out = (floats.fill_null(np.inf) if floats.null_count() else floats).to_numpy()
     good &= np.isfinite(out)
     return out
@@ -738,18 +739,19 @@ def _is_view(texts: pl.Series) -> bool:
     return bool((texts.str.len_bytes() > INLINE).any())
 
 
+def _written(found: Fit, number: Number) -> pl.Series:
+    """The text of a number; it may be a view of the block."""
+    if isinstance(found, Sheet):
+        return _laid(found, [number])
+    begins, stops = found.begins[number.first], found.stops[number.last]
+    return _quoted(found.block, begins - number.negative, stops)
+
+
 def _text(found: Fit, pieces: Sequence[str | Number]) -> pl.Series:
     """Each line's pieces one behind the other."""
     if isinstance(found, Sheet):
         return _laid(found, pieces)
-    parts = [
-        piece
-        if isinstance(piece, str)
-        else _quoted(
-            found.block, found.begins[piece.first] - piece.negative, found.stops[piece.last]
-        )
-        for piece in pieces
-    ]
+    parts = [piece if isinstance(piece, str) else _written(found, piece) for piece in pieces]
     if len(parts) == 1 and not isinstance(parts[0], str) and not _is_view(parts[0]):
         return parts[0]
     said = pl.concat_str(
@@ -1228,10 +1230,11 @@ class Shapes:
             self.known.append(shape)
         return shape
 
-    def narrow(self, found: Fit) -> None:
-        """From now on try first how most of these lines are laid out."""
-        if isinstance(found, Sheet) or len(found.lines) < MANY_ALIKE:
+    def narrow(self, found: Fit, read: Ints) -> None:
+        """From now on try first how most of the lines that were read are laid out."""
+        if isinstance(found, Sheet) or len(read) < MANY_ALIKE:
             return
+        found = found.only(np.isin(found.lines, read))
         starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
         for at in (*found.begins.values(), *found.stops.values()):
             key = key * MIXED + (at - starts).astype(np.uint64)

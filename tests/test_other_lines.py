@@ -49,7 +49,7 @@ def test_polars_and_python_know_the_same_digits() -> None:
 
 
 def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
-    kinds = Kinds()
+    kinds = Kinds(bytes.decode)
     for number in range(REMEMBERED + 5):
         kinds.add(f"kind {number}", 1, number, lambda _: b"an example")
     more = ["kind 7", f"kind {REMEMBERED}"]
@@ -59,7 +59,7 @@ def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
         np.array([90_000, 90_001]),
         lambda number: pytest.fail(f"{number} is known or beyond what is remembered"),
     )
-    first, second, *rest = kinds.commonest(bytes.decode)
+    first, second, *rest = kinds.commonest()
     assert first == {"count": 4, "line": 7, "example": "an example"}
     assert second == {"count": 1, "line": 0, "example": "an example"}
     assert len(rest) == MOST_KINDS - 2

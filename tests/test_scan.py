@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,34 @@ def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes])
         assert {name: repr(value) for name, value in row.items()} == {
             name: repr(value) for name, value in expected.row.items()
         }, raw
+
+
+@pytest.mark.parametrize("learned", ["-1.25", "-0.1234567890123456", "-3e-05", "-12"])
+@pytest.mark.parametrize("fixed", [False, True], ids=["walked", "laid"])
+def test_negative_numbers_are_learned_and_keep_their_sign(learned: str, *, fixed: bool) -> None:
+    """However long others of the same lines are."""
+    line, read_it = f"loss {learned} of run", partial(read_loss, re.compile(rb"loss (\S+) of run"))
+    shape = shape_of(line.encode(), read_it)
+    assert shape is not None
+    others = [re.sub(r"[1-9]", digit, line).encode() for digit in "12345678"]
+    long = line.replace(".", ".3219876543210987").encode()
+    lines = [line.encode(), *others, long]
+    if fixed:
+        block = Block(1, line.encode() + b"\n")
+        found = fit(block, shape, np.arange(1))
+        shape = narrowed(found, 0) if isinstance(found, Walked) else shape
+    rows = list(taken(shape, lines))
+    assert {raw for raw, _ in rows} >= {line.encode(), *others}
+    for raw, row in rows:
+        assert row["loss"] == float(raw.split()[1])
+
+
+def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> Reading:
+    match = pattern.fullmatch(raw)
+    if match is None:
+        return None
+    row = {"logged_at": None, "step": 1, "loss": float(match[1]), "says": {}}
+    return Step(FORM, frozenset({"loss"}), row)
 
 
 @settings(max_examples=100)
