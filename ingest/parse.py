@@ -58,6 +58,11 @@ GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 QUOTED_CHARACTERS: Final = 500
 """Of a line that is kept as text."""
 
+LAST_STEP: Final = 2**63 - 1
+"""Steps that are counted on from there stay there."""
+ROWS: Final = 2**20
+"""More than are counted together."""
+
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
 
@@ -127,12 +132,16 @@ class Launch:
         self.settle()
         if form.every_step:
             return self.progress_of({"form": form}).counted.get(rank, 0) + 1
-        return self.last_steps.get(rank, 0) + (self.interval or 1)
+        return min(self.last_steps.get(rank, 0) + (self.interval or 1), LAST_STEP)
 
     def counts(self, ranks: Sequence[str | None]) -> bool:
-        """Whether rows of these ranks, and all before them, are of one form and one rank."""
+        """Whether rows of these ranks, and all before them, are of one form and one rank.
+
+        And count on from a step that leaves room for more rows than a block has.
+        """
         self.settle()
-        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks]
+        room = max(self.last_steps.values(), default=0) + ROWS * (self.interval or 1) < LAST_STEP
+        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
 
     def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add rows without a step, of which `counts` holds; the rows with their steps."""
@@ -889,7 +898,7 @@ def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict
             form.complete(row, printed)
         except ValueError as error:
             raise _Rejected(f"a value is not a number ({error})") from error
-    if (row.get("step") or 0) >= 2**63:
+    if (row.get("step") or 0) > LAST_STEP:
         raise _Rejected(f"step {row['step']} is beyond 64 bits")
     row["extra"] = json.dumps(extra) if extra else None
     return row
@@ -1057,6 +1066,7 @@ def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
         key, times = match["key"].strip(), 2
         while key in out:
             key, times = f"{match['key'].strip()}#{times}", times + 1
+        _refuse_more(text, match.end("value"), match["value"])
         out[key] = match["value"].strip()
     return out
 
@@ -1126,19 +1136,28 @@ def _rank(text: str) -> str | None:
     return ":".join(ranks.values()) or None
 
 
-_EXPONENT: Final = re.compile(r"[eE][-+]?\d")
-_MORE_DIGITS: Final = re.compile(r"[.,_]?\d")
+_GOES_ON: Final = re.compile(r"[eE][-+]?\d|,\d")
+_MORE_DIGITS: Final = re.compile(r"[.,_]?\d|_\w")
 
 
 def _refuse_half_a_number(text: str, match: re.Match[str]) -> None:
-    """A pattern that knows no exponents reads 1e-05 as 1, one that ends there 1.5.2 as 1.5."""
+    """A pattern that knows no exponents reads 1e-05 as 1, one without commas 52,345 as 52.
+
+    One that ends there reads 1.5.2 as 1.5.
+    """
     for group in range(1, match.re.groups + 1):
-        end = match.end(group)
-        if end > 0 and text[end - 1].isdigit() and _EXPONENT.match(text, end):
-            raise _Rejected(f"the number behind {match[group]!r} goes on: {text[end : end + 20]!r}")
+        if (end := match.end(group)) > 0:
+            _refuse_more(text, end, match[group])
     end = match.end()
     if text[end - 1 : end].isdigit() and _MORE_DIGITS.match(text, end):
         raise _Rejected(f"the last number goes on: {text[end : end + 20]!r}")
+
+
+def _refuse_more(text: str, end: int, read: str) -> None:
+    """Of what was read up to there."""
+    last = text[end - 1 : end]
+    if (last.isdigit() or last in (".", ",")) and _GOES_ON.match(text, end):
+        raise _Rejected(f"the number behind {read!r} goes on: {text[end : end + 20]!r}")
 
 
 def matched_prefix(pattern: str, text: str) -> str:

@@ -19,9 +19,12 @@ QUOTED: Final = 500
 MORE_LINES: Final = 3
 """That a step which does not end on its line may have behind it."""
 
+CUT_ESCAPE: Final = re.compile(r"\\(u[0-9a-f]{0,3})?$")
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 ESCAPED: Final = re.compile(r"\\u([0-9a-f]{4})")
 """A character as JSON writes it in ASCII, in records that are made of CSV."""
+LIST: Final = re.compile(r"\[[^\[\]]*\]")
+"""Where a comma ends a number."""
 NUMBER: Final = re.compile(
     r"[-+]?(?:\d[\d,_]*\.?[\d,_]*|\.\d[\d,_]*)(?:[eE][-+]?\d+)?|-?\b(?:nan|inf|infinity)",
     re.IGNORECASE,
@@ -102,7 +105,7 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
 
 def _quotes(text: str, quoted: str, form: LogFormat) -> bool:
     """Whether a text is of that line: its beginning, but for blanks and noise."""
-    quoted = plain(quoted)
+    quoted = plain(CUT_ESCAPE.sub("", quoted))
     if form.noise is not None:
         text, quoted = (re.sub(form.noise, "", one) for one in (text, quoted))
     return "".join(quoted.split()) in "".join(text.split())
@@ -193,7 +196,7 @@ def _among(value: float, numbers: Iterable[float], factors: Collection[float]) -
 
 def _numbers(text: str) -> Iterator[float]:
     """Every number of a text, the longest that begins at each place."""
-    for match in NUMBER.finditer(text):
+    for match in NUMBER.finditer(LIST.sub(lambda found: found[0].replace(",", ", "), text)):
         yield from _read(match[0])
         yield from _read(match[0].lstrip("+-"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from ingest.config import Config, Series
 from ingest.formats.torchtitan import TORCHTITAN
+from ingest.parse import LAST_STEP, Parsed
 from ingest.registry import FORMATS
 from ingest.schema import FACT_NAMES
 from metrics.formula_inputs import integer_of
@@ -252,10 +253,26 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
             b"[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  loss:  6.27853  "
             b"grad_norm:  2.7734  memory:  0.71GiB(3.00%)  tps: 415  tflops: 1e4  mfu: 0.01%",
         ),
+        (
+            "xtuner-v1",
+            b"[XTuner][2025-08-07 09:41:13][INFO] Step 2/40 data_time: 0.0,9 total_loss: 2.914 "
+            b"reduced_llm_loss: 2.902 max_memory: 31.25 GB grad_norm: 1.875 tgs: 52,345 "
+            b"e2e_tgs: 1209.4 ",
+        ),
+        ("hf-trainer", b"{'loss': 2.4,417, 'learning_rate': 3e-05, 'epoch': 0.2}"),
+        ("hf-trainer", b"{'loss': '6.795', 'grad_norm': '2.,812', 'epoch': '0.0293'}"),
+        ("deepspeed-chat", b"Epoch: 0, Step: 0, Rank: 1, loss = 2.60937_runtime"),
     ],
 )
-def test_a_number_with_an_exponent_is_not_read_without_it(
-    name: str, line: bytes, tmp_path: Path
-) -> None:
+def test_of_a_number_no_half_is_read(name: str, line: bytes, tmp_path: Path) -> None:
     place = next(n for n, form in enumerate(FORMATS) if form.name == name)
     assert tried(BY_NAME["lines"], bytes([2 * place]) + line + b"\n", tmp_path) == ""
+
+
+def test_steps_are_counted_no_further_than_the_store_has_room(
+    parse: Callable[..., Parsed],
+) -> None:
+    line = "2024-02-02 11:22:33,456 - root - INFO - {}current loss: 8.123456{}"
+    last = line.format(f"step: {LAST_STEP}, ", ", lr: [0.00024]")
+    found = parse("torchtitan", [last, *2 * [line.format("", "")]])
+    assert {row["step"] for launch in found.launches for row in launch.rows} == {LAST_STEP}
