@@ -29,7 +29,7 @@ _KEY: Final = r"(?:api[_-]?key|access[_-]?key|auth[_-]?token|token|secret|passw(
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 FORMS: Final[tuple[tuple[str, str], ...]] = (
     # secrets by the forms that their makers gave them
-    (SECRET, r"\b((?:hf|gh[pousr]|glpat|xox[abprs])[_-][A-Za-z0-9_-]{16,})"),
+    (SECRET, r"\b((?:hf|gh[pousr])_[A-Za-z0-9]{16,}|(?:glpat|xox[abprs])-[\w-]{16,})"),
     (SECRET, r"\b(github_pat_\w{20,}|sk-[A-Za-z0-9_-]{20,}|A[KS]IA[0-9A-Z]{16})\b"),
     (SECRET, r"\b(AIza[\w-]{35}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
     (SECRET, r"-----BEGIN [A-Z ]*PRIVATE KEY-----([^-]*)"),

@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli import main
+from ingest.registry import FORMATS
+from ingest.schema import FACT_NAMES, TABLES
+from metrics.table import METRICS
 from reports.redact import REDACTED, Redaction
 from tests.nights import Plan, write_night
 
@@ -67,6 +70,11 @@ def test_what_names_nobody_stays(text: str) -> None:
     told = Redaction([text])
     assert told.hidden(text) == text
     assert str(told) == "hidden: nothing was found"
+
+
+def test_our_own_words_stay() -> None:
+    words = [*(form.name for form in FORMATS), *FACT_NAMES, *METRICS, *TABLES]
+    assert str(Redaction(words)) == "hidden: nothing was found"
 
 
 def test_two_names_stay_two_and_are_counted() -> None:
