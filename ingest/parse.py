@@ -558,10 +558,13 @@ class Parser:
         return False
 
     def _reads_past(self, held: _Held, joined: str) -> bool:
-        """Whether a step line takes anything of what follows the held line."""
+        """Whether a step line that begins in the held line takes anything of what follows it.
+
+        One that begins behind it is another one: a validation's, say, of the same step.
+        """
         found = (regex.search(joined) for line, regex in self._steps if line.anchor in joined)
         match = next((match for match in found if match), None)
-        return match is not None and match.end() > len(held.text.rstrip())
+        return match is not None and match.start() < len(held.text.rstrip()) < match.end()
 
     def _settle_held(self) -> None:
         held, self._held = self._held, None
@@ -1136,7 +1139,7 @@ def _rank(text: str) -> str | None:
     return ":".join(ranks.values()) or None
 
 
-_GOES_ON: Final = re.compile(r"[eE][-+]?\d|,\d")
+_GOES_ON: Final = re.compile(r",?[eE][-+]?\d|,\.?\d")
 _MORE_DIGITS: Final = re.compile(r"[.,_]?\d|_\w")
 
 

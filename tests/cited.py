@@ -71,7 +71,7 @@ def lines_of(log: bytes) -> list[str]:
 
 def plain(text: str) -> str:
     """Without colours, and digits of any script as ASCII has them, as int() and float() do."""
-    text = ESCAPED.sub(lambda match: chr(int(match[1], 16)), COLOUR.sub("", text))
+    text = COLOUR.sub("", ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))
     if text.isascii():
         return text
     return "".join(str(int(c)) if c.isdecimal() and not c.isascii() else c for c in text)
@@ -203,6 +203,6 @@ def _numbers(text: str) -> Iterator[float]:
 
 def _read(word: str) -> Iterator[float]:
     try:
-        yield float(word.replace(",", ""))
+        yield float(word.replace(",", "").rstrip("_"))
     except ValueError:
         return

@@ -261,6 +261,8 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
         ),
         ("hf-trainer", b"{'loss': 2.4,417, 'learning_rate': 3e-05, 'epoch': 0.2}"),
         ("hf-trainer", b"{'loss': '6.795', 'grad_norm': '2.,812', 'epoch': '0.0293'}"),
+        ("hf-trainer", b"{'loss': 2.4417, 'learning_rate': 2,e-05, 'epoch': 0.4}"),
+        ("domino", b"iteration: 12 | loss: 9.875 | iteration time (ms): 412,.25  "),
         ("deepspeed-chat", b"Epoch: 0, Step: 0, Rank: 1, loss = 2.60937_runtime"),
     ],
 )
@@ -276,3 +278,13 @@ def test_steps_are_counted_no_further_than_the_store_has_room(
     last = line.format(f"step: {LAST_STEP}, ", ", lr: [0.00024]")
     found = parse("torchtitan", [last, *2 * [line.format("", "")]])
     assert {row["step"] for launch in found.launches for row in launch.rows} == {LAST_STEP}
+
+
+def test_a_damaged_step_takes_no_value_of_the_line_behind_it(parse: Callable[..., Parsed]) -> None:
+    """Which may print the same step: of a validation."""
+    head = "[titan] 2026-11-20 15:26:38,159 - root - INFO - "
+    rest = "memory:  0.73GiB(3.11%)  tps: 183  tflops: 0.01  mfu: 0.00%"
+    damaged = f"{head}step: 10  loss:  6.25683  grad_norm:  2.1591  {rest[1:]}"
+    found = parse("torchtitan", [damaged, f"{head}validate step: 10  loss:  5.8919  {rest}"])
+    assert not found.launches[-1].rows
+    assert [one["line"] for one in found.unread] == [1]
