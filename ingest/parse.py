@@ -1069,7 +1069,7 @@ def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
         key, times = match["key"].strip(), 2
         while key in out:
             key, times = f"{match['key'].strip()}#{times}", times + 1
-        _refuse_more(text, match.end("value"), match["value"])
+        _refuse_more(text, match.end("value"), _GOES_ON_UNREAD)
         out[key] = match["value"].strip()
     return out
 
@@ -1139,8 +1139,10 @@ def _rank(text: str) -> str | None:
     return ":".join(ranks.values()) or None
 
 
-_GOES_ON: Final = re.compile(r",?[eE][-+]?\d|,\.?\d")
-_MORE_DIGITS: Final = re.compile(r"[.,_]?\d|_\w")
+_EXPONENT: Final = r"[eE][-+]?\d"
+_GOES_ON: Final = re.compile(_EXPONENT)
+_GOES_ON_UNREAD: Final = re.compile(rf",?{_EXPONENT}|[.,_]?\d|,\.\d|_\w")
+"""Where no pattern has read what follows: else a comma may stand between two values."""
 
 
 def _refuse_half_a_number(text: str, match: re.Match[str]) -> None:
@@ -1150,17 +1152,16 @@ def _refuse_half_a_number(text: str, match: re.Match[str]) -> None:
     """
     for group in range(1, match.re.groups + 1):
         if (end := match.end(group)) > 0:
-            _refuse_more(text, end, match[group])
-    end = match.end()
-    if text[end - 1 : end].isdigit() and _MORE_DIGITS.match(text, end):
-        raise _Rejected(f"the last number goes on: {text[end : end + 20]!r}")
+            _refuse_more(text, end, _GOES_ON_UNREAD if end == match.end() else _GOES_ON)
+    if text[match.end() - 1 : match.end()].isdigit():
+        _refuse_more(text, match.end(), _GOES_ON_UNREAD)
 
 
-def _refuse_more(text: str, end: int, read: str) -> None:
-    """Of what was read up to there."""
+def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
+    """A number that ends there and goes on."""
     last = text[end - 1 : end]
-    if (last.isdigit() or last in (".", ",")) and _GOES_ON.match(text, end):
-        raise _Rejected(f"the number behind {read!r} goes on: {text[end : end + 20]!r}")
+    if (last.isdigit() or last in (".", ",")) and goes_on.match(text, end):
+        raise _Rejected(f"a number goes on behind {text[:end][-20:]!r}: {text[end : end + 20]!r}")
 
 
 def matched_prefix(pattern: str, text: str) -> str:

@@ -157,6 +157,23 @@ def test_a_format_of_its_own_needs_no_signature_and_no_anchor(tmp_path: Path) ->
     assert rows(log_format, line)[0]["elapsed_s"] == 0.5
 
 
+@pytest.mark.parametrize("end", ["", ","])
+def test_values_may_be_parted_by_commas_alone(end: str, tmp_path: Path) -> None:
+    """What stands behind the first of them is no rest of its number."""
+    path, mine = tmp_path / "mine.toml", ALONE
+    for spaced, close in (
+        ("'mine step'", "'mine,'"),
+        ("mine step (?P<step>", "mine,(?P<step>"),
+        (" loss (?P<loss>\\S+) took (?P<took>[\\d.]+)", rf",(?P<loss>[^,]+),(?P<took>[\d.]+){end}"),
+        ("mine step 3 loss 1.5 took 250", f"mine,3,1.5,250{end}"),
+    ):
+        assert spaced in mine
+        mine = mine.replace(spaced, close)
+    path.write_text(mine)
+    (row,) = rows(load(path).log_format, f"mine,4,1.25,500{end and ',7'}")
+    assert (row["step"], row["loss"], row["elapsed_s"]) == (4, 1.25, 0.5)
+
+
 def test_an_extension_takes_the_place_of_what_it_extends(own: Path) -> None:
     every = Known().with_own(load(own))
     assert [f.name for f in every.formats] == ["titan-fork", *(f.name for f in FORMATS[1:])]
