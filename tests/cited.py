@@ -21,10 +21,10 @@ MORE_LINES: Final = 3
 
 CUT_ESCAPE: Final = re.compile(r"\\(u[0-9a-f]{0,3})?$")
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-ESCAPED: Final = re.compile(r"\\u([0-9a-f]{4})")
+ESCAPED: Final = re.compile(r"(?:\\u[0-9a-f]{4})+")
 """A character as JSON writes it in ASCII, in records that are made of CSV."""
 LIST: Final = re.compile(r"\[[^\[\]]*\]")
-"""Where a comma ends a number."""
+"""Where a comma may end a number."""
 NUMBER: Final = re.compile(
     r"[-+]?(?:\d[\d,_]*\.?[\d,_]*|\.\d[\d,_]*)(?:[eE][-+]?\d+)?|-?\b(?:nan|inf|infinity)",
     re.IGNORECASE,
@@ -71,7 +71,7 @@ def lines_of(log: bytes) -> list[str]:
 
 def plain(text: str) -> str:
     """Without colours, and digits of any script as ASCII has them, as int() and float() do."""
-    text = COLOUR.sub("", ESCAPED.sub(lambda match: chr(int(match[1], 16)), text))
+    text = COLOUR.sub("", ESCAPED.sub(lambda match: json.loads(f'"{match[0]}"'), text))
     if text.isascii():
         return text
     return "".join(str(int(c)) if c.isdecimal() and not c.isascii() else c for c in text)
@@ -196,9 +196,10 @@ def _among(value: float, numbers: Iterable[float], factors: Collection[float]) -
 
 def _numbers(text: str) -> Iterator[float]:
     """Every number of a text, the longest that begins at each place."""
-    for match in NUMBER.finditer(LIST.sub(lambda found: found[0].replace(",", ", "), text)):
-        yield from _read(match[0])
-        yield from _read(match[0].lstrip("+-"))
+    for form in (text, LIST.sub(lambda found: found[0].replace(",", ", "), text)):
+        for match in NUMBER.finditer(form):
+            yield from _read(match[0])
+            yield from _read(match[0].lstrip("+-"))
 
 
 def _read(word: str) -> Iterator[float]:

@@ -264,6 +264,12 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
         ("hf-trainer", b"{'loss': 2.4417, 'learning_rate': 2,e-05, 'epoch': 0.4}"),
         ("domino", b"iteration: 12 | loss: 9.875 | iteration time (ms): 412,.25  "),
         ("deepspeed-chat", b"Epoch: 0, Step: 0, Rank: 1, loss = 2.60937_runtime"),
+        (
+            "mlperf",
+            b':::MLLOG {"namespace": "", "time_ms": 1715200000123, "event_type": "POINT_IN_TIME", '
+            b'"key": "train_loss", "value": 1.4283, "metadata": {"file": "a.py", "lineno": 102, '
+            b'"samples_count": 8.50001}} (step 40)',
+        ),
     ],
 )
 def test_of_a_number_no_half_is_read(name: str, line: bytes, tmp_path: Path) -> None:

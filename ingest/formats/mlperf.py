@@ -17,7 +17,9 @@ from ingest.log_format import HF_TRAINER, EventLine, FactLine, LogFormat, StepLi
 
 SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
 BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17})\b')
-SAMPLES: Final = re.compile(r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d{1,18})\b')
+SAMPLES: Final = re.compile(
+    r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d{1,18})\b(?!\.)'
+)
 
 
 def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -66,7 +68,7 @@ MLPERF: Final = LogFormat(
         StepLine(
             anchor='"key": "train_loss"',
             regex=r':::MLLOG \{[^{}]*"key": "train_loss", "value": (?P<loss>[\w.+-]+),[^{}]*\{[^{}]*'
-            r'"samples_count": (?P<samples_count>\d+)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
+            r'"samples_count": (?P<samples_count>\d+)\b(?!\.)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
             columns={"loss": "loss", "samples_count": "consumed_samples", "step": "step"},
             example=_line("train_loss", "1.4283", metadata=', "samples_count": 320') + " (step 40)",
             printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
@@ -77,7 +79,7 @@ MLPERF: Final = LogFormat(
         EventLine(
             anchor='"key": "eval_accuracy"',
             regex=r':::MLLOG .*"key": "eval_accuracy", "value": (?P<eval_loss>[\d.e+-]+), .*'
-            r'"samples_count": (?P<samples_count>\d+)',
+            r'"samples_count": (?P<samples_count>\d+)\b(?!\.)',
             kind="evaluation",
             example=_line("eval_accuracy", "0.9428", metadata=', "samples_count": 1536'),
             printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
