@@ -105,7 +105,8 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
 
 def _quotes(text: str, quoted: str, form: LogFormat) -> bool:
     """Whether a text is of that line: its beginning, but for blanks and noise."""
-    quoted = plain(CUT_ESCAPE.sub("", quoted))
+    # twice of both, for a colour within another leaves one
+    text, quoted = plain(text), plain(CUT_ESCAPE.sub("", quoted))
     if form.noise is not None:
         text, quoted = (re.sub(form.noise, "", one) for one in (text, quoted))
     return "".join(quoted.split()) in "".join(text.split())
