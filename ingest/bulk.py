@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of, plans_of
+from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of, plans_of, there_are
 from ingest.joined import rejoined
 from ingest.log_format import StepLine
 from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
@@ -30,6 +30,7 @@ SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
 NEAR: Final = 32
 FAR: Final = 2**20
+"""Lines that are asked about together: at first, and at most."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -185,7 +186,7 @@ class _Reader:
         """The rows up to this one are of the launch for certain, and say no new facts."""
         sure = last
         forms = plan.forms[first:last]
-        for form in _there(forms).tolist():
+        for form in there_are(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             other = mine[plan.epochs[mine] != plan.epochs[mine[0]]]
             if self.forms[form].counts and len(other):  # the counter may begin anew with an epoch
@@ -196,7 +197,7 @@ class _Reader:
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
         traits = plan.row_traits[first:last]
-        for trait in _there(traits).tolist():
+        for trait in there_are(traits).tolist():
             if any(launch.said.get(name) != value for name, value in plan.traits[trait].says):
                 sure = min(sure, first + int(np.argmax(traits == trait)))
         return sure
@@ -209,7 +210,7 @@ class _Reader:
         text = self._text(block, int(plan.places[last - 1]))
         steps = self.parser.add_rows(plan.frame[first:last], text)["step"].to_numpy()
         forms = plan.forms[first:last]
-        for form in _there(forms).tolist():
+        for form in there_are(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
             trait = plan.traits[plan.row_traits[mine[-1]]]
             text = self._text(block, int(plan.places[mine[-1]]))
@@ -220,11 +221,6 @@ class _Reader:
                 plan.stamps[mine],
                 plan.clocks[mine],
             )
-
-
-def _there(numbers: Ints) -> Ints:
-    """Which of the numbers from 0 on are there: of few ones, much faster than np.unique."""
-    return np.flatnonzero(np.bincount(numbers))
 
 
 def _of_one_process(launch: Launch, progress: Progress | None, plan: Plan, rows: Ints) -> int:

@@ -194,7 +194,7 @@ class _Planner:
         found = familiar.of(self.block.lines(lines))
         self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
         kinds = found[found >= 0]
-        there = np.flatnonzero(np.bincount(kinds))
+        there = there_are(kinds)
         self.kinds = {familiar.kinds[kind]: number for number, kind in enumerate(there.tolist())}
         places = np.zeros(len(familiar.kinds), np.int64)
         places[there] = np.arange(len(there))
@@ -261,6 +261,11 @@ def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
     for place, line in enumerate(rows.lines.tolist()):
         moving = {name: column[place] for name, column in columns.items()}
         yield line, Aside({**shape.fields, **moving}, shape.form)
+
+
+def there_are(numbers: Ints) -> Ints:
+    """Which of the numbers from 0 on are there: of few ones, much faster than np.unique."""
+    return np.flatnonzero(np.bincount(numbers))
 
 
 def joined(parts: Sequence[Ints]) -> Ints:

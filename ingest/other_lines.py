@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ingest.scan import Ints
 
 MOST_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""
