@@ -70,11 +70,17 @@ def lines_of(log: bytes) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """Without colours, and digits of any script as ASCII has them, as int() and float() do."""
-    text = COLOUR.sub("", ESCAPED.sub(lambda match: json.loads(f'"{match[0]}"'), text))
-    if text.isascii():
-        return text
-    return "".join(str(int(c)) if c.isdecimal() and not c.isascii() else c for c in text)
+    """Without colours, and digits of any script as ASCII has them, as int() and float() do.
+
+    Until nothing changes: a colour within another leaves one, digits make an escape where none was.
+    """
+    before = None
+    while text != before:
+        before = text
+        text = COLOUR.sub("", ESCAPED.sub(lambda match: json.loads(f'"{match[0]}"'), text))
+        if not text.isascii():
+            text = "".join(str(int(c)) if c.isdecimal() and not c.isascii() else c for c in text)
+    return text
 
 
 def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[str]:
@@ -105,8 +111,7 @@ def uncited(tables: Tables, lines: Sequence[str], form: LogFormat) -> Iterator[s
 
 def _quotes(text: str, quoted: str, form: LogFormat) -> bool:
     """Whether a text is of that line: its beginning, but for blanks and noise."""
-    # twice of both, for a colour within another leaves one
-    text, quoted = plain(text), plain(CUT_ESCAPE.sub("", quoted))
+    quoted = plain(CUT_ESCAPE.sub("", quoted))
     if form.noise is not None:
         text, quoted = (re.sub(form.noise, "", one) for one in (text, quoted))
     return "".join(quoted.split()) in "".join(text.split())
