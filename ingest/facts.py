@@ -207,7 +207,7 @@ def _toml_text(value: object) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return ",".join(map(str, value))
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    return json.dumps(value, default=str) if isinstance(value, dict) else str(value)
 
 
 def model_config(path: Path) -> dict[str, Any]:

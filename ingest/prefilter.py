@@ -35,6 +35,11 @@ MOST_TEXTS: Final = 64
 TELLING: Final = 4
 """Characters of the shortest literal of a clause that is worth looking for beside another."""
 
+HALF: Final = re.compile("[\ud800-\udfff]")
+"""Of a character; a pattern may name it, no text that was UTF-8 holds it."""
+NOTHING: Final = r"x\A"
+"""A regex that no text matches."""
+
 SAME: Final = bytes(range(256))
 """Each byte stands for itself."""
 
@@ -190,8 +195,10 @@ class Sieve:
 
 
 def _either(literals: Iterable[str], alike: bytes) -> str:
-    changed = {literal.encode().translate(alike).decode() for literal in literals}
-    return "|".join(map(re.escape, sorted(changed)))
+    """One regex of them all, but for those that no text of a log holds: halves of a character."""
+    whole = (literal for literal in literals if not HALF.search(literal))
+    changed = {literal.encode().translate(alike).decode() for literal in whole}
+    return "|".join(map(re.escape, sorted(changed))) or NOTHING
 
 
 @cache

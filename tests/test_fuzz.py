@@ -125,6 +125,7 @@ regex = '%s'
 columns = { step = "step", tgs = "logged_tgs" }
 example = "it 3 |tgs| 12.5"
 """
+STEP: Final = rb"it (?P<step>\d+) .tgs. (?P<tgs>[\d.]+)"
 SHAPE: Final = b"""\0{"model_type": "%s", "hidden_size": 64, "num_hidden_layers": %s,
 "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96,
 "vocab_size": 100, "num_experts": 8, "num_experts_per_tok": %s, "moe_intermediate_size": 48,
@@ -160,6 +161,9 @@ FOUND: Final = (
     ("formats", OWN % rb"(?i)IT (?P<step>\d+) .tgs. (?P<tgs>[\d.]+)"),
     ("formats", OWN % rb"it (?P<step>\d+) (?P<q>.)tgs(?P=q) (?P<tgs>[\d.]+)"),
     ("formats", OWN.replace(rb"'it \d+'", rb"'(?i)it \d+'") % rb"it (?P<step>\d+) .+ (?P<tgs>\S+)"),
+    # half a character in a pattern, a date where a configuration may have a table
+    ("formats", OWN.replace(rb"[[steps]]", b"launch = '\\ud800'\n[[steps]]") % STEP),
+    ("config", b'\0[[facts]]\npaths = ["*"]\nmodel_config.day = 1979-05-27'),
     # shapes of no model: layers by the billion, more experts for a token than there are
     *(("models", SHAPE % (b"qwen3", layers, b"2", b"[]")) for layers in (b"1000000000", b"1" * 60)),
     ("models", SHAPE % (b"qwen3_moe", b"6", b"1000000000", b"[]")),
