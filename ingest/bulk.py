@@ -165,7 +165,7 @@ class _Reader:
 
     def _take_asides(self, block: Block, asides: Iterable[tuple[int, Aside]]) -> None:
         for place, aside in asides:
-            self.parser.add_aside(block.number + place, self._text(block, place), aside)
+            self.parser.add_aside(block.number + place, aside)
 
     def _take_others(self, block: Block, plan: Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()
@@ -175,8 +175,7 @@ class _Reader:
         counts, firsts = np.bincount(kinds), np.empty(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         there = np.flatnonzero(counts)
-        told = [plan.kinds[kind] for kind in there.tolist()]
-        lines = firsts[there] + block.number
+        told, lines = plan.kinds.take(there), firsts[there] + block.number
         self.parser.add_others(told, counts[there], lines, lambda at: block.raw(at - block.number))
 
     def _text(self, block: Block, line: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ingest.familiar import BLANK
 from ingest.log_format import StepLine
@@ -49,9 +50,9 @@ class Trait(NamedTuple):
 class Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. asides: lines of events. idle: of nothing. others: that no
-    pattern knows, with the number of the kind of each. frame: rows of step lines, with the places
-    of their lines in the block and the numbers of their traits.
+    unsure: lines for the parser. asides: lines of events, with what they say, their text too.
+    idle: of nothing. others: that no pattern knows, with the number of the kind of each. frame:
+    rows of step lines, with the places of their lines in the block and the numbers of their traits.
     """
 
     unsure: list[int]
@@ -59,7 +60,7 @@ class Plan:
     idle: Ints
     others: Ints
     other_kinds: Ints
-    kinds: list[str]
+    kinds: pa.StringArray
     frame: pl.DataFrame
     places: Ints
     row_traits: Ints
@@ -128,8 +129,8 @@ class _Planner:
         self.free = np.ones(len(block), bool)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.kinds: dict[str, int] = {}
-        self.others_by_regex: list[tuple[int, int]] = []
+        self.kinds = pa.array([], pa.string())
+        self.others_by_regex: list[tuple[int, str]] = []
         self.asides: list[tuple[int, Aside]] = []
         self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
         self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
@@ -153,17 +154,14 @@ class _Planner:
         )
         if any(self.counted):
             frame = frame.with_columns(self._texts(places, form))
-        alone = np.array(self.others_by_regex, np.int64).reshape(-1, 2)
-        others = np.concatenate([self.others, alone[:, 0]])
-        kinds = np.concatenate([self.other_kinds, alone[:, 1]])
-        order = np.argsort(others)
+        self._gather_others()
         return Plan(
             unsure=np.flatnonzero(self.free).tolist(),
-            asides=sorted(self.asides, key=itemgetter(0)),
+            asides=self._quoted_asides(),
             idle=np.sort(np.array(self.idle, np.int64)),
-            others=others[order],
-            other_kinds=kinds[order],
-            kinds=list(self.kinds),
+            others=self.others,
+            other_kinds=self.other_kinds,
+            kinds=self.kinds,
             frame=frame,
             places=places,
             row_traits=traits,
@@ -195,7 +193,7 @@ class _Planner:
         self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
         kinds = found[found >= 0]
         there = there_are(kinds)
-        self.kinds = {familiar.kinds[kind]: number for number, kind in enumerate(there.tolist())}
+        self.kinds = familiar.kinds.take(there)
         places = np.zeros(len(familiar.kinds), np.int64)
         places[there] = np.arange(len(there))
         self.other_kinds = places[kinds]
@@ -216,8 +214,7 @@ class _Planner:
         elif isinstance(found, Aside):
             self.asides.append((line, found))
         elif isinstance(found, Other):
-            kind = self.kinds.setdefault(found.kind, len(self.kinds))
-            self.others_by_regex.append((line, kind))
+            self.others_by_regex.append((line, found.kind))
         else:
             self.idle.append(line)
         left = len(self.block.data) - self.block.starts[line]
@@ -230,6 +227,19 @@ class _Planner:
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
         return self.traits.setdefault(trait, len(self.traits))
+
+    def _gather_others(self) -> None:
+        """Add what regexes found out of single lines."""
+        if not self.others_by_regex:
+            return
+        lines, kinds = zip(*self.others_by_regex, strict=True)
+        numbers = {kind: number for number, kind in enumerate(self.kinds.to_pylist())}
+        alone = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
+        self.kinds = pa.array(numbers, pa.string())
+        others = np.concatenate([self.others, lines])
+        order = np.argsort(others)
+        self.others = others[order]
+        self.other_kinds = np.concatenate([self.other_kinds, alone])[order]
 
     def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
         """All rows in the order of their lines: these, their traits, and what they say."""
@@ -250,17 +260,31 @@ class _Planner:
     def _texts(self, places: Ints, forms: Ints) -> pl.Series:
         """The lines of rows with a counter of their own: they may turn out to be events."""
         mine = np.flatnonzero(np.array(self.counted)[forms])
-        texts = self.parser.cleaner.texts(self.block.lines(places[mine]))
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
-        return none.scatter(mine, texts.str.slice(0, QUOTED_CHARACTERS))
+        return none.scatter(mine, self._quotes(places[mine]))
+
+    def _quoted_asides(self) -> list[tuple[int, Aside]]:
+        """In the order of their lines."""
+        if not self.asides:
+            return []
+        asides = sorted(self.asides, key=itemgetter(0))
+        texts = self._quotes(np.array([line for line, _ in asides]))
+        return [
+            (line, Aside({**aside.row, "text": text}, aside.companion))
+            for (line, aside), text in zip(asides, texts, strict=True)
+        ]
+
+    def _quotes(self, lines: Ints) -> pl.Series:
+        """What a row tells of these lines' texts."""
+        return self.parser.cleaner.texts(self.block.lines(lines)).str.slice(0, QUOTED_CHARACTERS)
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
     """Each row as the parser makes it of one line."""
-    columns = {name: pl.Series(column).to_list() for name, column in rows.columns.items()}
-    for place, line in enumerate(rows.lines.tolist()):
-        moving = {name: column[place] for name, column in columns.items()}
-        yield line, Aside({**shape.fields, **moving}, shape.form)
+    names = tuple(rows.columns)
+    columns = (pl.Series(column).to_list() for column in rows.columns.values())
+    for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
+        yield line, Aside({**shape.fields, **dict(zip(names, values, strict=True))}, shape.form)
 
 
 def there_are(numbers: Ints) -> Ints:

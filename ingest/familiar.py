@@ -42,7 +42,7 @@ class Familiar:
         self._forget()
 
     def _forget(self) -> None:
-        self.kinds: list[str] = []
+        self.kinds = pa.array([], pa.string())
         self._numbers: dict[str, int] = {}
         self._known = pa.array([], pa.large_binary())
         self._found = np.empty(0, np.int64)
@@ -78,13 +78,9 @@ class Familiar:
         blank = bare[[not text.strip() for text in texts.gather(bare)]]
         other = ~self._sieve.may_match(texts)
         other[blank] = False
-        found[other] = [self._number(kind) for kind in kinds_of(texts.filter(other)).to_list()]
+        kinds = kinds_of(texts.filter(other)).to_list()
+        found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
         found[blank] = BLANK
+        self.kinds = pa.array(self._numbers, pa.string())
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
-
-    def _number(self, kind: str) -> int:
-        number = self._numbers.setdefault(kind, len(self.kinds))
-        if number == len(self.kinds):
-            self.kinds.append(kind)
-        return number

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.scan import Ints
 
@@ -64,6 +65,7 @@ class Kinds:
         """clean: the text of a line's bytes."""
         self._clean = clean
         self._slots: dict[str, int] = {}
+        self._known = pa.array([], pa.string())
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
 
@@ -84,16 +86,22 @@ class Kinds:
         self._counts[slot] += count
 
     def add_many(
-        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str | bytes]
+        self,
+        kinds: pa.StringArray,
+        counts: Ints,
+        lines: Ints,
+        text: Callable[[int], str | bytes],
     ) -> None:
-        """The same of several kinds."""
-        slots = np.array([self._slots.get(kind, NEW) for kind in kinds], np.int64)
+        """The same of several kinds, none of them twice."""
+        if len(self._known) != len(self._slots):
+            self._known = pa.array(self._slots, pa.string())
+        slots = pc.index_in(kinds, self._known).fill_null(NEW).to_numpy()
         known = slots != NEW
         self._counts[slots[known]] += counts[known]
         new = np.flatnonzero(~known)
         room = REMEMBERED - len(self._slots)
         for place in new[np.argsort(lines[new])][:room].tolist():
-            self.add(kinds[place], int(counts[place]), int(lines[place]), text)
+            self.add(kinds[place].as_py(), int(counts[place]), int(lines[place]), text)
 
     def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds."""

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ingest.alignment import align, stride
 from ingest.block_lines import stated_at
@@ -352,7 +353,11 @@ class Parser:
         return frame
 
     def add_others(
-        self, kinds: Sequence[str], counts: Ints, lines: Ints, text: Callable[[int], str | bytes]
+        self,
+        kinds: pa.StringArray,
+        counts: Ints,
+        lines: Ints,
+        text: Callable[[int], str | bytes],
     ) -> None:
         """Lines that no pattern knows; see Kinds.add_many."""
         count = int(counts.sum())
@@ -360,12 +365,12 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add_many(kinds, counts, lines, text)
 
-    def add_aside(self, number: int, text: str, aside: Aside) -> None:
-        """An event of a line; it waits for the next rows, as every event does."""
+    def add_aside(self, number: int, aside: Aside) -> None:
+        """An event of a line, with its text; it waits for the next rows, as every event does."""
         self.out.lines += 1
         self.out.companion_lines += aside.companion
         self.out.known_lines += not aside.companion
-        self._wait("event", aside.row | {"line": number, "text": text[:QUOTED_CHARACTERS]})
+        self._wait("event", aside.row | {"line": number})
 
     def add_idle(self, count: int) -> None:
         """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""

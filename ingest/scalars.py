@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.bulk_plan import NO_STAMP, joined
@@ -302,7 +303,7 @@ class _Plan:
         self.steps = self.frame["step"].to_numpy()
         self.stamps = self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
 
-    def others_of(self, at: int, stop: int) -> tuple[list[str], Ints, Ints]:
+    def others_of(self, at: int, stop: int) -> tuple[pa.StringArray, Ints, Ints]:
         """Kinds of lines of no pattern in these runs, how many of each, the number of its first."""
         counts: dict[str, int] = {}
         firsts: dict[str, int] = {}
@@ -312,8 +313,8 @@ class _Plan:
                 counts[kind] = counts.get(kind, 0) + (end - begin) * count
                 first = self.number + int(places[begin])
                 firsts[kind] = min(first, firsts.get(kind, first))
-        numbers = np.array(list(firsts.values()), np.int64)
-        return list(counts), np.array(list(counts.values()), np.int64), numbers
+        numbers = (np.array(list(found.values()), np.int64) for found in (counts, firsts))
+        return pa.array(counts, pa.string()), *numbers
 
     def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
         """The lines of some runs."""

@@ -27,7 +27,7 @@ TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min
 def found(learned: Familiar, lines: list[bytes]) -> list[str | int]:
     """What each line is: BLANK, MAY_MATCH, or its kind."""
     numbers = learned.of(pl.Series([line + b"\n" for line in lines], dtype=pl.Binary)).tolist()
-    return [number if number < 0 else learned.kinds[number] for number in numbers]
+    return [number if number < 0 else learned.kinds[number].as_py() for number in numbers]
 
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), "7|ä"])
