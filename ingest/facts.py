@@ -198,6 +198,8 @@ def _check(name: str, known: FactName, text: str, where: str) -> None:
         raise FactError(f"{where}: {name}={text!r}: write true or false.")
     if not text:
         raise FactError(f"{where}: {name} has no value. Leave it out.")
+    if known.kind == "json":
+        _object(text, f"{where}: {name}")
     if known.choices and text not in known.choices:
         raise FactError(f"{where}: {name}={text!r}: one of {', '.join(known.choices)}.")
 
@@ -229,11 +231,19 @@ def _json_values(path: Path, where: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_COMPANION_BYTES:
             raise FactError(f"{where}: {path} is too large for a model's config.json.")
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise FactError(f"{where}: {path} is no readable JSON: {error}.") from error
+    return _object(text, f"{where}: {path}")
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FactError(f"{where} is no readable JSON: {error}.") from error
     if not isinstance(values, dict):
-        raise FactError(f"{where}: {path} holds no JSON object.")
+        raise FactError(f"{where} holds no JSON object.")
     return values
 
 

@@ -164,6 +164,8 @@ FOUND: Final = (
     # half a character in a pattern, a date where a configuration may have a table
     ("formats", OWN.replace(rb"[[steps]]", b"launch = '\\ud800'\n[[steps]]") % STEP),
     ("config", b'\0[[facts]]\npaths = ["*"]\nmodel_config.day = 1979-05-27'),
+    # a text that begins as a JSON object does
+    ("facts", b'\0torchtitan_arguments = [{"" = ""}]'),
     # shapes of no model: layers by the billion, more experts for a token than there are
     *(("models", SHAPE % (b"qwen3", layers, b"2", b"[]")) for layers in (b"1000000000", b"1" * 60)),
     ("models", SHAPE % (b"qwen3_moe", b"6", b"1000000000", b"[]")),
