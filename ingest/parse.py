@@ -1032,10 +1032,12 @@ def _loss(row: Mapping[str, Any]) -> str:
 
 def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[str, Any]:
     """A row of `facts` of a log; text: of the line of that number."""
-    plain = value.replace(",", "") if FACT_NAMES[name].kind in ("int", "float") else value
+    if FACT_NAMES[name].kind in ("int", "float"):
+        with suppress(ValueError):  # what is no number stays as it is printed
+            value = _without_commas(value)
     return {
         "name": name,
-        "value": plain.strip(),
+        "value": value.strip(),
         "origin": origin,
         "line": number,
         "text": text[:QUOTED_CHARACTERS],
@@ -1085,13 +1087,25 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
         return column, None
     try:
         if column in _FLOAT:
-            value = float(text.replace(",", "").rstrip("%"))
+            value = float(_without_commas(text.rstrip("%")))
             return column, value if factor is None else value * factor
         if column in _INTEGER:
-            return column, _whole(text.replace(",", "").rstrip("%"))
+            return column, _whole(_without_commas(text.rstrip("%")))
     except (ValueError, OverflowError) as error:
         raise _Rejected(f"{key} is {text!r}: not a number") from error
     return column, text
+
+
+_THOUSANDS: Final = re.compile(r"\s*[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*")
+
+
+def _without_commas(text: str) -> str:
+    """A printed number without those between its thousands. Raises ValueError at any other."""
+    if "," not in text:
+        return text
+    if _THOUSANDS.fullmatch(text) is None:
+        raise ValueError(text)
+    return text.replace(",", "")
 
 
 def _whole(text: str) -> int:
@@ -1119,7 +1133,7 @@ def _scaled(value: str, factor: float | None) -> str | None:
 def _optional(kind: Callable[[str], float], text: str | None) -> float | None:
     """The number of an optional group; null where it is not there or damaged."""
     with suppress(ValueError):
-        return None if text is None else kind(text.replace(",", ""))
+        return None if text is None else kind(_without_commas(text))
     return None
 
 

@@ -268,6 +268,11 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
         ("hf-trainer", b"{'loss': 2.4,417, 'learning_rate': 3e-05, 'epoch': 0.2}"),
         ("hf-trainer", b"{'loss': '6.795', 'grad_norm': '2.,812', 'epoch': '0.0293'}"),
         ("hf-trainer", b"{'loss': 2.4417, 'learning_rate': 2,e-05, 'epoch': 0.4}"),
+        (
+            "torchtitan",
+            b"2024-02-27 11:22:33,456 - root - INFO - step: 10  loss:  8.1234  iter:  1.2345  "
+            b"data: -,5  lr: 0.00024",
+        ),
         ("domino", b"iteration: 12 | loss: 9.875 | iteration time (ms): 412,.25  "),
         ("deepspeed-chat", b"Epoch: 0, Step: 0, Rank: 1, loss = 2.60937_runtime"),
         (
@@ -281,6 +286,27 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
 def test_of_a_number_no_half_is_read(name: str, line: bytes, tmp_path: Path) -> None:
     place = next(n for n, form in enumerate(FORMATS) if form.name == name)
     assert tried(BY_NAME["lines"], bytes([2 * place]) + line + b"\n", tmp_path) == ""
+
+
+@pytest.mark.parametrize("damaged", ["170140656918007111997215", "7"])
+def test_a_bar_that_is_beyond_its_end_is_none(damaged: str, parse: Callable[..., Parsed]) -> None:
+    bar = "\r 33%|###  | {}/3 [0{}:05<02:10, 65.12s/it]"
+    lines = ["Total optimization steps = 3", bar.format(1, 1) + bar.format(damaged, 2)]
+    found = parse("hf-trainer", lines)
+    assert [row["step"] for row in found.launches[0].rows] == [1]
+    assert found.unread == []
+
+
+@pytest.mark.parametrize(
+    "text", ["-,5", ",5", "5,", "1,23", "1234,567", "1,234,56", "1,,234", "1.5,000"]
+)
+def test_commas_stand_between_thousands(text: str, parse: Callable[..., Parsed]) -> None:
+    head = "[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  loss:  6.27853  "
+    line = head + "memory:  0.71GiB(3.00%)  tps: {}  mfu: 0.01%"
+    read, damaged = (parse("torchtitan", [line.format(said)]) for said in ("1,234,567", text))
+    assert [row["logged_tgs"] for row in read.launches[0].rows] == [1_234_567]
+    assert len(damaged.unread) == 1
+    assert not damaged.launches[0].rows
 
 
 def test_steps_are_counted_no_further_than_the_store_has_room(

@@ -128,7 +128,7 @@ def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
 DICT: Final = "{'loss': "
 BAR: Final = re.compile(
-    r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d*)/(?P<total>\d+) "
+    r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
     r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
 )
 """A progress bar without a name, from its first step; bars of data sets have one."""
@@ -181,8 +181,8 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
     for number, text in lines:
         states: dict[str, re.Match[str]] = {}
-        for bar in _shown(text):
-            if bar is not None and bar["total"] in totals:
+        for bar in filter(None, _shown(text)):
+            if bar["total"] in totals and int(bar["step"]) <= int(bar["total"]):
                 states.setdefault(bar["step"], bar)  # a later one is a redraw
         if not states:
             yield number, 1, text
