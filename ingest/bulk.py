@@ -30,7 +30,7 @@ SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""
 NEAR: Final = 32
 FAR: Final = 2**20
-"""Lines that are asked about together: at first, and at most."""
+"""Lines that are asked about together: behind a restart, and at most."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -108,7 +108,7 @@ class _Reader:
     def __init__(self, parser: Parser) -> None:
         self.parser = parser
         self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
-        self.reach = NEAR
+        self.reach = FAR
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
 
