@@ -176,7 +176,7 @@ class _Reader:
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         there = np.flatnonzero(counts)
         told, lines = plan.kinds.take(there), firsts[there] + block.number
-        self.parser.add_others(told, counts[there], lines, lambda at: block.raw(at - block.number))
+        self.parser.add_others(told, counts[there], lines, lambda at: block.raws(at - block.number))
 
     def _text(self, block: Block, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -69,20 +69,14 @@ class Kinds:
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
 
-    def add(self, kind: str, count: int, line: int, text: Callable[[int], str | bytes]) -> None:
-        """So many more of a kind, the first of them at that line.
-
-        text: of that line, or its bytes: most examples are never told, and so not cleaned.
-        """
+    def add(self, kind: str, count: int, line: int, text: str) -> None:
+        """So many more of a kind, the first of them at that line."""
         slot = self._slots.get(kind)
         if slot is None:
             if len(self._slots) == REMEMBERED:
                 return
             slot = self._slots[kind] = len(self._slots)
-            first = text(line)
-            if len(first) > MOST_BYTES:
-                first = self._told(first)
-            self._firsts.append((line, first))
+            self._firsts.append((line, self._kept(text)))
         self._counts[slot] += count
 
     def add_many(
@@ -90,18 +84,26 @@ class Kinds:
         kinds: pa.StringArray,
         counts: Ints,
         lines: Ints,
-        text: Callable[[int], str | bytes],
+        texts: Callable[[Ints], Iterable[str | bytes]],
     ) -> None:
-        """The same of several kinds, none of them twice."""
+        """The same of several kinds, none of them twice.
+
+        texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
+        """
         if len(self._known) != len(self._slots):
             self._known = pa.array(self._slots, pa.string())
         slots = pc.index_in(kinds, self._known).fill_null(NEW).to_numpy()
         known = slots != NEW
         self._counts[slots[known]] += counts[known]
-        new = np.flatnonzero(~known)
-        room = REMEMBERED - len(self._slots)
-        for place in new[np.argsort(lines[new])][:room].tolist():
-            self.add(kinds[place].as_py(), int(counts[place]), int(lines[place]), text)
+        new, begin = np.flatnonzero(~known), len(self._slots)
+        new = new[np.argsort(lines[new])][: REMEMBERED - begin]
+        if not len(new):
+            return
+        end = begin + len(new)
+        self._counts[begin:end] = counts[new]
+        self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
+        firsts = lines[new]
+        self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
 
     def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds."""
@@ -110,6 +112,9 @@ class Kinds:
             {"count": int(self._counts[slot]), "line": line, "example": self._told(first)}
             for slot, (line, first) in ((slot, self._firsts[slot]) for slot in slots)
         ]
+
+    def _kept(self, first: str | bytes) -> str | bytes:
+        return first if len(first) <= MOST_BYTES else self._told(first)
 
     def _told(self, first: str | bytes) -> str:
         return (self._clean(first) if isinstance(first, bytes) else first)[:EXAMPLE]

@@ -357,13 +357,13 @@ class Parser:
         kinds: pa.StringArray,
         counts: Ints,
         lines: Ints,
-        text: Callable[[int], str | bytes],
+        texts: Callable[[Ints], Iterable[str | bytes]],
     ) -> None:
         """Lines that no pattern knows; see Kinds.add_many."""
         count = int(counts.sum())
         self.out.lines += count
         self.out.other_lines += count
-        self._kinds.add_many(kinds, counts, lines, text)
+        self._kinds.add_many(kinds, counts, lines, texts)
 
     def add_aside(self, number: int, aside: Aside) -> None:
         """An event of a line, with its text; it waits for the next rows, as every event does."""
@@ -831,7 +831,7 @@ class Parser:
 
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
-        self._kinds.add(kind_of(text), self._count, number, lambda _: text)
+        self._kinds.add(kind_of(text), self._count, number, text)
 
     def _how_far(self, text: str) -> str:
         """Where the step pattern that gets furthest stops matching."""

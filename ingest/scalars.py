@@ -183,7 +183,7 @@ class _Reader:
             last = int(np.searchsorted(plan.row_runs, stop))
         begin, end = np.searchsorted(plan.idle[0], (at, stop)).tolist()
         parser.add_idle(int(plan.idle[1][begin:end].sum()))
-        parser.add_others(*plan.others_of(at, stop), partial(self._text_at, plan))
+        parser.add_others(*plan.others_of(at, stop), partial(self._texts_at, plan))
         if last > first:
             self._take_rows(launch, plan, first, last)
         return stop - at
@@ -204,10 +204,11 @@ class _Reader:
     def _text_of_row(self, plan: _Plan, row: int) -> str:
         return self._text(plan, int(plan.row_runs[row]), int(plan.row_places[row]))
 
-    def _text_at(self, plan: _Plan, number: int) -> str:
-        """The record that begins at a line of the file."""
-        place = number - plan.number
-        return self._text(plan, int(np.searchsorted(plan.begins, place, "right")) - 1, place)
+    def _texts_at(self, plan: _Plan, numbers: Ints) -> Iterator[str]:
+        """The records that begin at these lines of the file."""
+        places = numbers - plan.number
+        runs = np.searchsorted(plan.begins, places, "right") - 1
+        return map(partial(self._text, plan), runs.tolist(), places.tolist())
 
     def _text(self, plan: _Plan, run: int, place: int) -> str:
         """The record that begins with the value at a place of a run."""

@@ -184,6 +184,14 @@ class Block:
         stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
         return self.data[self.starts[line] - MARGIN : stop - MARGIN]
 
+    def raws(self, lines: Ints) -> list[bytes]:
+        """The same of several."""
+        behind = np.append(self.starts[1:], MARGIN + len(self.data))[lines]
+        spans = zip(
+            (self.starts[lines] - MARGIN).tolist(), (behind - 1 - MARGIN).tolist(), strict=True
+        )
+        return [self.data[begin:stop] for begin, stop in spans]
+
 
 WINDOW: Final = 256 * 1024
 """Bytes that stay in the processor's cache while they are looked at."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from operator import itemgetter
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -51,15 +53,26 @@ def test_polars_and_python_know_the_same_digits() -> None:
 def test_the_first_kinds_are_counted_and_the_commonest_told() -> None:
     kinds = Kinds(bytes.decode)
     for number in range(REMEMBERED + 5):
-        kinds.add(f"kind {number}", 1, number, lambda _: b"an example")
-    more = ["kind 7", f"kind {REMEMBERED}"]
+        kinds.add(f"kind {number}", 1, number, "an example")
     kinds.add_many(
-        more,
+        pa.array(["kind 7", f"kind {REMEMBERED}"]),
         np.array([3, 9]),
         np.array([90_000, 90_001]),
-        lambda number: pytest.fail(f"{number} is known or beyond what is remembered"),
+        lambda lines: pytest.fail(f"{lines} are known or beyond what is remembered"),
     )
     first, second, *rest = kinds.commonest()
     assert first == {"count": 4, "line": 7, "example": "an example"}
     assert second == {"count": 1, "line": 0, "example": "an example"}
     assert len(rest) == MOST_KINDS - 2
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 9), min_size=1)))
+def test_kinds_are_counted_together_as_one_by_one(batches: list[dict[str, int]]) -> None:
+    together, alone = Kinds(bytes.decode), Kinds(bytes.decode)
+    for number, batch in enumerate(batches):
+        lines = 10 * number + np.arange(len(batch))[::-1]
+        counts = np.array(list(batch.values()))
+        together.add_many(pa.array(batch), counts, lines, lambda at: [b"%d" % n for n in at])
+        for kind, count, line in sorted(zip(batch, counts, lines, strict=True), key=itemgetter(2)):
+            alone.add(kind, int(count), int(line), str(line))
+    assert together.commonest() == alone.commonest()
