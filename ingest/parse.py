@@ -1100,7 +1100,12 @@ _THOUSANDS: Final = re.compile(r"\s*[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]
 
 
 def _without_commas(text: str) -> str:
-    """A printed number without those between its thousands. Raises ValueError at any other."""
+    """A printed number without those between its thousands.
+
+    Raises ValueError at any other, and at an underscore, which is Python's own.
+    """
+    if "_" in text:
+        raise ValueError(text)
     if "," not in text:
         return text
     if _THOUSANDS.fullmatch(text) is None:

@@ -298,7 +298,7 @@ def test_a_bar_that_is_beyond_its_end_is_none(damaged: str, parse: Callable[...,
 
 
 @pytest.mark.parametrize(
-    "text", ["-,5", ",5", "5,", "1,23", "1234,567", "1,234,56", "1,,234", "1.5,000"]
+    "text", ["-,5", ",5", "5,", "1,23", "1234,567", "1,234,56", "1,,234", "1.5,000", "1_000"]
 )
 def test_commas_stand_between_thousands(text: str, parse: Callable[..., Parsed]) -> None:
     head = "[titan] 2026-11-20 15:34:16,731 - root - INFO - step: 10  loss:  6.27853  "
