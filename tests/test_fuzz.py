@@ -281,6 +281,12 @@ def test_a_line_that_is_counted_twice_or_never_is_seen(count: str, tmp_path: Pat
             b'"key": "train_loss", "value": 1.4283, "metadata": {"file": "a.py", "lineno": 102, '
             b'"samples_count": 8.50001}} (step 40)',
         ),
+        (
+            "mlperf",
+            b':::MLLOG {"namespace": "", "time_ms": 1715200000123, "event_type": "POINT_IN_TIME", '
+            b'"key": "train_loss", "value": 1.4,283, "metadata": {"file": "a.py", "lineno": 102, '
+            b'"samples_count": 320}} (step 40)',
+        ),
     ],
 )
 def test_of_a_number_no_half_is_read(name: str, line: bytes, tmp_path: Path) -> None:

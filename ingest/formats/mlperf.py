@@ -16,7 +16,7 @@ from typing import Final
 from ingest.log_format import HF_TRAINER, EventLine, FactLine, LogFormat, StepLine
 
 SOURCE: Final = "mlcommons/training/llama2_70b_lora/scripts/mlperf_logging_utils.py@00baefa"
-BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17})\b')
+BATCH: Final = re.compile(r':::MLLOG .*"key": "global_batch_size", "value": ([1-9]\d{0,17}), "')
 SAMPLES: Final = re.compile(
     r':::MLLOG .*"key": "train_loss", .*"samples_count": (\d{1,18})\b(?!\.)'
 )
@@ -44,7 +44,7 @@ def _line(key: str, value: str = "", event: str = "POINT_IN_TIME", metadata: str
 def _key(key: str, fact: str) -> FactLine:
     return FactLine(
         anchor=f'"key": "{key}"',
-        regex=rf':::MLLOG .*"key": "{key}", "value": (?P<{fact}>\d+)',
+        regex=rf':::MLLOG .*"key": "{key}", "value": (?P<{fact}>\d+), "metadata": ',
         example=_line(key, "16"),
         printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
         composed=True,
@@ -67,8 +67,8 @@ MLPERF: Final = LogFormat(
     steps=(
         StepLine(
             anchor='"key": "train_loss"',
-            regex=r':::MLLOG \{[^{}]*"key": "train_loss", "value": (?P<loss>[\w.+-]+),[^{}]*\{[^{}]*'
-            r'"samples_count": (?P<samples_count>\d+)\b(?!\.)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
+            regex=r':::MLLOG \{[^{}]*"key": "train_loss", "value": (?P<loss>[\w.+-]+), "metadata": '
+            r'\{[^{}]*"samples_count": (?P<samples_count>\d+)\b(?!\.)[^{}]*\}\}.*\(step (?P<step>\d+)\)$',
             columns={"loss": "loss", "samples_count": "consumed_samples", "step": "step"},
             example=_line("train_loss", "1.4283", metadata=', "samples_count": 320') + " (step 40)",
             printed_by=f"{SOURCE} MLPerfCallback.on_step_begin",
@@ -101,7 +101,7 @@ MLPERF: Final = LogFormat(
         _key("opt_learning_rate_training_steps", "total_steps"),
         FactLine(
             anchor='"key": "lora_rank"',
-            regex=r':::MLLOG .*"key": "lora_rank", "value": (?P<lora_rank>\d+)',
+            regex=r':::MLLOG .*"key": "lora_rank", "value": (?P<lora_rank>\d+), "metadata": ',
             constants={"trainable": "lora"},
             example=_line("lora_rank", "16"),
             printed_by=f"{SOURCE} MLPerfCallback.on_train_begin",
