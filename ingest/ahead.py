@@ -28,7 +28,7 @@ from ingest.facts import Fact
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.registry import Tried
-from ingest.scan import Block
+from ingest.scan.block import Block
 from ingest.spool import Spool
 from ingest.together import Group, LogTables
 from ingest.walk import Found

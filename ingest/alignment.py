@@ -23,11 +23,10 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.arrays import Bools, Ints
 from ingest.log_format import MICRO_STEPS, last_place
 from ingest.rows import EMPTY, FORM, Row, Rows
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 Numbers = NDArray[Any]
 """Whole numbers: of 64 bits, or of Python where they are large."""
 

@@ -19,12 +19,14 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
+from ingest.arrays import Floats, Ints
 from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of, plans_of, there_are
 from ingest.joined import rejoined
 from ingest.log_format import StepLine
 from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
-from ingest.scan import Aside, Block, Floats, Ints
+from ingest.scan.block import Block
+from ingest.scan.readings import Aside
 
 SECOND: Final = 1_000_000
 """In microseconds, as stamps are."""

@@ -18,12 +18,17 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ingest.arrays import Floats, Ints
 from ingest.familiar import BLANK
 from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan import MARGIN, Aside, Block, Decoded, Floats, Ints, Other, Shape, Step, decode, fit
+from ingest.scan.block import MARGIN, Block
+from ingest.scan.decoding import Decoded, decode
+from ingest.scan.fitting import fit
+from ingest.scan.readings import Aside, Other, Step
+from ingest.scan.shapes import Shape
 
 NO_STAMP: Final = -(2**63)
 NO_STEP: Final = -(2**63)

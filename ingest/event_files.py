@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ingest.arrays import Bytes, Floats, Ints
 from ingest.errors import UnreadableSourceError
 
 FIRST_RECORD: Final = b"brain.Event:"
@@ -35,10 +36,6 @@ LONGEST_TEXT: Final = 64 * 1024
 
 WINDOW: Final = 2 * 1024 * 1024
 """Bytes of a file that are read at once; its columns take half as many, its lines twice."""
-
-Ints = NDArray[np.int64]
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float64]
 
 NO_TAG: Final = -1
 FEW: Final = 64

@@ -29,7 +29,7 @@ from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import STDIN, Chunk, Source, content_hash
 from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
 from ingest.rows import SCHEMA, Rows
-from ingest.scan import YEAR_UNKNOWN
+from ingest.scan.stamps import YEAR_UNKNOWN
 from ingest.spool import Spool, frames, whole
 from ingest.store import FileMark, Folders, Remark, Seen, Store, Tables
 from ingest.together import Batch, Log, LogTables

@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.scan import Ints
+from ingest.arrays import Ints
 
 MOST_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""

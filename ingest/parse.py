@@ -24,6 +24,7 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.alignment import align, stride
+from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner
 from ingest.endings import ENDINGS
@@ -42,7 +43,9 @@ from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
-from ingest.scan import YEAR_UNKNOWN, YEARS, Aside, Idle, Ints, Other, Reading, Shapes, Step
+from ingest.scan.learned import Shapes
+from ingest.scan.readings import Aside, Idle, Other, Reading, Step
+from ingest.scan.stamps import YEAR_UNKNOWN, YEARS
 from ingest.schema import FACT_NAMES, STEPS
 from ingest.spool import Spool
 

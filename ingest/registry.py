@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from ingest.arrays import Ints
 from ingest.clean import ANSI, Cleaner, lines_of
 from ingest.errors import FairmfuError, UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
@@ -42,7 +43,6 @@ from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import NEWLINE, Chunk, NumberedLine, Source, newlines
-from ingest.scan import Ints
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,

@@ -29,13 +29,16 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.arrays import Floats, Ints
 from ingest.bulk_plan import NO_STAMP, joined
-from ingest.event_files import NO_TAG, Floats, Ints, Values, as_printed, printed
+from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.log_format import LogFormat, StepLine
 from ingest.parse import Launch, Parsed, Parser
 from ingest.reader import NumberedLine, ValueChunk
 from ingest.rows import FORM, SCHEMA
-from ingest.scan import Idle, Other, Reading, Step, from_epoch, same
+from ingest.scan.readings import Idle, Other, Reading, Step
+from ingest.scan.stamps import from_epoch
+from ingest.scan.trust import same
 
 Singles = NDArray[np.float32]
 

@@ -25,12 +25,13 @@ from damaged_events import TAGS, damaged_events
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, bulk_plan, event_files, reader, scalars, scan
+from ingest import bulk, bulk_plan, event_files, reader, scalars
 from ingest.errors import FairmfuError
 from ingest.intake import read_source
 from ingest.log_format import LogFormat
 from ingest.parse import Parser
 from ingest.registry import FORMATS
+from ingest.scan import learned
 from ingest.store import Tables
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
@@ -205,7 +206,7 @@ def test_damaged_logs_are_read_alike(
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
         monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
         monkeypatch.setattr(bulk, "FEW", 1)
-        monkeypatch.setattr(scan, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
+        monkeypatch.setattr(learned, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
         if faults(path):
             pytest.fail(told(path, f"{form.name}, seed {seed}, blocks of {size} bytes"))
         read = reading(path, fast=True)

@@ -19,19 +19,13 @@ from hypothesis import strategies as st
 from ingest import bulk
 from ingest.intake import read_source
 from ingest.parse import Parser, parse_stamp
-from ingest.scan import (
-    Block,
-    Read,
-    Reading,
-    Shape,
-    Shapes,
-    Step,
-    Walked,
-    decode,
-    fit,
-    learn,
-    narrowed,
-)
+from ingest.scan.block import Block
+from ingest.scan.decoding import decode
+from ingest.scan.fitting import Walked, fit
+from ingest.scan.learned import Shapes, narrowed
+from ingest.scan.learning import learn
+from ingest.scan.readings import Read, Reading, Step
+from ingest.scan.shapes import Shape
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(

@@ -1,0 +1,86 @@
+"""Lines of a file, side by side in memory."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ingest.arrays import Bytes, Ints
+from ingest.clean import lines_of
+from ingest.reader import NEWLINE
+
+RETURN: Final = 13
+LONGEST: Final = 4_000
+"""Bytes of a line that may become a shape."""
+MARGIN: Final = 64
+"""Bytes before a block, so that what is read at its ends stays inside the array."""
+BEHIND: Final = MARGIN + LONGEST
+"""The same behind it: its last line is compared with shapes that may be longer."""
+
+
+class Block:
+    """Lines of a file."""
+
+    def __init__(self, number: int, data: bytes) -> None:
+        """number: of its first line; data: whole lines, each with its newline."""
+        self.number, self.data = number, data
+        size = len(data)
+        self.bytes = np.empty(MARGIN + size + BEHIND, np.uint8)
+        self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
+        self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
+        self.words = view(self.bytes, np.dtype("<u8"))
+        newlines = _places(self.bytes, NEWLINE)
+        self.starts: Ints = np.concatenate([[MARGIN], newlines[:-1] + 1])[: len(newlines)]
+        self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
+        self.lengths: Ints = self.ends - self.starts
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def behind(self, line: int) -> Block:
+        """The lines from that one (from 0) on."""
+        if not line:
+            return self
+        return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
+
+    def numbered(self, number: int) -> Block:
+        """The same lines, of which the first one has that number."""
+        other = copy(self)
+        other.number = number
+        return other
+
+    def lines(self, which: Ints) -> pl.Series:
+        """The bytes of these lines, each with its newline."""
+        return lines_of(self.data, self.starts - MARGIN).gather(which)
+
+    def raw(self, line: int) -> bytes:
+        """The bytes of a line (from 0), without its newline."""
+        stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
+        return self.data[self.starts[line] - MARGIN : stop - MARGIN]
+
+    def raws(self, lines: Ints) -> list[bytes]:
+        """The same of several."""
+        behind = np.append(self.starts[1:], MARGIN + len(self.data))[lines]
+        spans = zip(
+            (self.starts[lines] - MARGIN).tolist(), (behind - 1 - MARGIN).tolist(), strict=True
+        )
+        return [self.data[begin:stop] for begin, stop in spans]
+
+
+WINDOW: Final = 256 * 1024
+"""Bytes that stay in the processor's cache while they are looked at."""
+
+
+def _places(data: Bytes, byte: int) -> Ints:
+    """Where that byte stands."""
+    found = [np.flatnonzero(data[at : at + WINDOW] == byte) for at in range(0, len(data), WINDOW)]
+    return np.concatenate([places + at * WINDOW for at, places in enumerate(found)])
+
+
+def view(buffer: Bytes, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Items of that kind at every byte of `buffer`; they overlap."""
+    return np.ndarray((len(buffer) - kind.itemsize + 1,), kind, buffer, 0, (1,))

@@ -1,0 +1,243 @@
+"""Which lines of a block fit a shape, and where their digits stand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from ingest.arrays import Bools, Bytes, Ints, Words
+from ingest.scan.block import Block, view
+from ingest.scan.shapes import WORD, Number, Shape, Stretch
+from ingest.scan.texts import is_view, laid, quoted
+
+
+def _eight_of(byte: int) -> np.uint64:
+    """A word of eight such bytes."""
+    return np.uint64(int.from_bytes(bytes([byte]) * 8, "little"))
+
+
+ZERO: Final = 0x30
+ZEROS: Final = _eight_of(ZERO)
+BLANKS: Final = _eight_of(0x20)
+HIGH: Final = _eight_of(0x80)
+BELOW: Final = _eight_of(0x7F)
+OVER: Final = _eight_of(0x80 - 10)
+"""Added to a byte below 0x80 it sets the highest bit of what is no digit's value."""
+ONE: Final = np.uint64(1)
+LAST: Final = np.array(
+    [0, *(((1 << (8 * n)) - 1) << (64 - 8 * n) for n in range(1, 9))], dtype=np.uint64
+)
+"""The last n bytes of a word of eight."""
+LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
+
+
+@dataclass(slots=True)
+class Walked:
+    """Lines of a block that fit a shape, and where each of their runs begins and ends.
+
+    heads: of runs that are not as wide in all lines the values of the first eight bytes.
+    """
+
+    block: Block
+    shape: Shape
+    lines: Ints
+    begins: dict[int, Ints]
+    stops: dict[int, Ints]
+    heads: dict[int, Words]
+
+    def only(self, good: Bools) -> Walked:
+        """The same of some of the lines."""
+        if good.all():
+            return self
+        keep = np.flatnonzero(good)
+        begins, stops = (
+            {r: at[keep] for r, at in ats.items()} for ats in (self.begins, self.stops)
+        )
+        heads = {run: words[keep] for run, words in self.heads.items()}
+        return Walked(self.block, self.shape, self.lines[keep], begins, stops, heads)
+
+    def width(self, run: int) -> Ints:
+        """Digits of the run, of each line."""
+        return self.stops[run] - self.begins[run]
+
+    def values(self, run: int, back: int = 0) -> Words:
+        """Of its last eight digits but for so many; zeros where it has fewer."""
+        width = self.width(run)
+        if run in self.heads and width.max(initial=0) <= WORD:
+            return self.heads[run] << (WORD - width).astype(np.uint64) * np.uint64(8)
+        words = self.block.words[self.stops[run] - (WORD + back)]
+        return np.asarray(words & LOW[np.clip(width - back, 0, WORD)])
+
+    def written(self, number: Number) -> pl.Series:
+        """The text of a number; it may be a view of the block."""
+        begins, stops = self.begins[number.first], self.stops[number.last]
+        return quoted(self.block, begins - number.negative, stops)
+
+    def text(self, pieces: Sequence[str | Number]) -> pl.Series:
+        """Each line's pieces one behind the other."""
+        parts = [piece if isinstance(piece, str) else self.written(piece) for piece in pieces]
+        if len(parts) == 1 and not isinstance(parts[0], str) and not is_view(parts[0]):
+            return parts[0]
+        if not len(self.lines):
+            return pl.Series(dtype=pl.String)
+        # behind one alone an empty one, or it would stay a view of the block
+        return pl.select(pl.concat_str(*map(pl.lit, parts), pl.lit(""))).to_series()
+
+
+@dataclass(slots=True)
+class Sheet:
+    """Lines that fit a shape of fixed widths.
+
+    bytes: of each line a row; begin: where in its row it begins; runs: where in it each begins and
+    ends.
+    """
+
+    shape: Shape
+    lines: Ints
+    bytes: Bytes
+    begin: int
+    runs: Mapping[int, tuple[int, int]]
+
+    def only(self, good: Bools) -> Sheet:
+        """The same of some of the lines."""
+        if good.all():
+            return self
+        keep = np.flatnonzero(good)
+        return replace(self, lines=self.lines[keep], bytes=self.bytes[keep])
+
+    def width(self, run: int) -> Ints:
+        """Digits of the run, the same of all lines."""
+        begin, end = self.runs[run]
+        return np.array([end - begin])
+
+    def values(self, run: int, back: int = 0) -> Words:
+        """Of its last eight digits but for so many; zeros where it has fewer."""
+        begin, end = self.runs[run]
+        rows, size = self.bytes.shape
+        at = self.begin + end - (WORD + back)
+        words = np.ndarray((rows,), "<u8", self.bytes, at, (size,))
+        return np.asarray(words & LOW[max(0, min(end - begin - back, WORD))])
+
+    def written(self, number: Number) -> pl.Series:
+        """The text of a number."""
+        return self.text([number])
+
+    def text(self, pieces: Sequence[str | Number]) -> pl.Series:
+        """Each line's pieces one behind the other."""
+        parts = (self._part(piece) for piece in pieces)
+        rows = len(self.lines)
+        return laid([np.broadcast_to(part, (rows, part.shape[-1])) for part in parts])
+
+    def _part(self, piece: str | Number) -> Bytes:
+        """The bytes of a piece, of all lines or of each."""
+        if isinstance(piece, str):
+            return np.frombuffer(piece.encode(), np.uint8)
+        begin, end = self.runs[piece.first][0] - piece.negative, self.runs[piece.last][1]
+        return self.bytes[:, self.begin + begin : self.begin + end]
+
+
+Fit = Walked | Sheet
+
+
+def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
+    """Those of `lines` that fit the shape."""
+    lengths = block.lengths[lines]
+    lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+    return (_lay if shape.is_fixed else _walk)(block, shape, lines)
+
+
+def _lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
+    """Lines as long as a shape of fixed widths, each compared with it as a whole."""
+    (stretch,) = shape.stretches
+    size = WORD * (1 + len(stretch.words))
+    lead = size - stretch.size
+    rows = view(block.bytes, np.dtype(f"V{size}"))[block.starts[lines] - lead]
+    words = rows.view("<u8").reshape(len(lines), size // WORD)
+    good = _stand(stretch, words[:, 1:].T)
+    data = words.view(np.uint8)
+    runs = {run: (offset, offset + width) for run, offset, width in stretch.runs}
+    for run, alone in shape.bare.items():
+        zero = data[:, lead + runs[run][0]] == ZERO
+        good &= ~(zero & (shape.widths[run][1] > 1)) if alone else ~zero
+    return Sheet(shape, lines, data, lead, runs).only(good)
+
+
+def _walk(block: Block, shape: Shape, lines: Ints) -> Walked:
+    """Lines that are walked through from their starts to their ends."""
+    last = shape.stretches[-1]
+    lines = lines[_stand(last, _words(block, last, block.ends[lines] - last.size)[:-1])]
+    found, at = Walked(block, shape, lines, {}, {}, {}), block.starts[lines]
+    for stretch in shape.stretches:
+        words = _words(block, stretch, at)
+        good, head = _stand(stretch, words[:-1]), words[-1]
+        if not good.all():
+            found, at, head = found.only(good), at[good], head[good]
+        if not len(at):
+            break
+        for run, offset, digits in stretch.runs:
+            found.begins[run] = at + offset
+            found.stops[run] = found.begins[run] + digits
+        at = at + stretch.size
+        if stretch.pad:
+            at = at + _before(head ^ BLANKS)
+            head = block.words[at]
+        if stretch.run is not None:
+            values = head ^ ZEROS
+            width = _width(block, at, values, shape.widths[stretch.run][1])
+            found.begins[stretch.run], found.heads[stretch.run] = at, values
+            found.stops[stretch.run] = at = at + width
+    good = at == block.ends[found.lines]
+    for run, (least, most) in shape.widths.items() if len(at) else ():
+        width = found.width(run)
+        if least != most:
+            good &= (width >= least) & (width <= most)
+        if run in shape.bare:
+            zero = block.bytes[found.begins[run]] == ZERO
+            good &= ~(zero & (width > 1)) if shape.bare[run] else ~zero
+    return found.only(good)
+
+
+def _words(block: Block, stretch: Stretch, at: Ints) -> Words:
+    """The words of a stretch that begins there, and the one behind it: (words, lines).
+
+    All of a line are fetched together, which takes as long as one of them.
+    """
+    size = WORD * len(stretch.words)
+    rows = view(block.bytes, np.dtype(f"V{size + WORD}"))[at + (stretch.size - size)]
+    return rows.view("<u8").reshape(len(at), len(stretch.words) + 1).T
+
+
+def _stand(stretch: Stretch, words: Words) -> Bools:
+    """Whether the words (words, lines) are those of the stretch."""
+    wrong = np.zeros(words.shape[1], np.uint64)
+    for word, there in zip(stretch.words, words, strict=True):
+        other = there ^ word.zeros
+        wrong |= other & word.text
+        if word.digits:
+            wrong |= _no_digits(other) & word.digits
+    return np.asarray(wrong == 0)
+
+
+def _no_digits(values: Words) -> Words:
+    """The highest bit of each byte that is not 0 to 9."""
+    return np.asarray(((values & BELOW) + OVER | values) & HIGH)
+
+
+def _before(word: Words) -> Bytes:
+    """How many bytes stand before the first that is not 0."""
+    return np.bitwise_count(~word & (word - ONE)) >> np.uint8(3)
+
+
+def _width(block: Block, at: Ints, values: Words, most: int) -> Ints:
+    """How many digits stand there, as far as that matters; values: of the first eight bytes."""
+    width = _before(_no_digits(values)).astype(np.int64)
+    for seen in range(WORD, most, WORD):
+        more = np.flatnonzero(width == seen)
+        if not len(more):
+            break
+        width[more] += _before(_no_digits(block.words[at[more] + seen] ^ ZEROS))
+    return width

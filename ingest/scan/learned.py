@@ -1,0 +1,95 @@
+"""All shapes of a format."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, deque
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ingest.arrays import Ints
+from ingest.scan.fitting import Fit, Sheet, Walked
+from ingest.scan.learning import RUN, learn
+from ingest.scan.readings import Read
+from ingest.scan.shapes import Shape, stretches_of
+
+MOST_SHAPES: Final = 300
+"""Of a format; a log whose lines have more is read by the regexes."""
+SEEN_BEFORE: Final = 6
+"""Lines alike before they are taken for a shape."""
+COST: Final = 200
+"""Lines that are read in the time that it takes to learn a shape, or to find that there is none."""
+FREE: Final = 6
+"""Shapes before their cost counts; then as many more lines have to be read one by one first: where
+few lines are alike, as in a damaged log, they would be learned for nothing."""
+SEEN_IN_VAIN: Final = 24
+"""Lines alike after which no more of their kind are tried."""
+MOST_SKELETONS: Final = 5_000
+MANY_ALIKE: Final = 1_000
+"""Lines of a block that are laid out alike, before they become a shape of fixed widths."""
+MOST_FIXED: Final = 8
+"""Of a format; the oldest is forgotten: a number that grows a digit lays all lines out anew."""
+MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Factor of a hash of places."""
+
+
+class Shapes:
+    """What was learned of the lines of one format (with its companions), for all its files."""
+
+    def __init__(self) -> None:
+        self.known: list[Shape] = []
+        self.fixed: deque[Shape] = deque(maxlen=MOST_FIXED)
+        self._seen: Counter[bytes] = Counter()
+        self._alone = self._tried = 0
+        self._rng = random.Random(7)  # noqa: S311 - lines to try
+
+    def see(self, raw: bytes, read: Read) -> Shape | None:
+        """A line that no shape fits; the shape that it becomes, if it does."""
+        self._alone += 1
+        if len(self.known) >= MOST_SHAPES or self._tried >= FREE + self._alone // COST:
+            return None
+        skeleton = RUN.sub(b"0", raw[:400])
+        if skeleton not in self._seen and len(self._seen) >= MOST_SKELETONS:
+            return None
+        self._seen[skeleton] += 1
+        seen = self._seen[skeleton]
+        if not SEEN_BEFORE <= seen <= SEEN_IN_VAIN:
+            return None
+        shape = learn(raw, read, self._rng)
+        self._tried += 1
+        if shape is not None:
+            self.known.append(shape)
+        return shape
+
+    def narrow(self, found: Fit, read: Ints) -> None:
+        """From now on try first how most of the lines that were read are laid out."""
+        if isinstance(found, Sheet) or len(read) < MANY_ALIKE:
+            return
+        found = found.only(np.isin(found.lines, read))
+        starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
+        for at in (*found.begins.values(), *found.stops.values()):
+            key = key * MIXED + (at - starts).astype(np.uint64)
+        _, lines, counts = np.unique(key, return_index=True, return_counts=True)
+        for line in lines[counts >= MANY_ALIKE].tolist():
+            self.fixed.append(narrowed(found, line))
+
+
+def narrowed(found: Walked, line: int) -> Shape:
+    """The shape of those lines alone whose runs are as wide and as padded as those of this one."""
+    shape, pieces = found.shape, []
+    begins, stops = (
+        {r: int(at[line]) for r, at in ats.items()} for ats in (found.begins, found.stops)
+    )
+    stops[-1] = int(found.block.starts[found.lines[line]])
+    for piece in shape.pieces:
+        if piece.before is None:
+            pieces.append(piece)
+            continue
+        blanks = begins[piece.before] - stops[piece.behind] - len(piece.text)
+        pieces.append(replace(piece, text=piece.text + b" " * blanks, pad=False))
+    widths = {run: (stops[run] - begins[run],) * 2 for run in shape.widths}
+    return replace(
+        shape, pieces=tuple(pieces), widths=widths, stretches=stretches_of(pieces, widths)
+    )

@@ -1,0 +1,50 @@
+"""Times of many lines."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+
+from ingest.arrays import Bools, Floats, Ints
+
+EPOCH: Final = 2
+"""Runs of a stamp that counts from 1970, at most: a fraction may be one of them."""
+SECONDS: Final = 10
+"""Digits of its seconds; three more are of milliseconds, six more of microseconds."""
+NO_YEAR: Final = 5
+"""Runs of a stamp without year: month, day, hour, minute, second."""
+YEARS: Final = range(1970, 2971)
+"""A stamp of another year is none: a time next to the last one that there is breaks arithmetic."""
+YEAR_UNKNOWN: Final = 2000
+"""Stands for the year of stamps that have none: a leap year, so that 29 February parses."""
+
+
+def from_epoch(seconds: Floats) -> Ints:
+    """Microseconds since 1970, rounded as datetime.fromtimestamp does it."""
+    fraction, whole = np.modf(seconds)
+    return np.asarray(whole.astype(np.int64) * 1_000_000 + np.rint(fraction * 1e6).astype(np.int64))
+
+
+def midnights(dates: Ints, good: Bools) -> Ints:
+    """Of dates such as 20261120 the microseconds since 1970."""
+    if not len(dates):
+        return dates
+    if (dates == dates[0]).all():
+        found, which = dates[:1], np.zeros(len(dates), np.int64)
+    else:
+        found, which = np.unique(dates, return_inverse=True)
+    at = [_midnight(int(date)) for date in found]
+    good &= np.array([one is not None for one in at])[which]
+    return np.array([one or 0 for one in at], np.int64)[which]
+
+
+def _midnight(date: int) -> int | None:
+    if date // 10_000 not in YEARS:
+        return None
+    try:
+        day = datetime(date // 10_000, date // 100 % 100, date % 100, tzinfo=UTC)
+    except ValueError:
+        return None
+    return (day - datetime(1970, 1, 1, tzinfo=UTC)).days * 86_400_000_000

@@ -1,0 +1,58 @@
+"""Texts of many lines put together by bytes, without a Python string of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ingest.arrays import Bytes, Ints
+from ingest.scan.block import Block
+
+INLINE: Final = 12
+"""Bytes of a text that stand in its view."""
+FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
+"""The first n bytes of a word of eight."""
+
+
+def quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory."""
+    sizes = (stops - begins).astype(np.uint64)
+    head = block.words[begins]
+    views = np.empty((len(begins), 2), np.uint64)
+    views[:, 0] = sizes | head << np.uint64(32)
+    views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
+    short = np.flatnonzero(sizes <= INLINE)
+    if len(short):  # these stand in their views, with zeros behind them
+        sizes, head = sizes[short], head[short]
+        tail = head >> np.uint64(32) | block.words[begins[short] + 8] << np.uint64(32)
+        low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
+        views[short, 0] = sizes | low << np.uint64(32)
+        views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
+    buffers = [None, pa.py_buffer(views)]
+    if len(short) < len(begins):
+        buffers.append(pa.py_buffer(block.bytes))
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
+
+
+def is_view(texts: pl.Series) -> bool:
+    """Whether they are a view of the bytes of a block, which these hold in memory."""
+    return bool((texts.str.len_bytes() > INLINE).any())
+
+
+def laid(parts: Sequence[Bytes]) -> pl.Series:
+    """Texts that are all as long: the rows of the parts, one behind the other."""
+    text = np.concatenate(parts, axis=1)
+    rows, size = text.shape
+    views = np.zeros((rows, 4), np.uint32)
+    views[:, 0] = size
+    inside = min(size, 4 if size > INLINE else INLINE)
+    views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
+    buffers = [None, pa.py_buffer(views)]
+    if size > INLINE:
+        views[:, 3] = np.arange(0, rows * size, size)
+        buffers.append(pa.py_buffer(text))
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), rows, buffers)))
