@@ -1076,6 +1076,8 @@ def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
     """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
     out: dict[str, str] = {}
     for match in pair.finditer(text):
+        if match["key"] is None or match["value"] is None:
+            continue
         key, times = match["key"].strip(), 2
         while key in out:
             key, times = f"{match['key'].strip()}#{times}", times + 1

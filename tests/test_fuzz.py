@@ -166,6 +166,13 @@ FOUND: Final = (
     ("config", b'\0[[facts]]\npaths = ["*"]\nmodel_config.day = 1979-05-27'),
     # a text that begins as a JSON object does
     ("facts", b'\0torchtitan_arguments = [{"" = ""}]'),
+    # a pair without key and value
+    (
+        "formats",
+        (OWN % rb"it (?P<step>\d+) (?P<pairs>.*)").replace(
+            b"columns", b"pair = '.tgs. (?P<key>x)|(?P<value>\\d+)'\ncolumns"
+        ),
+    ),
     # shapes of no model: layers by the billion, more experts for a token than there are
     *(("models", SHAPE % (b"qwen3", layers, b"2", b"[]")) for layers in (b"1000000000", b"1" * 60)),
     ("models", SHAPE % (b"qwen3_moe", b"6", b"1000000000", b"[]")),
