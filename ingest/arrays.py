@@ -1,8 +1,11 @@
-"""Names of numpy's arrays by what they hold."""
+"""Names of numpy's arrays by what they hold, and how their memory goes to Arrow and Polars."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -10,3 +13,16 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Words = NDArray[np.uint64]
+
+
+def owned(data: bytes | NDArray[Any]) -> pa.Buffer:
+    """A copy of contiguous bytes in memory of Arrow's own.
+
+    What pa.py_buffer makes belongs to Python: it is let go of under Python's lock. A thread of
+    Polars that does so waits for whoever has that lock, and who pickles a frame has it while it
+    waits for that thread: neither goes on. So nothing made by py_buffer is to get into Polars.
+    """
+    content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.view(np.uint8)
+    buffer = pa.allocate_buffer(content.nbytes)
+    np.frombuffer(buffer, np.uint8)[:] = content.reshape(-1)
+    return buffer

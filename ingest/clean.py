@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ingest.arrays import Ints, owned
 from ingest.prefilter import REPEATS, Part, Parts, needed, parsed
 from ingest.reader import text_of
 
@@ -25,10 +25,10 @@ BEYOND_ASCII: Final = 0x80
 """The least byte of a character that is not ASCII."""
 
 
-def lines_of(data: bytes, starts: NDArray[np.int64]) -> pl.Series:
-    """The bytes of lines that begin there, each with its newline."""
-    buffers = [None, pa.py_buffer(np.append(starts, len(data))), pa.py_buffer(data)]
-    every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts), buffers)
+def lines_of(data: pa.Buffer, bounds: Ints) -> pl.Series:
+    """The bytes between each bound and the next: lines, each with its newline."""
+    buffers = [None, owned(bounds), data]
+    every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
     return pl.Series(every)
 
 
@@ -87,7 +87,7 @@ class Cleaner:
         if any(character == NO_BREAK or character.isdecimal() for character in set(beyond)):
             return None
         try:
-            text = lines_of(data, np.zeros(1, np.int64)).cast(pl.String)
+            text = lines_of(owned(data), np.array([0, len(data)])).cast(pl.String)
         except pl.exceptions.ComputeError:
             return None
         digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ingest.arrays import owned
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
 from ingest.prefilter import Sieve
@@ -65,7 +66,7 @@ class Familiar:
         """The lines with zeros for their digits."""
         array = lines.to_arrow().cast(pa.large_binary())
         _, starts, data = array.buffers()
-        zeros = pa.py_buffer(bytes(data or b"").translate(self._zeros))
+        zeros = owned(bytes(data or b"").translate(self._zeros))
         return pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(array), [None, starts, zeros]
         )

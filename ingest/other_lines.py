@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.arrays import Ints
+from ingest.arrays import Ints, owned
 
 MOST_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""
@@ -54,7 +54,7 @@ def kinds_of(texts: pl.Series) -> pl.Series:
         MARK - HASH
     )  # ten times as fast as a mask
     ends = starts - np.searchsorted(np.flatnonzero(more) + 1, starts)
-    kinds = pa.LargeStringArray.from_buffers(len(cut), pa.py_buffer(ends), pa.py_buffer(shorter))
+    kinds = pa.LargeStringArray.from_buffers(len(cut), owned(ends), owned(shorter))
     return pl.Series(kinds).str.slice(0, LENGTH)
 
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from ingest.arrays import Ints
+from ingest.arrays import Ints, owned
 from ingest.clean import ANSI, Cleaner, lines_of
 from ingest.errors import FairmfuError, UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
@@ -221,7 +221,7 @@ def _look(searches: Sequence[_Search]) -> None:
     data = b"".join(wholes)
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE)
     starts = np.concatenate([[0], ends[:-1] + 1])
-    raws = lines_of(data, starts)
+    raws = lines_of(owned(data), np.append(starts, len(data)))
     texts = searches[0].cleaner.texts(raws)
     firsts = np.searchsorted(starts, np.cumsum([0, *map(len, wholes)])).tolist()
     left = [

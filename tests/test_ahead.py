@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -27,6 +28,7 @@ from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.store import Store
 from ingest.walk import Found, Walk
+from tests.log_lines import KINDS, Kind, write_log
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
@@ -112,6 +114,7 @@ def test_what_was_read_with_other_facts_is_not_taken() -> None:
 SLEEPER = """
 import sys, time
 from pathlib import Path
+from typing import Final
 from ingest import ahead
 from ingest.registry import BUILT_IN
 from ingest.walk import Walk
@@ -205,3 +208,31 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
     assert same_tables(store, other)
     assert by_blocks[0] is not None
     assert by_blocks[-1] is None
+
+
+SENT: Final = """
+import sys
+from multiprocessing.reduction import ForkingPickler
+from ingest.bulk_plan import plan_of
+from ingest.parse import Parser
+from ingest.registry import BUILT_IN
+from ingest.scan.block import Block
+parser = Parser(next(one for one in BUILT_IN.formats if one.name == sys.argv[1]))
+rows = 0
+with open(sys.argv[2], "rb") as log:
+    while lines := b"".join(log.readlines(1_000_000)):
+        plan = plan_of(Block(1, lines), parser)
+        rows += plan.frame.height
+        ForkingPickler.dumps(plan)
+print(rows)
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.log_format)
+def test_plans_of_a_large_log_can_be_sent(kind: Kind, tmp_path: Path) -> None:
+    """Polars' own pickling waits for its threads with Python's lock: see ingest.arrays.owned."""
+    rows = write_log(tmp_path / "run.log", kind, 8_000_000)
+    command = [sys.executable, "-c", SENT, kind.log_format, tmp_path / "run.log"]
+    alone = {**os.environ, "POLARS_MAX_THREADS": "1"}
+    told = subprocess.check_output(command, cwd=ROOT, env=alone, timeout=60)  # noqa: S603
+    assert 0 < int(told) <= rows

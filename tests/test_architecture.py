@@ -110,6 +110,12 @@ def test_nothing_runs_strings_of_code(module: Path) -> None:
     assert {name for name, _ in called(module)} & {"unsafe_load", "full_load", "system"} == set()
 
 
+@param(MODULES)
+def test_no_memory_of_python_gets_into_polars(module: Path) -> None:
+    """Why: ingest.arrays.owned."""
+    assert "py_buffer" not in {name for name, _ in called(module)}
+
+
 @param([m for m in MODULES if m not in {Path("ingest/store.py"), Path("ingest/catalogue.py")}])
 def test_only_the_store_knows_its_database(module: Path) -> None:
     assert "duckdb" not in {name.split(".")[0] for name in imports(module)}

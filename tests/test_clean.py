@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.arrays import owned
 from ingest.clean import Cleaner, lines_of
 from ingest.registry import FORMATS
 
@@ -22,8 +23,8 @@ LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), mi
 @given(lines=LINES)
 def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]) -> None:
     cleaner = Cleaner(noise)
-    starts = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])])
-    series = lines_of(b"".join(line + b"\n" for line in lines), starts)
+    bounds = np.cumsum([0, *(len(line) + 1 for line in lines)])
+    series = lines_of(owned(b"".join(line + b"\n" for line in lines)), bounds)
     assert cleaner.texts(series).to_list() == [cleaner.text(line) for line in lines]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.arrays import Bytes, Ints
@@ -29,7 +30,8 @@ class Block:
         """number: of its first line; data: whole lines, each with its newline."""
         self.number, self.data = number, data
         size = len(data)
-        self.bytes = np.empty(MARGIN + size + BEHIND, np.uint8)
+        self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
+        self.bytes = np.frombuffer(self.buffer, np.uint8)
         self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = view(self.bytes, np.dtype("<u8"))
@@ -55,7 +57,7 @@ class Block:
 
     def lines(self, which: Ints) -> pl.Series:
         """The bytes of these lines, each with its newline."""
-        return lines_of(self.data, self.starts - MARGIN).gather(which)
+        return lines_of(self.buffer, np.append(self.starts, MARGIN + len(self.data))).gather(which)
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints
+from ingest.arrays import Bytes, Ints, owned
 from ingest.scan.block import Block
 
 INLINE: Final = 12
@@ -32,10 +33,7 @@ def quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
         low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
         views[short, 0] = sizes | low << np.uint64(32)
         views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
-    buffers = [None, pa.py_buffer(views)]
-    if len(short) < len(begins):
-        buffers.append(pa.py_buffer(block.bytes))
-    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(begins), buffers)))
+    return _viewed(views, block.buffer if len(short) < len(begins) else None)
 
 
 def is_view(texts: pl.Series) -> bool:
@@ -51,8 +49,12 @@ def laid(parts: Sequence[Bytes]) -> pl.Series:
     views[:, 0] = size
     inside = min(size, 4 if size > INLINE else INLINE)
     views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
-    buffers = [None, pa.py_buffer(views)]
     if size > INLINE:
         views[:, 3] = np.arange(0, rows * size, size)
-        buffers.append(pa.py_buffer(text))
-    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), rows, buffers)))
+    return _viewed(views, owned(text) if size > INLINE else None)
+
+
+def _viewed(views: NDArray[Any], data: pa.Buffer | None) -> pl.Series:
+    """Texts of views, 16 bytes each, and the bytes that they view, if any."""
+    buffers = [None, owned(views), *([] if data is None else [data])]
+    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(views), buffers)))
