@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from itertools import chain
 from operator import itemgetter
 from typing import Final
@@ -19,17 +18,16 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.arrays import Floats, Ints
-from ingest.bulk_plan import NO_EPOCH, NO_STAMP, NO_STEP, Plan, plan_of, plans_of, there_are
+from ingest.arrays import Ints
+from ingest.bulk_plan import NO_EPOCH, Plan, plan_of, plans_of, there_are
 from ingest.joined import rejoined
+from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
-from ingest.parse import COPIES, SKEW, Launch, Parsed, Parser, Progress
+from ingest.parse import Parsed, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
 from ingest.scan.block import Block
 from ingest.scan.readings import Aside
 
-SECOND: Final = 1_000_000
-"""In microseconds, as stamps are."""
 NEAR: Final = 32
 FAR: Final = 2**20
 """Lines that are asked about together: behind a restart, and at most."""
@@ -194,14 +192,11 @@ class _Reader:
                 sure = min(sure, int(other[0]))
                 mine = mine[mine < other[0]]
             progress = self._progress(launch, form, plan, int(mine[0]))
-            count = _of_one_process(launch, progress, plan, mine)
+            count = of_one_process(launch, progress, _of_form(plan, mine))
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
-        traits = plan.row_traits[first:last]
-        for trait in there_are(traits).tolist():
-            if any(launch.said.get(name) != value for name, value in plan.traits[trait].says):
-                sure = min(sure, first + int(np.argmax(traits == trait)))
-        return sure
+        says = [dict(trait.says) for trait in plan.traits]
+        return min(sure, first + saying_nothing_new(launch, says, plan.row_traits[first:last]))
 
     def _progress(self, launch: Launch, form: int, plan: Plan, row: int) -> Progress | None:
         epoch = int(plan.epochs[row])
@@ -216,65 +211,12 @@ class _Reader:
             trait = plan.traits[plan.row_traits[mine[-1]]]
             text = self._text(block, int(plan.places[mine[-1]]))
             self.parser.printed_last(self.forms[form], trait.printed, text)
-            _advance(
-                self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1])),
-                steps[mine - first],
-                plan.stamps[mine],
-                plan.clocks[mine],
-            )
+            progress = self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1]))
+            advance(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
 
 
-def _of_one_process(launch: Launch, progress: Progress | None, plan: Plan, rows: Ints) -> int:
-    """How many of the rows (of one form) are of the launch's process for certain.
+def _of_form(plan: Plan, rows: Ints) -> OfForm:
+    def ranks(count: int) -> list[str | None]:
+        return plan.frame["rank"].gather(rows[:count]).unique().to_list()
 
-    As `ingest.parse._starts_again` tells it of a row: by its stamp, else by steps that no line of
-    the launch has printed before. Behind the first rows that all have stamps, or all have none, it
-    is to be asked anew; so behind those whose steps are printed, or counted. Times since the start
-    go on.
-    """
-    if progress is None:
-        return 0
-    bare, counted = plan.stamps[rows] == NO_STAMP, plan.steps[rows] == NO_STEP
-    others = (bare != bare[0]) | (counted != counted[0])
-    count = int(np.argmax(others)) or len(rows)
-    clocks = plan.clocks[rows][:count]
-    top_clock = np.nan if progress.top_clock is None else progress.top_clock
-    late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
-    if counted[0]:
-        ranks = plan.frame["rank"].gather(rows[:count]).unique().to_list()
-        odd = late if launch.counts(ranks) else np.ones(count, bool)
-        return int(np.argmax(odd)) if odd.any() else count
-    steps, stamps = plan.steps[rows][:count], plan.stamps[rows][:count]
-    tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
-    higher = steps > tops
-    if bare[0]:
-        odd = ~higher if launch.one_form else np.ones(count, bool)
-    elif progress.top_stamp is None or launch.started_at is None:
-        return 0
-    else:
-        at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
-        before = np.concatenate([[-1], at[:-1]])
-        top = np.where(before < 0, _microseconds(progress.top_stamp), stamps[before])
-        skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
-        began = _microseconds(launch.started_at)
-        behind = (stamps > top + skew) | (stamps < began - copies)
-        twice = (steps == tops) & (np.abs(stamps - top) > copies)
-        odd = ((steps < tops) & behind) | twice
-    if progress.top_clock is not None or not np.isnan(clocks).all():
-        odd = odd | late | ~higher
-    return int(np.argmax(odd)) if odd.any() else count
-
-
-def _advance(progress: Progress | None, steps: Ints, stamps: Ints, clocks: Floats) -> None:
-    """The highest step of the rows, and when it was first printed, by stamp and since the start."""
-    assert progress is not None  # noqa: S101 - of a form that has rows
-    place = int(np.argmax(steps))
-    if steps[place] > progress.top_step:
-        progress.top_step = int(steps[place])
-        bare = stamps[place] == NO_STAMP
-        progress.top_stamp = None if bare else np.datetime64(int(stamps[place]), "us").item()
-        progress.top_clock = None if np.isnan(clocks[place]) else float(clocks[place])
-
-
-def _microseconds(stamp: datetime) -> int:
-    return int(np.datetime64(stamp, "us").astype(np.int64))
+    return OfForm(plan.steps[rows], plan.stamps[rows], plan.clocks[rows], ranks)

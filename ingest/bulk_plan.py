@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from ingest.arrays import Floats, Ints
 from ingest.familiar import BLANK
+from ingest.launch import NO_STAMP, NO_STEP
 from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
@@ -30,9 +31,6 @@ from ingest.scan.fitting import fit
 from ingest.scan.readings import Aside, Other, Step
 from ingest.scan.shapes import Shape
 
-NO_STAMP: Final = -(2**63)
-NO_STEP: Final = -(2**63)
-"""Of a row whose step is counted."""
 NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""

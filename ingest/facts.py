@@ -23,8 +23,8 @@ from ingest import world_size
 from ingest.errors import FactError
 from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
+from ingest.launch import Launch
 from ingest.log_format import LogFormat
-from ingest.parse import Launch
 from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
 from ingest.toml_tables import loads

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest.clean import Cleaner
+from ingest.launch import Launch
 from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
-from ingest.parse import Launch, Parsed, Parser
+from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, Source
 
 MADE_BY_PARSER: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})

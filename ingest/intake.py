@@ -24,8 +24,9 @@ from ingest.ahead import COMPRESSED, SMALL_BYTES, Ahead, Given
 from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
+from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
-from ingest.parse import Launch, Parsed, Parser
+from ingest.parse import Parsed, Parser
 from ingest.reader import STDIN, Chunk, Source, content_hash
 from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
 from ingest.rows import SCHEMA, Rows

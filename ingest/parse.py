@@ -6,7 +6,6 @@ Every line is counted once: as a step, as known (a fact, an event, blank), as a 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -14,12 +13,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -29,6 +27,7 @@ from ingest.block_lines import stated_at
 from ingest.clean import Cleaner
 from ingest.endings import ENDINGS
 from ingest.familiar import Familiar
+from ingest.launch import LAST_STEP, Launch, starts_again
 from ingest.log_format import (
     JSON,
     Block,
@@ -39,6 +38,7 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
+from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Guarded, any_of
 from ingest.reader import NumberedLine
@@ -62,22 +62,8 @@ GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 QUOTED_CHARACTERS: Final = 500
 """Of a line that is kept as text."""
 
-LAST_STEP: Final = 2**63 - 1
-"""Steps that are counted on from there stay there."""
-ROWS: Final = 2**20
-"""More than are counted together."""
-
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
-
-SKEW: Final = timedelta(seconds=1)
-"""Ranks in step stamp one step no further apart, stamps of whole seconds included."""
-
-COPIES: Final = timedelta(minutes=1)
-"""Copies of one step further apart than this are of two runs."""
-
-LOSS_PRINT: Final = 1e-3
-"""Two prints of one loss differ by less, absolutely or relatively."""
 
 PREFIX_REACH: Final = 64
 """Characters of a line in which its own time stamp stands."""
@@ -94,111 +80,6 @@ _NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
 @dataclass(slots=True)
-class Launch:
-    """One start of a training process, as far as the log tells."""
-
-    first_line: int
-    last_line: int = 0
-    first_text: str = ""
-    first_step_text: str = ""
-    last_step_text: str = ""
-    rows: Rows = field(default_factory=Rows)
-    facts: list[dict[str, Any]] = field(default_factory=list)
-    companion_facts: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    first_stamp: datetime | None = None  # of its lines before the first step
-    started_at: datetime | None = None  # of its first step, in `_close` of its first line
-    step_unit: str | None = None  # where it is not the format's
-    progress: dict[Any, Progress] = field(default_factory=dict)
-    settled: int = 0
-    last_steps: dict[str | None, int] = field(default_factory=dict)
-    said: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def stated(self) -> list[dict[str, Any]]:
-        """Facts of the primary format; those of a companion only where it says nothing.
-
-        DeepSpeed's dump under Megatron holds the batch size of the start of a ramp-up.
-        """
-        said = {fact["name"] for fact in self.facts}
-        return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
-
-    def last_said(self, name: str) -> str | None:
-        """The value of a fact that holds so far."""
-        return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
-
-    def count_on(self, form: StepLine, rank: str | None) -> int:
-        """The step of a line that prints none: one log interval behind the rank's last.
-
-        Forms of each step are counted one by one. The interval of a companion is that of its own
-        lines.
-        """
-        self.settle()
-        if form.every_step:
-            return self.progress_of({"form": form}).counted.get(rank, 0) + 1
-        return min(self.last_steps.get(rank, 0) + (self.interval or 1), LAST_STEP)
-
-    def counts(self, ranks: Sequence[str | None]) -> bool:
-        """Whether rows of these ranks, and all before them, are of one form and one rank.
-
-        And count on from a step that leaves room for more rows than a block has.
-        """
-        self.settle()
-        room = max(self.last_steps.values(), default=0) + ROWS * (self.interval or 1) < LAST_STEP
-        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
-
-    def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add rows without a step, of which `counts` holds; the rows with their steps."""
-        rank, interval = next(iter(self.last_steps)), self.interval
-        steps = self.last_steps[rank] + (interval or 1) * np.arange(1, frame.height + 1)
-        frame = frame.with_columns(step=steps, counted=pl.lit(not interval))
-        self.rows.extend(frame)
-        self.last_steps[rank], self.settled = int(steps[-1]), len(self.rows)
-        return frame
-
-    @property
-    def interval(self) -> int | None:
-        """Steps between two lines of the primary, as the log states them so far."""
-        said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        steps = _optional(_whole, said[-1]) if said else None
-        return int(steps) if steps else None
-
-    def progress_of(self, row: Mapping[str, Any]) -> Progress:
-        """How far the row's form has come; a counter of its own may start anew with an epoch."""
-        key = _series(row)
-        if key not in self.progress:
-            self.progress[key] = Progress()
-        return self.progress[key]
-
-    def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
-        """The same of a form, in that epoch, if it has printed a step."""
-        found = self.progress.get((id(form), epoch if form.counts else None))
-        return found if found is not None and found.top_step >= 0 else None
-
-    @property
-    def one_form(self) -> bool:
-        """Whether all rows so far are of one form."""
-        return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
-
-    def settle(self) -> None:
-        """Bring each rank's last step up to the last row; it is seldom asked for."""
-        before, self.settled = self.settled, len(self.rows)
-        for row in self.rows.behind(before):
-            rank, progress = row["rank"], self.progress_of(row)
-            self.last_steps[rank] = progress.counted[rank] = row["step"]
-
-    def forget(self) -> None:
-        """The launch is over: what tells whether a line is still of it is not needed any more."""
-        self.progress, self.last_steps = {}, {}
-
-    @property
-    def run_id(self) -> str:
-        """The same when the file grows or moves: only its beginning counts."""
-        start = f"{self.first_text}\n{self.first_step_text}"
-        return hashlib.sha256(start.encode()).hexdigest()[:12]
-
-
-@dataclass(slots=True)
 class Parsed:
     """What a source says; the five counts add up to `lines`."""
 
@@ -212,16 +93,6 @@ class Parsed:
     unread_lines: int = 0
     other_kinds: list[dict[str, Any]] = field(default_factory=list)
     synthetic: bool = False
-
-
-@dataclass(slots=True)
-class Progress:
-    """Steps that one form of line has printed in a launch; forms print a step one by one."""
-
-    top_step: int = -1
-    top_stamp: datetime | None = None
-    top_clock: float | None = None
-    counted: dict[str | None, int] = field(default_factory=dict)
 
 
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
@@ -498,9 +369,9 @@ class Parser:
         if line.read is not None:
             printed = _read(line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
-        return _event_of(number, line.kind, text, printed, _optional(_whole, step)) | {
+        return _event_of(number, line.kind, text, printed, optional(whole, step)) | {
             "logged_at": self._stamp(text, match.end(), self._clock),
-            "seconds": _times(_optional(float, seconds), line.factors.get("seconds")),
+            "seconds": _times(optional(float, seconds), line.factors.get("seconds")),
         }
 
     def _companion_event(self, number: int, text: str) -> dict[str, Any] | None:
@@ -520,7 +391,7 @@ class Parser:
         with suppress(_Rejected):
             seconds = _values(form, line, printed).get("elapsed_s")
         own = line.numbered or line.counts is not None
-        step = None if own else _optional(_whole, printed.pop("step", None))
+        step = None if own else optional(whole, printed.pop("step", None))
         return _event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
 
     def _step(self, number: int, text: str) -> bool:
@@ -691,7 +562,7 @@ class Parser:
     def _starts_again(self, launch: Launch, row: dict[str, Any]) -> bool:
         """Evidence of a restart that no header announces."""
         untimed = self.primary.clock is None and self.primary.rank_in_path is not None
-        return _starts_again(launch, row, one_writer=untimed)
+        return starts_again(launch, row, one_writer=untimed)
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str], text: str) -> None:
@@ -753,7 +624,7 @@ class Parser:
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
-        accumulation = _optional(_whole, launch.last_said("gradient_accumulation"))
+        accumulation = optional(whole, launch.last_said("gradient_accumulation"))
         launch.forget()
         if any(form.counts for form in launch.rows.forms()):
             aligned = align(launch.rows, int(accumulation or 0))
@@ -821,7 +692,7 @@ class Parser:
             self._wait("fact", fact, block.number)
         if block.spec.kind is not None:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
-            step = _optional(_whole, fields.pop("step", None))
+            step = optional(whole, fields.pop("step", None))
             event = _event_of(block.number, block.spec.kind, block.first, fields, step)
             event["logged_at"] = self._stamp(block.first, PREFIX_REACH, self._clock)
             self._wait("event", event)
@@ -976,68 +847,11 @@ def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFram
     return frame.with_columns(pl.col(name) * factor for name, factor in there.items())
 
 
-def _starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bool:
-    """Whether the row is of another process than those before.
-
-    Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
-    ran: so a step stamped after a later step, or well before the launch began, was trained by
-    another process. So was a later step at an earlier time since the start, or one step at two such
-    times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
-    another kind, such as the engine's step and its timer, speak of one step side by side, but not
-    of another loss.
-    one_writer: all rows are of one rank, which its file's name says.
-    """
-    progress, step = launch.progress_of(row), row.get("step")
-    stamp, top = row["logged_at"], progress.top_stamp
-    if row.get("since_start_s") is not None and _clock_went_back(launch, row):
-        return True
-    if step is None:
-        return False
-    if stamp is None or top is None or launch.started_at is None:
-        there = list(launch.rows.at(row["rank"], step))
-        before = next((one for one in there if _series(one) == _series(row)), None)
-        if before is None:
-            losses = (one["loss"] for one in there if one.get("loss") is not None)
-            return _unlike(next(losses, None), row.get("loss"))
-        return one_writer or row["rank"] is not None or _loss(before) != _loss(row)
-    if step < progress.top_step:
-        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
-    return bool(step == progress.top_step and abs(stamp - top) > COPIES)
-
-
-def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
-    """The rows whose steps go up together: of one form, with a counter of its own of one epoch."""
-    form = row["form"]
-    return id(form), row.get("epoch") if form.counts else None
-
-
-def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
-    """Whether the time since the start is not of the process that printed the steps before."""
-    progress, clock, step = launch.progress_of(row), row["since_start_s"], row.get("step")
-    if progress.top_clock is not None and (step is None or step > progress.top_step):
-        return bool(clock < progress.top_clock - SKEW.total_seconds())
-    there = () if step is None else launch.rows.at(row["rank"], step)
-    clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
-    first = next((first for first in clocks if first is not None), None)
-    return first is not None and abs(clock - first) > COPIES.total_seconds()
-
-
-def _unlike(one: float | None, other: float | None) -> bool:
-    """Whether two lines of different kinds print losses of two trainings; stages print -1."""
-    if one is None or other is None or min(one, other) < 0:
-        return False
-    return abs(one - other) > LOSS_PRINT * (1 + abs(one))
-
-
-def _loss(row: Mapping[str, Any]) -> str:
-    return str(row.get("loss"))
-
-
 def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[str, Any]:
     """A row of `facts` of a log; text: of the line of that number."""
     if FACT_NAMES[name].kind in ("int", "float"):
         with suppress(ValueError):  # what is no number stays as it is printed
-            value = _without_commas(value)
+            value = without_commas(value)
     return {
         "name": name,
         "value": value.strip(),
@@ -1092,37 +906,13 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
         return column, None
     try:
         if column in _FLOAT:
-            value = float(_without_commas(text.rstrip("%")))
+            value = float(without_commas(text.rstrip("%")))
             return column, value if factor is None else value * factor
         if column in _INTEGER:
-            return column, _whole(_without_commas(text.rstrip("%")))
+            return column, whole(without_commas(text.rstrip("%")))
     except (ValueError, OverflowError) as error:
         raise _Rejected(f"{key} is {text!r}: not a number") from error
     return column, text
-
-
-_THOUSANDS: Final = re.compile(r"\s*[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*")
-
-
-def _without_commas(text: str) -> str:
-    """A printed number without those between its thousands.
-
-    Raises ValueError at any other, and at an underscore, which is Python's own.
-    """
-    if "_" in text:
-        raise ValueError(text)
-    if "," not in text:
-        return text
-    if _THOUSANDS.fullmatch(text) is None:
-        raise ValueError(text)
-    return text.replace(",", "")
-
-
-def _whole(text: str) -> int:
-    value = int(text) if text.lstrip("-").isdigit() else float(text)
-    if not abs(value) < 2**63 or value != int(value):
-        raise ValueError(text)
-    return int(value)
 
 
 def _read(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
@@ -1136,15 +926,8 @@ def _scaled(value: str, factor: float | None) -> str | None:
     """The value in its fact's unit; null where it has a factor and is no number."""
     if factor is None:
         return value
-    number = _optional(float, value)
+    number = optional(float, value)
     return None if number is None else repr(number * factor)
-
-
-def _optional(kind: Callable[[str], float], text: str | None) -> float | None:
-    """The number of an optional group; null where it is not there or damaged."""
-    with suppress(ValueError):
-        return None if text is None else kind(_without_commas(text))
-    return None
 
 
 def _times(value: float | None, factor: float | None) -> float | None:

@@ -30,10 +30,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.arrays import Floats, Ints
-from ingest.bulk_plan import NO_STAMP, joined
+from ingest.bulk_plan import joined
 from ingest.event_files import NO_TAG, Values, as_printed, printed
+from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
 from ingest.log_format import LogFormat, StepLine
-from ingest.parse import Launch, Parsed, Parser
+from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, ValueChunk
 from ingest.rows import FORM, SCHEMA
 from ingest.scan.readings import Idle, Other, Reading, Step
@@ -193,14 +194,11 @@ class _Reader:
 
     def _take_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> None:
         for form in np.unique(plan.forms[first:last]).tolist():
-            row = first + int(np.flatnonzero(plan.forms[first:last] == form)[-1])
+            mine = np.flatnonzero(plan.forms[first:last] == form) + first
+            row = int(mine[-1])
             said = plan.said[plan.row_said[row]]
             self.parser.printed_last(said.form, said.printed, self._text_of_row(plan, row))
-            progress = launch.known_progress(said.form, None)
-            assert progress is not None  # noqa: S101 - of a form that has rows
-            stamp = int(plan.stamps[row])
-            progress.top_step = int(plan.steps[row])
-            progress.top_stamp = None if stamp == NO_STAMP else np.datetime64(stamp, "us").item()
+            advance(launch.known_progress(said.form, None), _of_form(plan, mine))
         lines = int(plan.row_lines[first:last].sum())
         self.parser.add_rows(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
 
@@ -223,32 +221,23 @@ _MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, LONGEST_RUN).astype
 
 
 def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
-    """The rows up to this one are of the launch for certain, and say no new facts.
-
-    As `ingest.parse._starts_again` tells it: each is of a step above all of its form before it.
-    """
+    """The rows up to this one are of the launch for certain, and say no new facts."""
     sure = last
-    forms, steps = plan.forms[first:last], plan.steps[first:last]
-    bare = plan.stamps[first:last] == NO_STAMP
+    forms = plan.forms[first:last]
     for form in np.unique(forms).tolist():
-        mine = np.flatnonzero(forms == form)
-        said = plan.said[plan.row_said[first + int(mine[0])]]
-        progress = launch.known_progress(said.form, None)
-        if progress is None or progress.top_clock is not None:
-            sure = min(sure, first + int(mine[0]))
-            continue
-        tops = np.maximum.accumulate(np.append(progress.top_step, steps[mine]))[:-1]
-        good = steps[mine] > tops
-        if progress.top_stamp is None or launch.started_at is None:
-            good &= bare[mine] & launch.one_form
-        else:
-            good &= ~bare[mine]
-        if not good.all():
-            sure = min(sure, first + int(mine[np.argmin(good)]))
-    for said_at in np.unique(plan.row_said[first:last]).tolist():
-        if any(launch.said.get(name) != value for name, value in plan.said[said_at].says.items()):
-            sure = min(sure, first + int(np.argmax(plan.row_said[first:last] == said_at)))
-    return sure
+        mine = np.flatnonzero(forms == form) + first
+        progress = launch.known_progress(plan.said[plan.row_said[mine[0]]].form, None)
+        count = of_one_process(launch, progress, _of_form(plan, mine))
+        if count < len(mine):
+            sure = min(sure, int(mine[count]))
+    says = [said.says for said in plan.said]
+    return min(sure, first + saying_nothing_new(launch, says, plan.row_said[first:last]))
+
+
+def _of_form(plan: _Plan, rows: Ints) -> OfForm:
+    """No scalar says the time since the start; each has its step."""
+    clocks = np.full(len(rows), np.nan)
+    return OfForm(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
 
 
 class _Said(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import polars as pl
 
-from ingest.parse import Launch
+from ingest.launch import Launch
 
 _T = TypeVar("_T")
 

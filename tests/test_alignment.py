@@ -12,8 +12,9 @@ import pytest
 
 from ingest import alignment, spool
 from ingest.alignment import Aligned
+from ingest.launch import Launch
 from ingest.log_format import MICRO_STEPS
-from ingest.parse import Launch, Parsed
+from ingest.parse import Parsed
 from ingest.rows import Rows
 from tests import plain_alignment
 

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from ingest.config import Config, Series
 from ingest.formats.torchtitan import TORCHTITAN
-from ingest.parse import LAST_STEP, Parsed
+from ingest.launch import LAST_STEP
+from ingest.parse import Parsed
 from ingest.registry import FORMATS
 from ingest.schema import FACT_NAMES
 from metrics.formula_inputs import integer_of

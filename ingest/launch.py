@@ -1,0 +1,287 @@
+"""One start of a training process: how far it has come, and which rows are of another one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ingest.arrays import Bools, Floats, Ints
+from ingest.log_format import StepLine
+from ingest.numbers import optional, whole
+from ingest.rows import Rows
+
+NO_STAMP: Final = -(2**63)
+NO_STEP: Final = -(2**63)
+"""Of rows that have none."""
+
+LAST_STEP: Final = 2**63 - 1
+"""Steps that are counted on from there stay there."""
+ROWS: Final = 2**20
+"""More than are counted together."""
+
+SKEW: Final = timedelta(seconds=1)
+"""Ranks in step stamp one step no further apart, stamps of whole seconds included."""
+
+COPIES: Final = timedelta(minutes=1)
+"""Copies of one step further apart than this are of two runs."""
+
+SECOND: Final = 1_000_000
+"""In microseconds, as stamps are."""
+
+LOSS_PRINT: Final = 1e-3
+"""Two prints of one loss differ by less, absolutely or relatively."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Steps that one form of line has printed in a launch; forms print a step one by one."""
+
+    top_step: int = -1
+    top_stamp: datetime | None = None
+    top_clock: float | None = None
+    counted: dict[str | None, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Launch:
+    """One start of a training process, as far as the log tells."""
+
+    first_line: int
+    last_line: int = 0
+    first_text: str = ""
+    first_step_text: str = ""
+    last_step_text: str = ""
+    rows: Rows = field(default_factory=Rows)
+    facts: list[dict[str, Any]] = field(default_factory=list)
+    companion_facts: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    first_stamp: datetime | None = None  # of its lines before the first step
+    started_at: datetime | None = None  # of its first step, in `_close` of its first line
+    step_unit: str | None = None  # where it is not the format's
+    progress: dict[Any, Progress] = field(default_factory=dict)
+    settled: int = 0
+    last_steps: dict[str | None, int] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def stated(self) -> list[dict[str, Any]]:
+        """Facts of the primary format; those of a companion only where it says nothing.
+
+        DeepSpeed's dump under Megatron holds the batch size of the start of a ramp-up.
+        """
+        said = {fact["name"] for fact in self.facts}
+        return [*self.facts, *(f for f in self.companion_facts if f["name"] not in said)]
+
+    def last_said(self, name: str) -> str | None:
+        """The value of a fact that holds so far."""
+        return next((f["value"] for f in reversed(self.stated) if f["name"] == name), None)
+
+    def count_on(self, form: StepLine, rank: str | None) -> int:
+        """The step of a line that prints none: one log interval behind the rank's last.
+
+        Forms of each step are counted one by one. The interval of a companion is that of its own
+        lines.
+        """
+        self.settle()
+        if form.every_step:
+            return self.progress_of({"form": form}).counted.get(rank, 0) + 1
+        return min(self.last_steps.get(rank, 0) + (self.interval or 1), LAST_STEP)
+
+    def counts(self, ranks: Sequence[str | None]) -> bool:
+        """Whether rows of these ranks, and all before them, are of one form and one rank.
+
+        And count on from a step that leaves room for more rows than a block has.
+        """
+        self.settle()
+        room = max(self.last_steps.values(), default=0) + ROWS * (self.interval or 1) < LAST_STEP
+        return self.one_form and len(ranks) == 1 and [*self.last_steps] == [*ranks] and room
+
+    def add_counted(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add rows without a step, of which `counts` holds; the rows with their steps."""
+        rank, interval = next(iter(self.last_steps)), self.interval
+        steps = self.last_steps[rank] + (interval or 1) * np.arange(1, frame.height + 1)
+        frame = frame.with_columns(step=steps, counted=pl.lit(not interval))
+        self.rows.extend(frame)
+        self.last_steps[rank], self.settled = int(steps[-1]), len(self.rows)
+        return frame
+
+    @property
+    def interval(self) -> int | None:
+        """Steps between two lines of the primary, as the log states them so far."""
+        said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
+        steps = optional(whole, said[-1]) if said else None
+        return int(steps) if steps else None
+
+    def progress_of(self, row: Mapping[str, Any]) -> Progress:
+        """How far the row's form has come; a counter of its own may start anew with an epoch."""
+        key = _series(row)
+        if key not in self.progress:
+            self.progress[key] = Progress()
+        return self.progress[key]
+
+    def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
+        """The same of a form, in that epoch, if it has printed a step."""
+        found = self.progress.get((id(form), epoch if form.counts else None))
+        return found if found is not None and found.top_step >= 0 else None
+
+    @property
+    def one_form(self) -> bool:
+        """Whether all rows so far are of one form."""
+        return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
+
+    def settle(self) -> None:
+        """Bring each rank's last step up to the last row; it is seldom asked for."""
+        before, self.settled = self.settled, len(self.rows)
+        for row in self.rows.behind(before):
+            rank, progress = row["rank"], self.progress_of(row)
+            self.last_steps[rank] = progress.counted[rank] = row["step"]
+
+    def forget(self) -> None:
+        """The launch is over: what tells whether a line is still of it is not needed any more."""
+        self.progress, self.last_steps = {}, {}
+
+    @property
+    def run_id(self) -> str:
+        """The same when the file grows or moves: only its beginning counts."""
+        start = f"{self.first_text}\n{self.first_step_text}"
+        return hashlib.sha256(start.encode()).hexdigest()[:12]
+
+
+def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bool:
+    """Whether the row is of another process than those before.
+
+    Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
+    ran: so a step stamped after a later step, or well before the launch began, was trained by
+    another process. So was a later step at an earlier time since the start, or one step at two such
+    times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
+    another kind, such as the engine's step and its timer, speak of one step side by side, but not
+    of another loss.
+    one_writer: all rows are of one rank, which its file's name says.
+    """
+    progress, step = launch.progress_of(row), row.get("step")
+    stamp, top = row["logged_at"], progress.top_stamp
+    if row.get("since_start_s") is not None and _clock_went_back(launch, row):
+        return True
+    if step is None:
+        return False
+    if stamp is None or top is None or launch.started_at is None:
+        there = list(launch.rows.at(row["rank"], step))
+        before = next((one for one in there if _series(one) == _series(row)), None)
+        if before is None:
+            losses = (one["loss"] for one in there if one.get("loss") is not None)
+            return _unlike(next(losses, None), row.get("loss"))
+        return one_writer or row["rank"] is not None or _loss(before) != _loss(row)
+    if step < progress.top_step:
+        return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
+    return bool(step == progress.top_step and abs(stamp - top) > COPIES)
+
+
+def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
+    """The rows whose steps go up together: of one form, with a counter of its own of one epoch."""
+    form = row["form"]
+    return id(form), row.get("epoch") if form.counts else None
+
+
+def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
+    """Whether the time since the start is not of the process that printed the steps before."""
+    progress, clock, step = launch.progress_of(row), row["since_start_s"], row.get("step")
+    if progress.top_clock is not None and (step is None or step > progress.top_step):
+        return bool(clock < progress.top_clock - SKEW.total_seconds())
+    there = () if step is None else launch.rows.at(row["rank"], step)
+    clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
+    first = next((first for first in clocks if first is not None), None)
+    return first is not None and abs(clock - first) > COPIES.total_seconds()
+
+
+def _unlike(one: float | None, other: float | None) -> bool:
+    """Whether two lines of different kinds print losses of two trainings; stages print -1."""
+    if one is None or other is None or min(one, other) < 0:
+        return False
+    return abs(one - other) > LOSS_PRINT * (1 + abs(one))
+
+
+def _loss(row: Mapping[str, Any]) -> str:
+    return str(row.get("loss"))
+
+
+class OfForm(NamedTuple):
+    """Rows of one form, in their order.
+
+    steps: or NO_STEP; stamps: microseconds since 1970, or NO_STAMP; clocks: seconds since the
+    start, or nan; ranks: those of the first so many.
+    """
+
+    steps: Ints
+    stamps: Ints
+    clocks: Floats
+    ranks: Callable[[int], Sequence[str | None]]
+
+
+def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> int:
+    """How many of the rows are of the launch's process for certain.
+
+    As `starts_again` tells it of a row: by its stamp, else by steps that no line of the launch has
+    printed before. Behind the first rows that all have stamps, or all have none, it is to be asked
+    anew; so behind those whose steps are printed, or counted. Times since the start go on.
+    """
+    if progress is None:
+        return 0
+    bare, counted = rows.stamps == NO_STAMP, rows.steps == NO_STEP
+    others = (bare != bare[0]) | (counted != counted[0])
+    count = int(np.argmax(others)) or len(others)
+    clocks = rows.clocks[:count]
+    top_clock = np.nan if progress.top_clock is None else progress.top_clock
+    late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
+    if counted[0]:
+        odd = late if launch.counts(rows.ranks(count)) else np.ones(count, bool)
+        return _before_first(odd)
+    steps, stamps = rows.steps[:count], rows.stamps[:count]
+    tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
+    higher = steps > tops
+    if bare[0]:
+        odd = ~higher if launch.one_form else np.ones(count, bool)
+    elif progress.top_stamp is None or launch.started_at is None:
+        return 0
+    else:
+        at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
+        before = np.concatenate([[-1], at[:-1]])
+        top = np.where(before < 0, _microseconds(progress.top_stamp), stamps[before])
+        skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
+        began = _microseconds(launch.started_at)
+        behind = (stamps > top + skew) | (stamps < began - copies)
+        twice = (steps == tops) & (np.abs(stamps - top) > copies)
+        odd = ((steps < tops) & behind) | twice
+    if progress.top_clock is not None or not np.isnan(clocks).all():
+        odd = odd | late | ~higher
+    return _before_first(odd)
+
+
+def _before_first(odd: Bools) -> int:
+    return int(np.argmax(odd)) if odd.any() else len(odd)
+
+
+def saying_nothing_new(launch: Launch, says: Sequence[Mapping[str, str]], which: Ints) -> int:
+    """How many rows state no fact that the launch did not have; which: of `says` each states."""
+    new = [any(launch.said.get(name) != value for name, value in one.items()) for one in says]
+    return _before_first(np.array(new, bool)[which])
+
+
+def advance(progress: Progress | None, rows: OfForm) -> None:
+    """Go on to the highest step of the rows, and when that was first printed."""
+    assert progress is not None  # noqa: S101 - of a form that has rows
+    place = int(np.argmax(rows.steps))
+    if rows.steps[place] > progress.top_step:
+        stamp, clock = rows.stamps[place], rows.clocks[place]
+        progress.top_step = int(rows.steps[place])
+        progress.top_stamp = None if stamp == NO_STAMP else np.datetime64(int(stamp), "us").item()
+        progress.top_clock = None if np.isnan(clock) else float(clock)
+
+
+def _microseconds(stamp: datetime) -> int:
+    return int(np.datetime64(stamp, "us").astype(np.int64))

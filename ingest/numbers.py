@@ -1,0 +1,39 @@
+"""Numbers as logs print them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+_THOUSANDS: Final = re.compile(r"\s*[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*")
+
+
+def without_commas(text: str) -> str:
+    """A printed number without those between its thousands.
+
+    Raises ValueError at any other, and at an underscore, which is Python's own.
+    """
+    if "_" in text:
+        raise ValueError(text)
+    if "," not in text:
+        return text
+    if _THOUSANDS.fullmatch(text) is None:
+        raise ValueError(text)
+    return text.replace(",", "")
+
+
+def whole(text: str) -> int:
+    """A whole number, also as 8.0 or 1e3. Raises ValueError where it is none of 64 bits."""
+    value = int(text) if text.lstrip("-").isdigit() else float(text)
+    if not abs(value) < 2**63 or value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+def optional(kind: Callable[[str], float], text: str | None) -> float | None:
+    """The number of an optional group; null where it is not there or damaged."""
+    with suppress(ValueError):
+        return None if text is None else kind(without_commas(text))
+    return None
