@@ -39,8 +39,17 @@ def texts(log: bytes) -> Iterator[tuple[int, str]]:
 
 
 def number(text: str) -> float | None:
-    """A printed number; null where the framework prints that there is none."""
-    return None if text in ("N/A", "None", "null", "") else float(text.replace(",", "").rstrip("%"))
+    """A printed number; null where the framework prints that there is none.
+
+    Commas stand between thousands; an underscore is Python's, no log prints one in a number.
+    """
+    if text in ("N/A", "None", "null", ""):
+        return None
+    first, *groups = re.split(r"[.eE]", text.lstrip("+-"))[0].split(",")
+    odd = groups and (not 1 <= len(first) <= 3 or any(len(group) != 3 for group in groups))
+    if "_" in text or odd or "," in text[text.find(".") + 1 or len(text) :]:
+        raise ValueError(text)
+    return float(text.replace(",", "").rstrip("%"))
 
 
 def stamp(text: str) -> datetime | None:
@@ -64,8 +73,8 @@ def torchtitan(log: bytes) -> Iterator[Row]:
         step, loss, norm, memory, share, tps, tflops, mfu = match.groups()
         before = text[: match.start()]
         stamps = re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", before)
-        percent = number(mfu)
         try:
+            percent = number(mfu)
             yield {
                 "line": line,
                 "rank": rank(before),
@@ -132,10 +141,9 @@ def megatron_deepspeed(log: bytes) -> Iterator[Row]:
 
 def whole(text: str) -> int | None:
     """A printed count, which may be as large as 64 bits hold."""
-    plain = text.replace(",", "")
+    value, plain = number(text), text.replace(",", "")
     if plain.isdigit():
         return int(plain)
-    value = number(text)
     if value is not None and (not math.isfinite(value) or value != int(value)):
         raise ValueError(text)
     return None if value is None else int(value)
@@ -151,7 +159,7 @@ def number_for(pattern: bytes) -> Nuisance:
     values = (
         *(b"nan", b"inf", b"-inf", b"N/A", b"None", b"1.5e-3", b"2E+4", b"-0.25", b"0.1", b"7"),
         *(b"1,234.5", b"3.14159265358979", b"0.30000000000000004", b"12345678.87654321", b"lots"),
-        *(b"9007199254740993", b"1e400", b"1_000.5", b"..", b"00012.500"),
+        *(b"9007199254740993", b"1e400", b"1_000.5", b"..", b"00012.500", b"1,23", b"12,345"),
     )
     return lambda line, draw: re.sub(pattern, lambda m: m[1] + draw.choice(values), line, count=1)
 
