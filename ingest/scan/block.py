@@ -43,12 +43,6 @@ class Block:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def behind(self, line: int) -> Block:
-        """The lines from that one (from 0) on."""
-        if not line:
-            return self
-        return Block(self.number + line, self.data[int(self.starts[line]) - MARGIN :])
-
     def numbered(self, number: int) -> Block:
         """The same lines, of which the first one has that number."""
         other = copy(self)
