@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.arrays import Ints
-from ingest.bulk_plan import NO_EPOCH, Plan, plan_of, plans_of, there_are
+from ingest.arrays import Ints, there_are
+from ingest.bulk_plan import NO_EPOCH, Plan, plan_of, plans_of
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
@@ -195,8 +195,10 @@ class _Reader:
             count = of_one_process(launch, progress, _of_form(plan, mine))
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
-        says = [dict(trait.says) for trait in plan.traits]
-        return min(sure, first + saying_nothing_new(launch, says, plan.row_traits[first:last]))
+        traits = plan.row_traits[first:last]
+        return min(
+            sure, first + saying_nothing_new(launch, traits, lambda at: plan.traits[at].says)
+        )
 
     def _progress(self, launch: Launch, form: int, plan: Plan, row: int) -> Progress | None:
         epoch = int(plan.epochs[row])

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ingest.arrays import Floats, Ints
+from ingest.arrays import Floats, Ints, there_are
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP, NO_STEP
 from ingest.log_format import StepLine
@@ -288,11 +288,6 @@ def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
     columns = (pl.Series(column).to_list() for column in rows.columns.values())
     for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
         yield line, Aside({**shape.fields, **dict(zip(names, values, strict=True))}, shape.form)
-
-
-def there_are(numbers: Ints) -> Ints:
-    """Which of the numbers from 0 on are there: of few ones, much faster than np.unique."""
-    return np.flatnonzero(np.bincount(numbers))
 
 
 def joined(parts: Sequence[Ints]) -> Ints:

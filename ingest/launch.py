@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
-from ingest.arrays import Bools, Floats, Ints
+from ingest.arrays import Bools, Floats, Ints, there_are
 from ingest.log_format import StepLine
 from ingest.numbers import optional, whole
 from ingest.rows import Rows
@@ -266,10 +266,15 @@ def _before_first(odd: Bools) -> int:
     return int(np.argmax(odd)) if odd.any() else len(odd)
 
 
-def saying_nothing_new(launch: Launch, says: Sequence[Mapping[str, str]], which: Ints) -> int:
-    """How many rows state no fact that the launch did not have; which: of `says` each states."""
-    new = [any(launch.said.get(name) != value for name, value in one.items()) for one in says]
-    return _before_first(np.array(new, bool)[which])
+def saying_nothing_new(
+    launch: Launch, kinds: Ints, says: Callable[[int], Iterable[tuple[str, str]]]
+) -> int:
+    """How many rows, each of a kind, state no fact anew; says: the facts of a kind."""
+    count = len(kinds)
+    for kind in there_are(kinds).tolist():
+        if any(launch.said.get(name) != value for name, value in says(kind)):
+            count = min(count, int(np.argmax(kinds == kind)))
+    return count
 
 
 def advance(progress: Progress | None, rows: OfForm) -> None:

@@ -29,7 +29,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints
+from ingest.arrays import Floats, Ints, there_are
 from ingest.bulk_plan import joined
 from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
@@ -193,7 +193,7 @@ class _Reader:
         return stop - at
 
     def _take_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> None:
-        for form in np.unique(plan.forms[first:last]).tolist():
+        for form in there_are(plan.forms[first:last]).tolist():
             mine = np.flatnonzero(plan.forms[first:last] == form) + first
             row = int(mine[-1])
             said = plan.said[plan.row_said[row]]
@@ -224,14 +224,16 @@ def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
     """The rows up to this one are of the launch for certain, and say no new facts."""
     sure = last
     forms = plan.forms[first:last]
-    for form in np.unique(forms).tolist():
+    for form in there_are(forms).tolist():
         mine = np.flatnonzero(forms == form) + first
         progress = launch.known_progress(plan.said[plan.row_said[mine[0]]].form, None)
         count = of_one_process(launch, progress, _of_form(plan, mine))
         if count < len(mine):
             sure = min(sure, int(mine[count]))
-    says = [said.says for said in plan.said]
-    return min(sure, first + saying_nothing_new(launch, says, plan.row_said[first:last]))
+    said = plan.row_said[first:last]
+    return min(
+        sure, first + saying_nothing_new(launch, said, lambda at: plan.said[at].says.items())
+    )
 
 
 def _of_form(plan: _Plan, rows: Ints) -> OfForm:

@@ -38,6 +38,9 @@ def texts(log: bytes) -> Iterator[tuple[int, str]]:
             yield number, COLOUR.sub("", text)
 
 
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(?![\d,])[^,]*$")
+
+
 def number(text: str) -> float | None:
     """A printed number; null where the framework prints that there is none.
 
@@ -45,9 +48,7 @@ def number(text: str) -> float | None:
     """
     if text in ("N/A", "None", "null", ""):
         return None
-    first, *groups = re.split(r"[.eE]", text.lstrip("+-"))[0].split(",")
-    odd = groups and (not 1 <= len(first) <= 3 or any(len(group) != 3 for group in groups))
-    if "_" in text or odd or "," in text[text.find(".") + 1 or len(text) :]:
+    if "_" in text or ("," in text and not THOUSANDS.match(text)):
         raise ValueError(text)
     return float(text.replace(",", "").rstrip("%"))
 

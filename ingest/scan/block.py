@@ -36,7 +36,8 @@ class Block:
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = view(self.bytes, np.dtype("<u8"))
         newlines = _places(self.bytes, NEWLINE)
-        self.starts: Ints = np.concatenate([[MARGIN], newlines[:-1] + 1])[: len(newlines)]
+        self.bounds: Ints = np.concatenate([[MARGIN], newlines + 1])
+        self.starts = self.bounds[:-1]
         self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
         self.lengths: Ints = self.ends - self.starts
 
@@ -51,19 +52,16 @@ class Block:
 
     def lines(self, which: Ints) -> pl.Series:
         """The bytes of these lines, each with its newline."""
-        return lines_of(self.buffer, np.append(self.starts, MARGIN + len(self.data))).gather(which)
+        return lines_of(self.buffer, self.bounds).gather(which)
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
-        stop = self.starts[line + 1] - 1 if line + 1 < len(self) else MARGIN + len(self.data) - 1
-        return self.data[self.starts[line] - MARGIN : stop - MARGIN]
+        return self.data[self.bounds[line] - MARGIN : self.bounds[line + 1] - 1 - MARGIN]
 
     def raws(self, lines: Ints) -> list[bytes]:
         """The same of several."""
-        behind = np.append(self.starts[1:], MARGIN + len(self.data))[lines]
-        spans = zip(
-            (self.starts[lines] - MARGIN).tolist(), (behind - 1 - MARGIN).tolist(), strict=True
-        )
+        begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
+        spans = zip(begins.tolist(), stops.tolist(), strict=True)
         return [self.data[begin:stop] for begin, stop in spans]
 
 
