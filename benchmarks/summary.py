@@ -46,6 +46,7 @@ from benchmarks.harness import (
 )
 from ingest.parts import write_part
 from ingest.schema import frame_schema
+from ingest.shelf import Shelf
 from metrics.statistics import robust
 
 RUNS_A_PART: Final = 20
@@ -74,7 +75,9 @@ def write_parts(store: Path, runs: int, steps: int) -> list[Path]:
     for batch, first in enumerate(range(0, runs, RUNS_A_PART), 1):
         places = range(first, min(first + RUNS_A_PART, runs))
         frame = pl.concat([_simulated(place, steps) for place in places])
-        part = write_part(store, "steps", frame.match_to_schema(frame_schema("steps")), batch)
+        part = write_part(
+            Shelf(store), "steps", frame.match_to_schema(frame_schema("steps")), batch
+        )
         found.append(store / part.path)
     return found
 

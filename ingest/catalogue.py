@@ -18,15 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import duckdb
 import polars as pl
 
-from ingest.parts import PART_SCHEMA, Part
+from ingest.parts import PART_SCHEMA, PARTS, UNBATCHED, Part
 from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark, Tables
 from ingest.schema import ADDED, SCHEMA_VERSION, TABLES, frame_schema
+from ingest.shelf import Shelf
 
 IN_CATALOGUE: Final = ("sources", "runs", "facts")
 IN_PARTS: Final = {"steps": "run_id", "events": "run_id", "unread": "sha256"}
@@ -48,12 +48,28 @@ FOLLOWING: Final = {
 }
 """Tables that follow from the parts, with an order that tells rows apart."""
 
-STANDING: Final = """
+_BASE: Final = "regexp_replace(run_id, '-[0-9a-f]{6}$', '')"
+"""The id that a run has before it is told apart from those of other files (plan.ID_SUFFIX)."""
+_TOUCHED: Final = f"""
+    select sha256 from held.sources
+        where path in (select path from asked) or sha256 in (select sha256 from asked)
+    union select sha256 from held.runs where {_BASE} in (select base from asked)
+"""  # noqa: S608 - constants
+STANDING: Final = f"""
     select s.path, s.sha256, s.batch, s.read_at,
         coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
     from held.sources s left join held.runs r using (sha256)
-    group by all order by s.batch, s.path
-"""
+    where s.sha256 in ({_TOUCHED}) group by all order by s.batch, s.path
+"""  # noqa: S608
+FROM_OUTSIDE: Final = f"""
+    from held.facts where ({BY_HAND} or {FROM_BESIDE}) and (
+        run_id in (select run_id from held.runs where sha256 in ({_TOUCHED}))
+        or {_BASE} in (select base from asked)
+    ) order by run_id, sequence
+"""  # noqa: S608
+"""What stands of sources and facts that a batch can touch. asked: one row for each path, sha256 or
+base of a run id that is in it."""
+ASKED_SCHEMA: Final = pl.Schema({"path": pl.String, "sha256": pl.String, "base": pl.String})
 OUTDATED: Final = """
     select run_id from held.runs left join held.scored using (run_id)
     where touched > coalesce(as_of, -1)
@@ -307,7 +323,7 @@ def batches_of(con: Connection, runs: Collection[str]) -> list[int]:
 
 def show(
     con: Connection,
-    store: Path,
+    shelf: Shelf,
     tables: Collection[str] = tuple(TABLES),
     runs: Collection[str] | None = None,
 ) -> None:
@@ -332,7 +348,7 @@ def show(
     for table in IN_PARTS.keys() & set(tables):
         by = IN_PARTS[table]
         con.execute(
-            _view(con, table, store, f"semi join {whose[by]} h using ({by}, batch)", batches)
+            _view(con, table, shelf, f"semi join {whose[by]} h using ({by}, batch)", batches)
         )
 
 
@@ -347,23 +363,44 @@ def _columns(con: Connection, table: str) -> list[str]:
 
 
 def _view(
-    con: Connection, table: str, store: Path, limit: str, batches: Collection[int] | None
+    con: Connection, table: str, shelf: Shelf, limit: str, batches: Collection[int] | None
 ) -> str:
     columns = ", ".join(f'"{name}"' for name in TABLES[table])
-    paths = [
-        str((store / part.path).absolute())
+    found = [
+        part
         for part in parts_of(con, {table})
         if batches is None or any(part.first_batch <= b <= part.last_batch for b in batches)
     ]
-    if not paths:
+    if found:
+        shelf.look_at(f"{PARTS}/{table}")
+    else:
         empty = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
         return f"create temp view {table} as select {empty} where false"
-    listed = ", ".join(map(quote, paths))
     only = "" if batches is None else f"where batch in ({', '.join(map(str, batches))})"
-    return (
-        f"create temp view {table} as select {columns} from "  # noqa: S608 - own words, paths quoted
-        f"(select * from read_parquet([{listed}], union_by_name = true) {only}) {limit}"
-    )
+    rows = f"select * from ({_rows(shelf, found)}) {only}"  # noqa: S608 - own words
+    return f"create temp view {table} as select {columns} from ({rows}) {limit}"  # noqa: S608
+
+
+def _rows(shelf: Shelf, found: Iterable[Part]) -> str:
+    """All rows of parts, each with its batch."""
+    with_batch = [part for part in found if part.tier != UNBATCHED]
+    without = [part for part in found if part.tier == UNBATCHED]
+    selects = []
+    if with_batch:
+        listed = ", ".join(_file(shelf, part) for part in with_batch)
+        selects.append(f"select * from read_parquet([{listed}], union_by_name = true)")  # noqa: S608
+    if without:
+        listed = ", ".join(_file(shelf, part) for part in without)
+        batch_of = ", ".join(f"({_file(shelf, part)}, {part.first_batch})" for part in without)
+        selects.append(
+            f"select * exclude (filename) from read_parquet([{listed}], filename = true) "  # noqa: S608
+            f"join (values {batch_of}) as of_part(filename, batch) using (filename)"
+        )
+    return " union all by name ".join(selects)
+
+
+def _file(shelf: Shelf, part: Part) -> str:
+    return quote(shelf.at(part.path))
 
 
 def quote(text: str) -> str:

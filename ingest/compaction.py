@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
 from ingest.catalogue import SCORED
-from ingest.parts import Part, read_part
+from ingest.parts import Part, rows_of
 from ingest.plan import BESIDE, GIVEN
+from ingest.shelf import Shelf
 
 FAN: Final = 16
 """Parts of one tier that are merged."""
@@ -59,14 +59,14 @@ def all_of(parts: Iterable[Part]) -> list[list[Part]]:
     return [group for _, parts_ in by_table if len(group := list(parts_)) > 1]
 
 
-def merged(store: Path, parts: Sequence[Part], live: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+def merged(shelf: Shelf, parts: Sequence[Part], live: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     """The rows of parts of one table that hold, in the order of their batches.
 
     live: `runs` with run_id and batch, `sources` with sha256 and batch, as the catalogue has them.
     Raises StoreError that names a part that is damaged.
     """
     table = parts[0].table_name
-    frame = pl.concat([read_part(store / part.path) for part in parts], how="diagonal_relaxed")
+    frame = pl.concat([rows_of(shelf, part) for part in parts], how="diagonal_relaxed")
     if table in BY_RUN:
         frame = frame.join(live["runs"], on=["run_id", "batch"], how="semi", maintain_order="left")
     elif table in BY_SOURCE:

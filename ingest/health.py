@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import polars as pl
 
-from ingest import parts
+from ingest import parts, unbatched
 from ingest.errors import StoreError
+from ingest.shelf import Shelf, checksum
 from ingest.store import CATALOGUE, Store
 
 MEND: Final = "Make it anew with: fairmfu rebuild"
+DELETED: Final = "The next write deletes it"
 COUNTED: Final = ("step_lines", "known_lines", "other_lines", "unread_lines", "companion_lines")
 
 
@@ -35,11 +36,11 @@ def examine(store: Store) -> list[Finding]:
     try:
         held = store.held()
     except StoreError as error:
-        if not (store.path / parts.PARTS).exists():
+        if not store.shelf.listed(parts.PARTS):
             raise
         what, _, advice = str(error).partition(". ")
         return [_harm(what, advice.removesuffix(".") if "fairmfu rebuild" in advice else MEND)]
-    found = [*_parts(store.path, held.live), *_astray(store, held.dead)]
+    found = [*_parts(store.shelf, held.live), *_astray(store, held.dead)]
     if store.behind():
         what = (
             f"{store.path}: the last batch is stored, and its writer was killed before it said so"
@@ -58,13 +59,17 @@ def _of_catalogue(store: Store) -> list[Finding]:
         return [_harm(str(error).removesuffix(". See: fairmfu doctor"), MEND)]
 
 
-def _parts(store: Path, live: list[parts.Part]) -> Iterator[Finding]:
+def _parts(shelf: Shelf, live: list[parts.Part]) -> Iterator[Finding]:
     again = "Ingest the logs of its rows again, into a new --store if they are many"
     for part in live:
-        path = store / part.path
-        if not path.exists():
+        path = shelf.at(part.path)
+        try:
+            with shelf.open(part.path) as file:
+                is_same = checksum(file) == part.sha256
+        except FileNotFoundError:
             yield _harm(f"{path}: the part is gone, {part.rows:,} rows with it", again)
-        elif parts.checksum(path) != part.sha256:
+            continue
+        if not is_same:
             what = (
                 f"{path}: the part is not what was written ({part.rows:,} rows; checksum differs)"
             )
@@ -73,15 +78,16 @@ def _parts(store: Path, live: list[parts.Part]) -> Iterator[Finding]:
 
 def _astray(store: Store, dead: set[str]) -> Iterator[Finding]:
     for path in store.strays():
-        relative = path.relative_to(store.path).as_posix()
-        if relative in dead:
-            what = f"{path}: merged into a larger part, kept a while for readers"
-        else:
-            what = f"{path}: of a batch that was broken off; none of its rows is missing"
-        yield Finding(harm=False, what=what, todo="The next write deletes it")
-    for path in sorted(store.path.glob(f"{CATALOGUE}.*")):
-        what = f"{path}: a catalogue in the making, or of a writer that was killed"
-        yield Finding(harm=False, what=what, todo="The next write deletes it")
+        what, todo = "of a batch that was broken off; none of its rows is missing", DELETED
+        if path in dead:
+            what = "merged into a larger part, kept a while for readers"
+        elif unbatched.young(store.shelf, path):
+            what = "of a cluster that reads logs now, or was broken off"
+            todo = "A write a day after it was written deletes it, if it was not stored by then"
+        yield Finding(harm=False, what=f"{store.shelf.at(path)}: {what}", todo=todo)
+    for file in sorted(store.home.glob(f"{CATALOGUE}.*")):
+        what = f"{file}: a catalogue in the making, or of a writer that was killed"
+        yield Finding(harm=False, what=what, todo=DELETED)
 
 
 def _lines(store: Store) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from ingest.errors import StoreError
 from ingest.parts import MARK, PARTS, RECORD, read_part
 from ingest.plan import BESIDE, BESIDE_SCHEMA, GIVEN, LOG_TABLES, REMOVED, Tables, removed
 from ingest.schema import frame_schema
+from ingest.shelf import Shelf
 
 READABLE: Final = "2"
 RECORDS: Final = "all-*-batch.parquet"
@@ -49,9 +50,13 @@ def batches(store: Path) -> Iterator[Tables]:
     """
     runs_of: dict[str, list[str]] = {}
     for record in found(store):
-        paths = [store / path for path in read_part(record)["path"]]
+        paths = [store / path for path in _read(record)["path"]]
         read_at = datetime.fromtimestamp(record.stat().st_mtime, UTC).replace(tzinfo=None)
         yield _tables([_part(path) for path in paths], read_at, runs_of)
+
+
+def _read(path: Path) -> pl.DataFrame:
+    return read_part(Shelf(path.parent), path.name)
 
 
 def _part(path: Path) -> _Part:
@@ -81,7 +86,7 @@ def _tables(parts: Sequence[_Part], read_at: datetime, runs_of: dict[str, list[s
     tables: dict[str, list[pl.DataFrame]] = {}
     gone: list[str] = []
     for part in parts:
-        frame = read_part(part.path)
+        frame = _read(part.path)
         if part.kind == REMOVED:
             gone += frame["sha256"].to_list()
         elif part.kind == BESIDE:

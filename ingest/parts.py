@@ -2,6 +2,9 @@
 
     STORE/parts/<table>/<batch>.parquet    rows, each with the number of the batch that wrote it;
                                            <batch>_0001.parquet and so on where they are many
+    STORE/parts/<table>/<job>-<hash>.parquet
+                                           rows that were written before there was a batch
+                                           (ingest.unbatched): of the one whose record lists them
     STORE/parts/batch/<batch>.parquet      the record of a batch: which parts it added
 
 A batch is there when its record is; parts that no record lists are what a killed writer left. A
@@ -12,9 +15,8 @@ when parts are merged: which rows hold follows from these numbers alone, in any 
 
 from __future__ import annotations
 
-import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
@@ -25,17 +27,22 @@ from polars.io.plugins import register_io_source
 
 from ingest.errors import StoreError
 from ingest.schema import SCHEMA_VERSION
+from ingest.shelf import Shelf, checksum, sync
 from ingest.spool import PIECE_ROWS, Streamed, Table, whole
 
 PARTS: Final = "parts"
 RECORD: Final = "batch"
-WRITING: Final = ".writing"
 MARK: Final = "fairmfu."
 GROUP_ROWS: Final = 65_536
 """Rows of one row group where a table has more, so that no more of them are in memory."""
 PART_ROWS: Final = 2**20
 """Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
 More than half of what a merge takes (ingest.compaction), so such parts stay as they are."""
+
+UNBATCHED: Final = -1
+"""Tier of parts without a `batch` of each row: that of the part is their rows'."""
+AHEAD: Final = re.compile(r".*/[0-9a-f]{8}-(?:[0-9a-f]{16}\.writing|[0-9a-f]{32}\.parquet)")
+"""Paths of files that were written before there was a batch (ingest.unbatched)."""
 
 PART_SCHEMA: Final = pl.Schema(
     {
@@ -56,7 +63,7 @@ class Part:
     """One Parquet file of the store.
 
     path: relative to the store; first_batch, last_batch: of its rows; tier: how often its rows
-    were merged; sha256: of the file.
+    were merged, or UNBATCHED; sha256: of the file.
     """
 
     table_name: str
@@ -78,25 +85,30 @@ class Record:
     full: bool
 
 
-def write_parts(store: Path, table: str, rows: Table, batch: int) -> list[Part]:
+def write_parts(shelf: Shelf, table: str, rows: Table, batch: int) -> list[Part]:
     """Rows of one table that a batch adds: a part, or several of PART_ROWS where they are many.
 
     Those that are streamed are in memory all at once where they are few, else piece by piece.
     """
     if not isinstance(rows, Streamed) or rows.height <= GROUP_ROWS:
-        return [write_part(store, table, whole(rows), batch)]
+        return [write_part(shelf, table, whole(rows), batch)]
     mark = pl.lit(batch, pl.Int64).alias("batch")
-    frames = (frame.with_columns(mark) for frame in _gathered(rows.frames()))
-    rest, schema = list[pl.DataFrame](), pl.Schema([*rows.schema.items(), ("batch", pl.Int64())])
+    schema = pl.Schema([*rows.schema.items(), ("batch", pl.Int64())])
+    marked = Streamed(schema, rows.height, lambda: (f.with_columns(mark) for f in rows.frames()))
     written = []
-    for place, begin in enumerate(range(0, rows.height, PART_ROWS)):
-        height = min(PART_ROWS, rows.height - begin)
-        some = Streamed(schema, height, partial(_first, height, frames, rest))
-        path = _path(store, table, batch, place)
-        size, sha256 = _write(path, some, {"table": table, "batch": str(batch)})
-        relative = path.relative_to(store).as_posix()
-        written.append(Part(table, relative, batch, batch, 0, height, size, sha256))
+    for place, some in enumerate(portions(marked, PART_ROWS)):
+        path = shelf.named(_path(table, batch, place))
+        size, sha256 = _write(shelf, path, some, {"table": table, "batch": str(batch)})
+        written.append(Part(table, path, batch, batch, 0, some.height, size, sha256))
     return written
+
+
+def portions(rows: Streamed, most: int) -> Iterator[Streamed]:
+    """The same rows, so many at a time; each is to be read before the next is asked for."""
+    frames, rest = _gathered(rows.frames()), list[pl.DataFrame]()
+    for begin in range(0, rows.height, most):
+        height = min(most, rows.height - begin)
+        yield Streamed(rows.schema, height, partial(_first, height, frames, rest))
 
 
 def _gathered(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -124,24 +136,23 @@ def _first(
         yield mine
 
 
-def write_part(store: Path, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
+def write_part(shelf: Shelf, table: str, frame: pl.DataFrame, batch: int, tier: int = 0) -> Part:
     """Rows of one table as a part; those without a `batch` are of this one."""
     if "batch" not in frame.columns:
         frame = frame.with_columns(batch=pl.lit(batch, pl.Int64))
-    path = _path(store, table, batch)
-    size, sha256 = _write(path, frame, {"table": table, "batch": str(batch)})
+    path = shelf.named(_path(table, batch))
+    size, sha256 = _write(shelf, path, frame, {"table": table, "batch": str(batch)})
     first, last = frame["batch"].min(), frame["batch"].max()
     assert isinstance(first, int)  # noqa: S101 - a part has rows
     assert isinstance(last, int)  # noqa: S101
-    relative = path.relative_to(store).as_posix()
-    return Part(table, relative, first, last, tier, frame.height, size, sha256)
+    return Part(table, path, first, last, tier, frame.height, size, sha256)
 
 
-def write_record(store: Path, record: Record) -> None:
-    """From here on the batch is there."""
+def write_record(shelf: Shelf, record: Record) -> None:
+    """From here on the batch is there. Raises OvertakenError where another of its number is."""
     frame = listed(record.parts)
     marks = {"table": RECORD, "batch": str(record.batch), "full": str(record.full)}
-    _write(_path(store, RECORD, record.batch), frame, marks)
+    _write(shelf, record_path(record.batch), frame, marks, only=True)
 
 
 def listed(parts: Iterable[Part]) -> pl.DataFrame:
@@ -149,29 +160,30 @@ def listed(parts: Iterable[Part]) -> pl.DataFrame:
     return pl.DataFrame([astuple(part) for part in parts], schema=PART_SCHEMA, orient="row")
 
 
-def read_record(store: Path, batch: int) -> Record | None:
+def read_record(shelf: Shelf, batch: int) -> Record | None:
     """The record of a batch; None where there is none. Raises StoreError on a damaged one."""
-    path = _path(store, RECORD, batch)
-    if not path.exists():
+    path = record_path(batch)
+    try:
+        marks, frame = _read(shelf, path)
+    except FileNotFoundError:
         return None
-    marks, frame = _marks(path), read_part(path)
     there = {name: dtype for name, dtype in frame.schema.items() if name in PART_SCHEMA}
     if there != dict(PART_SCHEMA) or "full" not in marks:
-        raise damaged(path)
+        raise damaged(shelf, path)
     rows = frame.select(PART_SCHEMA.names()).iter_rows()
     return Record(batch, tuple(Part(*row) for row in rows), marks["full"] == "True")
 
 
-def records(store: Path, until: int | None = None) -> Iterator[Record]:
+def records(shelf: Shelf, until: int | None = None) -> Iterator[Record]:
     """The records from the last full one on, in their order.
 
     until: as they stood with that batch, though others may have been written since.
     """
     found: list[Record] = []
-    for batch in reversed(_recorded(store)):
+    for batch in reversed(recorded(shelf)):
         if until is not None and batch > until:
             continue
-        record = read_record(store, batch)
+        record = read_record(shelf, batch)
         if record is not None:
             found.append(record)
             if record.full:
@@ -179,98 +191,100 @@ def records(store: Path, until: int | None = None) -> Iterator[Record]:
     yield from reversed(found)
 
 
-def gap(store: Path, batch: int) -> bool:
+def gap(recorded: Iterable[int], batch: int) -> bool:
     """Whether records behind that batch are there, but not each of them: a merge took some away."""
-    later = [number for number in _recorded(store) if number > batch]
+    later = [number for number in recorded if number > batch]
     return later != list(range(batch + 1, batch + 1 + len(later)))
+
+
+def recorded(shelf: Shelf) -> list[int]:
+    """The batches that have a record, in their order."""
+    names = (path.rpartition("/")[2] for path in shelf.listed(f"{PARTS}/{RECORD}"))
+    stems = (name.removesuffix(".parquet") for name in names if name.endswith(".parquet"))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 def record_path(batch: int) -> str:
     """Of a batch's record, relative to the store."""
-    return f"{PARTS}/{RECORD}/{batch:08d}.parquet"
+    return _path(RECORD, batch)
 
 
-def records_before(store: Path, batch: int) -> list[str]:
+def records_before(shelf: Shelf, batch: int) -> list[str]:
     """Paths of the records before a batch, relative to the store."""
-    return [record_path(number) for number in _recorded(store) if number < batch]
+    return [record_path(number) for number in recorded(shelf) if number < batch]
 
 
-def check(path: Path, sha256: str) -> None:
+def check(shelf: Shelf, part: Part) -> None:
     """Raises StoreError on a part that is gone, of another schema or not what was written."""
-    _marks(path)
-    if checksum(path) != sha256:
-        raise damaged(path)
+    try:
+        with shelf.open(part.path) as file:
+            marks = pl.read_parquet_metadata(file)
+            file.seek(0)
+            is_same = checksum(file) == part.sha256
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise damaged(shelf, part.path) from error
+    _ours(shelf, part.path, marks)
+    if not is_same:
+        raise damaged(shelf, part.path)
 
 
-def read_part(path: Path) -> pl.DataFrame:
+def rows_of(shelf: Shelf, part: Part, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """The rows of a part, each with its batch; columns: these of a part, and the batch.
+
+    Raises StoreError as `read_part` does.
+    """
+    mark = pl.lit(part.first_batch, pl.Int64).alias("batch")
+    if part.tier == UNBATCHED:
+        return read_part(shelf, part.path, columns).with_columns(mark)
+    return read_part(shelf, part.path, columns and [*columns, "batch"])
+
+
+def read_part(shelf: Shelf, path: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
     """The rows of a part. Raises StoreError that names it where it is gone or damaged."""
     try:
-        return pl.read_parquet(path)
+        with shelf.open(path) as part:
+            return pl.read_parquet(part, columns=None if columns is None else list(columns))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged(path) from error
+        raise damaged(shelf, path) from error
 
 
-def damaged(path: Path) -> StoreError:
+def _read(shelf: Shelf, path: str) -> tuple[dict[str, str], pl.DataFrame]:
+    """What a part says of itself, and its rows, at once.
+
+    Raises StoreError on one that is damaged or of another schema, FileNotFoundError.
+    """
+    try:
+        with shelf.open(path) as part:
+            marks = pl.read_parquet_metadata(part)
+            part.seek(0)
+            rows = pl.read_parquet(part)
+    except FileNotFoundError:
+        raise
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise damaged(shelf, path) from error
+    return _ours(shelf, path, marks), rows
+
+
+def damaged(shelf: Shelf, path: str) -> StoreError:
     """That a part cannot be read, and what to do."""
     return StoreError(
-        f"{path}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
+        f"{shelf.at(path)}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
         "or ingest the logs again into a new --store."
     )
 
 
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def any_batch(shelf: Shelf) -> bool:
+    """Whether a batch was ever begun, as far as files tell."""
+    return any(p.endswith(".parquet") and not AHEAD.fullmatch(p) for p in shelf.listed(PARTS))
 
 
-def strays(store: Path, known: Iterable[str]) -> list[Path]:
+def strays(shelf: Shelf, known: Collection[str]) -> list[str]:
     """Files in the folder of parts that are not among the known ones: a writer was killed."""
-    expected = {store / path for path in known}
-    there = (path for path in (store / PARTS).rglob("*") if path.is_file())
-    return sorted(path for path in there if path not in expected)
+    return [path for path in shelf.listed(PARTS) if path not in known]
 
 
-def sync(path: Path) -> None:
-    """Have the disk keep a file, or the names in a folder."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _recorded(store: Path) -> list[int]:
-    """The batches that have a record, in their order."""
-    folder = store / PARTS / RECORD
-    return sorted(int(path.stem) for path in folder.glob("*.parquet") if path.stem.isdigit())
-
-
-def _path(store: Path, table: str, batch: int, place: int = 0) -> Path:
-    """place: among the parts of that table that the batch writes."""
-    return store / PARTS / table / f"{batch:08d}{f'_{place:04d}' if place else ''}.parquet"
-
-
-def _marks(path: Path) -> dict[str, str]:
-    """What a part says of itself. Raises StoreError on one of another schema."""
-    try:
-        marks = pl.read_parquet_metadata(path)
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged(path) from error
-    schema = marks.get(f"{MARK}schema")
-    if schema != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: written with schema {schema}, this program reads {SCHEMA_VERSION}."
-        )
-    return {key.removeprefix(MARK): value for key, value in marks.items()}
-
-
-def _write(path: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]:
-    """Bytes and hash of the file."""
-    if not path.parent.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        sync(path.parent.parent)
-    aside = path.with_suffix(WRITING)
+def write(aside: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]:
+    """Rows as a file that the disk has; bytes and hash of it."""
     marked = {f"{MARK}{key}": value for key, value in {"schema": SCHEMA_VERSION, **marks}.items()}
     if isinstance(rows, pl.DataFrame):
         rows.write_parquet(aside, metadata=marked)
@@ -278,7 +292,30 @@ def _write(path: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]
         lazy = register_io_source(lambda *_: rows.frames(), schema=rows.schema)
         lazy.sink_parquet(aside, metadata=marked, row_group_size=GROUP_ROWS)
     sync(aside)
-    size, sha256 = aside.stat().st_size, checksum(aside)
-    aside.rename(path)
-    sync(path.parent)
-    return size, sha256
+    with aside.open("rb") as file:
+        return aside.stat().st_size, checksum(file)
+
+
+def _path(table: str, batch: int, place: int = 0) -> str:
+    """place: among the parts of that table that the batch writes."""
+    return f"{PARTS}/{table}/{batch:08d}{f'_{place:04d}' if place else ''}.parquet"
+
+
+def _ours(shelf: Shelf, path: str, marks: Mapping[str, str]) -> dict[str, str]:
+    """What a part says of itself. Raises StoreError on one of another schema."""
+    schema = marks.get(f"{MARK}schema")
+    if schema != SCHEMA_VERSION:
+        raise StoreError(
+            f"{shelf.at(path)}: written with schema {schema}, this program reads {SCHEMA_VERSION}."
+        )
+    return {key.removeprefix(MARK): value for key, value in marks.items()}
+
+
+def _write(
+    shelf: Shelf, path: str, rows: Table, marks: Mapping[str, str], *, only: bool = False
+) -> tuple[int, str]:
+    """Bytes and hash of the file; only: as for Shelf.put."""
+    aside = shelf.aside(path)
+    written = write(aside, rows, marks)
+    shelf.put(aside, path, only=only)
+    return written

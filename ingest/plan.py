@@ -21,7 +21,7 @@ import polars as pl
 from ingest.errors import StoreError
 from ingest.schema import frame_schema
 from ingest.spool import Table, chained, frames, whole
-from ingest.together import LogTables, neighbours_joined
+from ingest.together import LogTables
 
 Tables = dict[str, pl.DataFrame]
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")
@@ -98,8 +98,8 @@ class Stored:
 
         A launch that had no step yet has no lasting id, so it is not asked for.
         """
-        held = {_base(run) for run in runs}
-        lost = {run for run in self.runs if _base(run) not in held}
+        held = {base_id(run) for run in runs}
+        lost = {run for run in self.runs if base_id(run) not in held}
         return not lost or lost.isdisjoint(self.stepped())
 
 
@@ -182,7 +182,7 @@ class Plan:
     def frames(self, batch: int) -> dict[str, Table]:
         """The rows that a batch of this number writes, by table; none where nothing changes."""
         found: dict[str, Table] = {
-            table: chained(neighbours_joined(tables[table] for tables in self.new.values()))
+            table: chained(tables[table] for tables in self.new.values())
             for table in (LOG_TABLES if self.new else ())
         }
         if self.new:
@@ -214,7 +214,7 @@ class Plan:
 
     def _own_id(self, run: str, source: Stored, stale: Sequence[Stored]) -> str:
         """The id of the same run before its file grew, or one that no other file has."""
-        before = [old for s in stale for old in s.runs if _base(old) == run]
+        before = [old for s in stale for old in s.runs if base_id(old) == run]
         path = f"{run}-{_short(source.path)}"
         content = f"{run}-{_short(source.path + source.sha256)}"
         for own in (*before, run, path, content):
@@ -228,11 +228,11 @@ class Plan:
 
     def _carry(self, stale: Sequence[Stored], source: Stored) -> None:
         """What was given by hand to a run whose id is gone goes to the one that it became."""
-        now = {_base(run): run for run in source.runs}
+        now = {base_id(run): run for run in source.runs}
         for old in stale:
             by_launch = dict(zip(old.runs, source.runs, strict=False))
             for run in old.runs:
-                after = now.get(_base(run)) or by_launch.get(run, run)
+                after = now.get(base_id(run)) or by_launch.get(run, run)
                 named = {row["name"] for row in self._flags_of(after)}
                 rows = self._flags_of(run)
                 self.by_hand += [r | {"run_id": after} for r in rows if r["name"] not in named]
@@ -288,7 +288,7 @@ def removed(runs_of: Mapping[str, Iterable[str]], staying: Collection[str]) -> p
     return pl.DataFrame(rows, schema=REMOVED_SCHEMA, orient="row")
 
 
-def _base(run_id: str) -> str:
+def base_id(run_id: str) -> str:
     """The id that a run has before it is told apart from those of other files."""
     return ID_SUFFIX.sub("", run_id)
 

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 import polars as pl
 
@@ -122,6 +122,10 @@ class Piece:
             return self._frame if wanted is None else self._frame[wanted]
         return self._spool.read(*self._at, wanted)
 
+    def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
+        """So many of its rows."""
+        yield self.read().slice(first, height)
+
     def spill(self) -> None:
         """Let the disk hold it."""
         if self._frame is not None:
@@ -164,15 +168,72 @@ class Streamed:
 Table = pl.DataFrame | Streamed
 
 
-def chained(tables: Sequence[Table]) -> Table:
+class Waiting(Protocol):
+    """Rows of one table that wait somewhere, of several logs."""
+
+    def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:
+        """So many of them."""
+
+
+class Cut(Streamed):
+    """Some of the rows that wait together."""
+
+    def __init__(self, piece: Waiting, schema: pl.Schema, first: int, height: int) -> None:
+        super().__init__(schema, height, self._frames)
+        self.piece, self.first = piece, first
+
+    def _frames(self) -> Iterator[pl.DataFrame]:
+        if self.height:
+            yield from self.piece.slices(self.first, self.height)
+
+
+class Chained(Streamed):
     """The rows of tables of one schema, one behind the other."""
-    streams = [table for table in tables if isinstance(table, Streamed)]
-    if not streams:
-        return pl.concat([table for table in tables if isinstance(table, pl.DataFrame)])
-    height = sum(table.height for table in tables)
-    return Streamed(
-        streams[0].schema, height, lambda: chain.from_iterable(frames(table) for table in tables)
-    )
+
+    def __init__(self, tables: Sequence[Table]) -> None:
+        self.tables = tables
+        height = sum(table.height for table in tables)
+        super().__init__(pl.Schema(tables[0].schema), height, self._frames)
+
+    def _frames(self) -> Iterator[pl.DataFrame]:
+        return chain.from_iterable(frames(table) for table in self.tables)
+
+
+def chained(tables: Iterable[Table]) -> Table:
+    """The rows of tables of one schema, one behind the other; what is in memory is so together."""
+    joined = list(_joined(_flat(tables)))
+    if len(joined) == 1:
+        return joined[0]
+    in_memory = [table for table in joined if isinstance(table, pl.DataFrame)]
+    return pl.concat(in_memory) if len(in_memory) == len(joined) else Chained(joined)
+
+
+def _flat(tables: Iterable[Table]) -> Iterator[Table]:
+    """The same without chains."""
+    for table in tables:
+        if isinstance(table, Chained):
+            yield from table.tables
+        else:
+            yield table
+
+
+def _joined(tables: Iterable[Table]) -> Iterator[Table]:
+    """The same rows in the same order; those that wait behind one another are one table."""
+    last: Table | None = None
+    for table in tables:
+        if (
+            isinstance(table, Cut)
+            and isinstance(last, Cut)
+            and table.piece is last.piece
+            and table.first == last.first + last.height
+        ):
+            last = Cut(last.piece, last.schema, last.first, last.height + table.height)
+            continue
+        if last is not None:
+            yield last
+        last = table
+    if last is not None:
+        yield last
 
 
 def whole(table: Table) -> pl.DataFrame:

@@ -4,6 +4,9 @@
     STORE/catalogue.duckdb                 ingest.catalogue: which rows hold, and where they stand
     STORE/writer.lock                      ingest.lock: one writer at a time; readers never wait
 
+Of a store at an address (ingest.object_shelf) the parts lie there, the others in a cache of each
+machine: the catalogue is brought to what others stored before it is read or written.
+
 A batch writes its parts, then the record that lists them, and renames a new catalogue over the old
 one last. The record is what makes it count: a crash before leaves the old state, one behind it the
 new, which the next writer puts into the catalogue. What a new file replaces, and how its runs are
@@ -13,9 +16,12 @@ moment; parts that a merge made needless stay for GRACE, so nobody reads into th
 
 from __future__ import annotations
 
+import math
 import os
+import random
 import re
 import shutil
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -24,18 +30,19 @@ from functools import partial
 from itertools import chain
 from os import getpid
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import duckdb
 import polars as pl
 
-from ingest import catalogue, compaction, lock, older_stores, parts
+from ingest import catalogue, compaction, lock, older_stores, parts, unbatched
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
-from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables
+from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
-from ingest.spool import Spool, Table
+from ingest.shelf import WRITING, OvertakenError, Shelf, shelf_of, sync
+from ingest.spool import Spool, Table, whole
 from ingest.together import LogTables
 
 __all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
@@ -43,6 +50,9 @@ __all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 CATALOGUE: Final = "catalogue.duckdb"
 GRACE: Final = timedelta(hours=1)
 """How long parts that were merged stay for readers of the catalogue before."""
+RECORD_GRACE: Final = timedelta(days=7)
+"""How long records stay where other machines write too: who is slower than that would take a number
+that was taken."""
 
 ORDER: Final = {
     "sources": "path",
@@ -52,6 +62,12 @@ ORDER: Final = {
     "events": "run_id, line",
     "unread": "sha256, line",
 }
+ATTEMPTS: Final = 8
+"""Times that a write is begun where other machines write too."""
+MET_S: Final = 10.0
+"""How long what other machines stored need not be asked for again [s]."""
+
+Result = TypeVar("Result")
 GLOB: Final = re.compile(r"[*?\[\]]")
 
 
@@ -78,6 +94,33 @@ class Folders(NamedTuple):
     state: State
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a batch is about: all that it can touch follows from it."""
+
+    paths: Collection[str] = ()
+    sources: Collection[str] = ()
+    runs: Collection[str] = ()
+
+    @classmethod
+    def of(cls, batch: Sequence[LogTables], seen: Sequence[Seen]) -> Asked:
+        """Logs that were read, and files of known content."""
+        sources = [whole(tables["sources"]) for tables in batch]
+        runs = (run for tables in batch for run in whole(tables["runs"])["run_id"])
+        return cls(
+            [*(one["path"][0] for one in sources), *(one.path for one in seen)],
+            [*(one["sha256"][0] for one in sources), *(one.sha256 for one in seen)],
+            list(runs),
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """A row for each, in the columns of catalogue.ASKED_SCHEMA."""
+        bases = [base_id(run) for run in self.runs]
+        named = {"path": self.paths, "sha256": self.sources, "base": bases}
+        frames = [pl.DataFrame({name: list(one)}) for name, one in named.items() if one]
+        return pl.concat([catalogue.ASKED_SCHEMA.to_frame(), *frames], how="diagonal")
+
+
 class Store:
     """One folder with parts and a catalogue."""
 
@@ -93,22 +136,25 @@ class Store:
         patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
         gets a sentence about such a wait, and about a store that was brought up to date.
         """
-        if GLOB.search(str(path.absolute())):
+        self.shelf = shelf_of(path)
+        if GLOB.search(self.shelf.at("")):
             raise StoreError(
                 f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
                 "Give another --store."
             )
         self.path = path
+        self.home = self.shelf.home
         self.patience_s = patience_s
         self.says = says
         self._idle: list[Connection] = []
         self._added: tuple[State, State] | None = None
+        self._met_at = -math.inf
 
     # -- writing --------------------------------------------------------------------------
 
     def spool(self) -> Spool:
         """Where rows wait that are to be added, on the store's own disk as they become many."""
-        return Spool(self.path / parts.PARTS)
+        return Spool(self.home / parts.PARTS)
 
     def add(
         self,
@@ -127,24 +173,32 @@ class Store:
         """
         if not batch and not seen and not files:
             return []
-        with self._writing() as writer:
-            before = catalogue.state_of_sources(writer.con)
-            began = self._added[0] if self._added and self._added[1] == before else before
-            plan = writer.plan()
-            for tables in batch:
-                plan.place(tables)
-            claimed = {one.sha256 for one in seen}
-            for one in seen:
-                plan.see(one, claimed)
-            writer.write(plan.frames(writer.number))
-            gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
-            writer.mark([mark for mark in files if mark.path not in gone])
-            if folders is not None and folders.state in {began, before}:
-                odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
-                whole = {path: at for path, at in folders.listed.items() if path not in odd}
-                catalogue.remember_folders(writer.con, whole)
-            after = catalogue.state_of_sources(writer.con)
-        self._added = began, after
+        return self._written(partial(self._add, batch, seen, files, folders))
+
+    def _add(
+        self,
+        batch: Sequence[LogTables],
+        seen: Sequence[Seen],
+        files: Sequence[FileMark],
+        folders: Folders | None,
+        writer: _Writer,
+    ) -> list[Remark]:
+        before = catalogue.state_of_sources(writer.con)
+        began = self._added[0] if self._added and self._added[1] == before else before
+        plan = writer.plan(Asked.of(batch, seen))
+        for tables in batch:
+            plan.place(tables)
+        claimed = {one.sha256 for one in seen}
+        for one in seen:
+            plan.see(one, claimed)
+        writer.write(plan.frames(writer.number))
+        gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
+        writer.mark([mark for mark in files if mark.path not in gone])
+        if folders is not None and folders.state in {began, before}:
+            odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
+            alike = {path: at for path, at in folders.listed.items() if path not in odd}
+            catalogue.remember_folders(writer.con, alike)
+        self._added = began, catalogue.state_of_sources(writer.con)
         return plan.remarks
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
@@ -154,22 +208,28 @@ class Store:
         """
         if not any(facts_of_runs.values()):
             return 0
-        with self._writing() as writer:
-            plan = writer.plan()
+
+        def give(writer: _Writer) -> int:
+            plan = writer.plan(Asked(runs=facts_of_runs))
             new = plan.give(facts_of_runs)
             writer.write(plan.frames(writer.number))
             return new
+
+        return self._written(give)
 
     def remove(self, runs: Collection[str]) -> dict[str, list[str]]:
         """Forget the sources that hold these runs, with all the runs of each: by path, their ids.
 
         A file that is still there is read again by the next ingest of it.
         """
-        with self._writing() as writer:
-            plan = writer.plan()
+
+        def remove(writer: _Writer) -> dict[str, list[str]]:
+            plan = writer.plan(Asked(runs=runs))
             gone = plan.remove(runs)
             writer.write(plan.frames(writer.number))
             return gone
+
+        return self._written(remove)
 
     def keep(self, table: str, frame: pl.DataFrame, as_of: int | None = None) -> None:
         """Append rows to a table that is no log's: metrics, baselines, nights.
@@ -180,7 +240,8 @@ class Store:
         """
         if frame.is_empty():
             return
-        with self._writing() as writer:
+
+        def keep(writer: _Writer) -> None:
             state = writer.number if as_of is None else as_of
             rows = frame.with_columns(as_of=pl.lit(state, pl.Int64))
             if table == catalogue.SCORED:
@@ -188,6 +249,8 @@ class Store:
                 rows = rows.filter(~later)
             if rows.height:
                 writer.write({table: rows})
+
+        self._written(keep)
 
     def bring_up(self) -> None:
         """Bring a store of an earlier schema to this one, as every write does; others stay."""
@@ -208,10 +271,14 @@ class Store:
         """Merge all parts of each table into one: how many parts there were, and are."""
         if self._is_new():
             raise self._lost()
-        with self._writing() as writer:
+
+        def merge(writer: _Writer) -> tuple[int, int]:
+            writer.sweep(astray=True)
             before = catalogue.parts_of(writer.con)
             writer.merge(compaction.all_of(before))
             return len(before), len(catalogue.parts_of(writer.con))
+
+        return self._written(merge)
 
     # -- reading --------------------------------------------------------------------------
 
@@ -287,8 +354,8 @@ class Store:
         if self._is_new():
             return pl.DataFrame()
         with self._connected() as con:
-            paths = [part.path for part in catalogue.parts_of(con, {table})]
-        frames = [parts.read_part(self.path / path) for path in paths]
+            found = catalogue.parts_of(con, {table})
+        frames = [parts.rows_of(self.shelf, part) for part in found]
         if not frames:
             return pl.DataFrame()
         rows = pl.concat(frames, how="diagonal_relaxed").sort("batch", maintain_order=True)
@@ -333,7 +400,7 @@ class Store:
     def held(self) -> Held:
         """The parts that the catalogue knows. Raises StoreError where it is older than they are."""
         with self._connected() as con:
-            if parts.gap(self.path, catalogue.last_batch(con)):
+            if self._is_gap_behind(catalogue.last_batch(con)):
                 raise self._outrun()
             return Held(catalogue.parts_of(con), set(catalogue.dead(con)))
 
@@ -341,15 +408,15 @@ class Store:
         """Whether a batch is there whose writer was killed before its catalogue stood."""
         with self._connected() as con:
             number = catalogue.last_batch(con) + 1
-        return (self.path / parts.record_path(number)).exists()
+        return self.shelf.size(parts.record_path(number)) is not None
 
-    def strays(self) -> list[Path]:
-        """Files of parts that no reader of now reads: merged ones, and what killed writers left."""
+    def strays(self) -> list[str]:
+        """Parts that no reader of now reads: merged ones, and what killed writers left."""
         with self._connected() as con:
             known, number = _read_now(con), catalogue.last_batch(con) + 1
-        pending = parts.read_record(self.path, number)
+        pending = parts.read_record(self.shelf, number)
         known |= {part.path for part in pending.parts} if pending else set()
-        return parts.strays(self.path, known | {parts.record_path(number)})
+        return parts.strays(self.shelf, known | {parts.record_path(number)})
 
     def replayed(self) -> dict[str, tuple[pl.DataFrame, pl.DataFrame]]:
         """Each table of the catalogue as it stands, and as it follows from the parts."""
@@ -363,7 +430,7 @@ class Store:
 
     @property
     def _catalogue(self) -> Path:
-        return self.path / CATALOGUE
+        return self.home / CATALOGUE
 
     @contextmanager
     def _reading(
@@ -375,7 +442,7 @@ class Store:
         """The catalogue with views of tables, of all runs or of these, and of `frames`."""
         with self._connected() as con:
             try:
-                catalogue.show(con, self.path, tables, runs)
+                catalogue.show(con, self.shelf, tables, runs)
             except duckdb.Error as error:
                 raise StoreError(
                     f"{self.path}: a part is gone or damaged ({_first_line(error)}). "
@@ -387,7 +454,15 @@ class Store:
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old.
+        """The catalogue, for reading. Raises StoreError where it is gone, damaged or too old."""
+        if self.shelf.shared:
+            self._meet()
+        with self._attached() as con:
+            yield con
+
+    @contextmanager
+    def _attached(self) -> Iterator[Connection]:
+        """The catalogue as it stands on this machine.
 
         Attached, not opened: what a process opens twice is one database to DuckDB, with one
         configuration and as it stood at first. Attached anew each time: as it stands now.
@@ -421,9 +496,11 @@ class Store:
     def _locked_down(self) -> Connection:
         """A database in memory that reaches the catalogue, the parts, and nothing else."""
         con = duckdb.connect()
+        if self.shelf.read_by is not None:
+            con.register_filesystem(self.shelf.read_by)
         path = str(self._catalogue.absolute())
         files = ", ".join(map(catalogue.quote, (path, f"{path}.wal")))  # its journal is asked for
-        folder = catalogue.quote(str((self.path / parts.PARTS).absolute()))
+        folder = catalogue.quote(self.shelf.at(parts.PARTS))
         con.execute(f"set allowed_paths = [{files}]")
         con.execute(f"set allowed_directories = [{folder}]")
         con.execute("set enable_external_access = false")
@@ -455,10 +532,16 @@ class Store:
             "backup). Make it anew with: fairmfu rebuild"
         )
 
+    def _is_gap_behind(self, batch: int) -> bool:
+        """Whether the catalogue cannot catch up."""
+        return parts.gap(parts.recorded(self.shelf), batch)
+
     def _is_new(self) -> bool:
         """Whether nothing was ever stored; parts without a catalogue have lost it."""
-        folder = self.path / parts.PARTS
-        return not self._catalogue.exists() and not any(folder.rglob("*.parquet"))
+        if self.shelf.shared:
+            self._meet()
+            return not self._catalogue.exists()
+        return not self._catalogue.exists() and not parts.any_batch(self.shelf)
 
     # -- one writer -----------------------------------------------------------------------
 
@@ -470,16 +553,29 @@ class Store:
         """
         patience = lock.PATIENCE_S if self.patience_s is None else self.patience_s
         try:
-            (self.path / parts.PARTS).mkdir(parents=True, exist_ok=True)
-            with lock.held(self.path, patience, self.says):
+            (self.home / parts.PARTS).mkdir(parents=True, exist_ok=True)
+            with lock.held(self.home, patience, self.says):
                 yield
         except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
             raise StoreError(_refused(self.path, error)) from error
+
+    def _written(self, act: Callable[[_Writer], Result]) -> Result:
+        """What comes of writing; done again where another machine was faster."""
+        for attempt in range(ATTEMPTS):
+            time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - who comes next
+            with suppress(OvertakenError), self._writing() as writer:
+                return act(writer)
+        raise StoreError(
+            f"{self.path}: other machines wrote there {ATTEMPTS} times while this one was about "
+            "to; nothing of it was stored. Run it again."
+        )
 
     @contextmanager
     def _writing(self) -> Iterator[_Writer]:
         """The only writer, of a store that is up to date and whole."""
         with self._locked():
+            if self.shelf.shared:
+                self._follow()
             if self._is_new():  # so that parts never stand without a catalogue
                 with self._new_catalogue(from_old=False) as writer:
                     writer.changed = True
@@ -487,14 +583,52 @@ class Store:
                 if not self._has_records():
                     self._migrate()
                 self._rebuild()
-            with self._connected():  # which tells one that is gone, damaged or of another schema
+            with self._attached():  # which tells one that is gone, damaged or of another schema
                 pass
             with self._new_catalogue(from_old=True) as writer:
                 writer.catch_up()
-                if parts.gap(self.path, writer.number - 1):
+                if not self.shelf.shared and self._is_gap_behind(writer.number - 1):
                     raise self._outrun()
-                writer.sweep()
+                writer.sweep(astray=not self.shelf.shared)
                 yield writer
+
+    def _meet(self) -> None:
+        """Have the catalogue of this machine say what others stored, as of some seconds ago."""
+        if time.monotonic() - self._met_at < MET_S:
+            return
+        recorded, cached = parts.recorded(self.shelf), self._catalogue.exists()
+        if (self._known(recorded) != recorded[-1]) if recorded else cached:
+            with self._locked():
+                self._follow()
+        self._met_at = time.monotonic()
+
+    def _follow(self) -> None:
+        """The same at once; who calls has the lock."""
+        recorded = parts.recorded(self.shelf)
+        if not recorded:
+            self._catalogue.unlink(missing_ok=True)
+        elif not (known := self._known(recorded)):
+            self._rebuild()
+        elif known < recorded[-1]:
+            with self._new_catalogue(from_old=True) as writer:
+                writer.catch_up()
+        self._met_at = time.monotonic()
+
+    def _known(self, recorded: Sequence[int]) -> int:
+        """The last batch that the catalogue knows, where it can catch up with these; else 0."""
+        if not self._catalogue.exists():
+            return 0
+        try:
+            with self._attached() as con:
+                known = catalogue.last_batch(con)
+                there = {part.path for part in catalogue.parts_of(con)} | set(catalogue.dead(con))
+        except StoreError:  # a cache that is damaged is no loss
+            return 0
+        if known not in recorded or parts.gap(recorded, known):
+            return 0
+        record = parts.read_record(self.shelf, known)
+        is_ours = record is not None and {part.path for part in record.parts} <= there
+        return known if is_ours else 0
 
     def _rebuild(self) -> int:
         """A catalogue from the records and their parts; how many parts."""
@@ -509,18 +643,18 @@ class Store:
         """
         found: dict[str, Part] = {}
         last = 0
-        if not self._has_records() and parts.strays(self.path, ()):
+        if not self._has_records() and parts.any_batch(self.shelf):
             raise StoreError(
                 f"{self.path / parts.PARTS / parts.RECORD}: the records of the batches are gone, "
                 "and with them which parts count. Bring them back, or ingest the logs again into a "
                 "new --store."
             )
-        for record in parts.records(self.path, until):
+        for record in parts.records(self.shelf, until):
             kept = {} if record.full else found
             found = kept | {part.path: part for part in record.parts}
             last = record.batch
         by_batch: dict[int, Tables] = {}
-        for table, frame in _replayed(self.path, found.values()).items():
+        for table, frame in _replayed(self.shelf, found.values()).items():
             for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
                 by_batch.setdefault(int(batch), {})[table] = rows
         catalogue.register(con, list(found.values()))
@@ -531,11 +665,11 @@ class Store:
 
     def _has_records(self) -> bool:
         """Whether there is a record of this schema."""
-        return next(parts.records(self.path), None) is not None
+        return next(parts.records(self.shelf), None) is not None
 
     def _of_an_earlier_schema(self) -> bool:
         """Whether the catalogue, or without one the parts, are of a schema that is brought up."""
-        if not older_stores.found(self.path):
+        if self.shelf.shared or not older_stores.found(self.path):
             return False
         if not self._catalogue.exists():
             return not self._has_records()
@@ -552,11 +686,11 @@ class Store:
                 numbered = frame.with_columns(batch=pl.lit(number, pl.Int64))
                 tables.setdefault(table, []).append(numbered)
         written = [
-            parts.write_part(self.path, table, pl.concat(frames), number, tier=1)
+            parts.write_part(self.shelf, table, pl.concat(frames), number, tier=1)
             for table, frames in tables.items()
             if any(frame.height for frame in frames)
         ]
-        parts.write_record(self.path, Record(number, tuple(written), full=True))
+        parts.write_record(self.shelf, Record(number, tuple(written), full=True))
         self.says(
             f"{self.path}: brought from schema {older_stores.READABLE} to {SCHEMA_VERSION}, "
             f"{number:,} batches"
@@ -565,8 +699,8 @@ class Store:
     @contextmanager
     def _new_catalogue(self, *, from_old: bool) -> Iterator[_Writer]:
         """A new catalogue, renamed over the old one when all went well and something changed."""
-        aside = self.path / f"{CATALOGUE}.{getpid()}{parts.WRITING}"
-        for left in self.path.glob(f"{CATALOGUE}.*"):
+        aside = self.home / f"{CATALOGUE}.{getpid()}{WRITING}"
+        for left in self.home.glob(f"{CATALOGUE}.*"):
             left.unlink()
         try:
             if from_old:
@@ -577,16 +711,16 @@ class Store:
                 con.execute("begin")
                 if not from_old:
                     catalogue.create(con)
-                writer = _Writer(self.path, con)
+                writer = _Writer(self.shelf, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
                 con.execute("checkpoint")  # closing does it too, and says nothing where it fails
             if writer.changed:
-                parts.sync(aside)
+                sync(aside)
                 aside.rename(self._catalogue)
-                parts.sync(self.path)
+                sync(self.home)
         finally:
-            for left in self.path.glob(f"{aside.name}*"):
+            for left in self.home.glob(f"{aside.name}*"):
                 left.unlink()
 
 
@@ -596,8 +730,8 @@ class _Writer:
     con: to the catalogue that will take the place of the old one; changed: whether it has to.
     """
 
-    def __init__(self, path: Path, con: Connection) -> None:
-        self.path = path
+    def __init__(self, shelf: Shelf, con: Connection) -> None:
+        self.shelf = shelf
         self.con = con
         self.changed = False
 
@@ -606,13 +740,12 @@ class _Writer:
         """Of the next batch."""
         return catalogue.last_batch(self.con) + 1
 
-    def plan(self) -> Plan:
-        """A plan on what stands."""
+    def plan(self, asked: Asked) -> Plan:
+        """A plan on what stands of that."""
+        self.con.register("asked", asked.frame())
         found = self.con.sql(catalogue.STANDING).fetchall()
-        facts = self.con.sql(
-            f"from held.facts where {catalogue.BY_HAND} or {catalogue.FROM_BESIDE} "
-            "order by run_id, sequence"
-        ).pl()
+        facts = self.con.sql(catalogue.FROM_OUTSIDE).pl()
+        self.con.unregister("asked")
         stored = [
             Stored(path, sha256, tuple(runs), read_at, partial(self._stepped, batch, tuple(runs)))
             for path, sha256, batch, read_at, runs in found
@@ -622,25 +755,32 @@ class _Writer:
     def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
         """Those of a batch's runs that have a step."""
         steps = catalogue.parts_of(self.con, {"steps"})
-        paths = [self.path / p.path for p in steps if p.first_batch <= batch <= p.last_batch]
-        if not paths:
-            return frozenset()
-        mine = pl.scan_parquet(paths).filter(pl.col("batch") == batch, pl.col("run_id").is_in(runs))
-        return frozenset(mine.select(pl.col("run_id").unique()).collect()["run_id"])
+        here = (part for part in steps if part.first_batch <= batch <= part.last_batch)
+        mine = pl.col("batch") == batch, pl.col("run_id").is_in(runs)
+        each = (parts.rows_of(self.shelf, part, ["run_id"]).filter(*mine) for part in here)
+        return frozenset(run for rows in each for run in rows["run_id"].unique())
 
     def write(self, frames: Mapping[str, Table]) -> None:
         """One batch of rows, by table; nothing where there are none."""
         if not frames:
             return
         number = self.number
-        written = [parts.write_parts(self.path, n, t, number) for n, t in frames.items()]
+        written = [self._parts(name, table, number) for name, table in frames.items()]
         record = Record(number, tuple(chain.from_iterable(written)), full=False)
-        parts.write_record(self.path, record)
+        parts.write_record(self.shelf, record)
         mark = pl.lit(number, pl.Int64).alias("batch")
         told = {n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)}
         self._register(record, told)
-        while groups := compaction.due(catalogue.parts_of(self.con)):
-            self.merge(groups)
+        with suppress(OvertakenError):  # what is written stands; whoever overtook it may merge
+            while groups := compaction.due(catalogue.parts_of(self.con)):
+                self.merge(groups)
+
+    def _parts(self, name: str, rows: Table, number: int) -> list[Part]:
+        """Rows of one table as parts; those that workers wrote as they are, where all is stored."""
+        taken, left = unbatched.taken(rows)
+        of_batch = [one.of_batch(number) for one in taken]
+        written = [] if left is None else parts.write_parts(self.shelf, name, left, number)
+        return of_batch + written
 
     def mark(self, files: Sequence[FileMark]) -> None:
         """How files stood."""
@@ -660,35 +800,44 @@ class _Writer:
         merged = {part.path for group in groups for part in group}
         after = [part for part in catalogue.parts_of(self.con) if part.path not in merged]
         for group in groups:
-            rows = compaction.merged(self.path, group, live)
+            rows = compaction.merged(self.shelf, group, live)
             if rows.height:
                 table, tier = group[0].table_name, max(part.tier for part in group) + 1
-                after.append(parts.write_part(self.path, table, rows, number, tier))
+                after.append(parts.write_part(self.shelf, table, rows, number, tier))
         record = Record(number, tuple(after), full=True)
-        parts.write_record(self.path, record)
+        parts.write_record(self.shelf, record)
         self._register(record, {})
 
     def catch_up(self) -> None:
         """Batches whose writer was killed before its catalogue stood."""
-        while (record := parts.read_record(self.path, self.number)) is not None:
-            self._register(record, {} if record.full else _replayed(self.path, record.parts))
+        while (record := parts.read_record(self.shelf, self.number)) is not None:
+            self._register(record, {} if record.full else _replayed(self.shelf, record.parts))
 
-    def sweep(self) -> None:
-        """Delete what no reader needs: parts that were merged, and what killed writers left."""
+    def sweep(self, *, astray: bool) -> None:
+        """Delete what no reader needs: parts that were merged, and what killed writers left.
+
+        astray: look for the latter, by all files that there are.
+        """
         dead = catalogue.dead(self.con)
-        kept = {path for path, since in dead.items() if abs(_now() - since) < GRACE}
-        for path in parts.strays(self.path, _read_now(self.con) | kept):
-            path.unlink()
-        if gone := dead.keys() - kept:
+        gone = {path for path, since in dead.items() if abs(_now() - since) >= self._grace(path)}
+        left = parts.strays(self.shelf, _read_now(self.con) | dead.keys()) if astray else ()
+        for path in (*gone, *(path for path in left if not unbatched.young(self.shelf, path))):
+            self.shelf.delete(path)
+        if gone:
             catalogue.bury(self.con, gone)
             self.changed = True
+
+    def _grace(self, path: str) -> timedelta:
+        """How long a file that readers of now do not need stays."""
+        is_record = path.startswith(f"{parts.PARTS}/{parts.RECORD}/")
+        return RECORD_GRACE if is_record and self.shelf.shared else GRACE
 
     def _register(self, record: Record, frames: Mapping[str, pl.DataFrame]) -> None:
         """Put what a record says into the catalogue; frames: its rows, of a full one none."""
         known = {part.path for part in catalogue.parts_of(self.con)}
         if record.full:
             gone = known - {part.path for part in record.parts}
-            earlier = parts.records_before(self.path, record.batch)
+            earlier = parts.records_before(self.shelf, record.batch)
             catalogue.retire(self.con, [*gone, *earlier], _now())
         catalogue.register(self.con, [part for part in record.parts if part.path not in known])
         catalogue.apply(self.con, record.batch, frames)
@@ -702,17 +851,16 @@ def _read_now(con: Connection) -> set[str]:
     return {part.path for part in catalogue.parts_of(con)} | records
 
 
-def _replayed(store: Path, written: Iterable[Part]) -> Tables:
+def _replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
     """The rows of parts that the catalogue follows from. Raises StoreError on a damaged part.
 
     So no changed byte of theirs becomes a row: each has the checksum that its record says.
     """
     found: dict[str, list[pl.DataFrame]] = {}
     for part in written:
-        parts.check(store / part.path, part.sha256)
+        parts.check(shelf, part)
         if part.table_name in catalogue.REPLAYED:
-            frame = parts.read_part(store / part.path)
-            found.setdefault(part.table_name, []).append(frame)
+            found.setdefault(part.table_name, []).append(parts.rows_of(shelf, part))
     return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
 
 

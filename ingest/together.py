@@ -6,7 +6,7 @@ neighbours are wanted one behind the other, they are read together too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -15,7 +15,9 @@ import polars as pl
 
 from ingest.rows import MAPPING, SCHEMA, Rows, framed
 from ingest.schema import frame_schema
-from ingest.spool import PIECE_ROWS, Piece, Spool, Streamed, Table, chained
+from ingest.shelf import Shelf
+from ingest.spool import PIECE_ROWS, Cut, Spool, Streamed, Table, chained, whole
+from ingest.unbatched import Unbatched, write_unbatched
 
 LogTables = Mapping[str, Table]
 """All tables of one log; those that may be long are read piece by piece."""
@@ -77,20 +79,43 @@ def _streamed(run_id: str, rows: Rows) -> Streamed:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Rows of several logs by table, and of each log how many of each table are its own."""
+    """Rows of several logs by table, and of each log how many of each table are its own.
 
-    tables: Mapping[str, pl.DataFrame]
+    tables: in memory, or written by a worker.
+    """
+
+    tables: Mapping[str, pl.DataFrame | Sequence[Unbatched]]
     heights: Sequence[Mapping[str, int]]
 
     @classmethod
     def of(cls, logs: Sequence[Log]) -> Group:
         """Those of some logs."""
+        return cls(cls._framed(logs), [log.heights for log in logs])
+
+    @classmethod
+    def written(cls, logs: Sequence[Log], shelf: Shelf, job: str) -> Group:
+        """The same, with those rows that may be many as parts that a batch may take.
+
+        job: as for unbatched.write_unbatched.
+        """
+        alone = len(logs) == 1  # which may be long
+        tables = logs[0].tables(Spool()) if alone else cls._framed(logs)
+        few = {name: whole(table) for name, table in tables.items() if _is_few(name, table)}
+        many = {
+            name: write_unbatched(shelf, job, name, table)
+            for name, table in tables.items()
+            if name not in few
+        }
+        return cls({**few, **many}, [log.heights for log in logs])
+
+    @staticmethod
+    def _framed(logs: Sequence[Log]) -> dict[str, pl.DataFrame]:
+        """All rows of each table."""
         tables = {
             name: framed([row for log in logs for row in log.rows[name]], frame_schema(name))
             for name in BY_ROW
         }
-        tables["steps"] = _steps(run for log in logs for run in log.steps)
-        return cls(tables, [log.heights for log in logs])
+        return tables | {"steps": _steps(run for log in logs for run in log.steps)}
 
     def logs(self, spool: Spool) -> list[LogTables]:
         """The tables of each log."""
@@ -101,12 +126,31 @@ class Group:
         """A table of each log."""
         table, heights = self.tables[name], [heights[name] for heights in self.heights]
         spans = list(zip(accumulate(heights, initial=0), heights, strict=False))
+        if not isinstance(table, pl.DataFrame):
+            return [_across(table, frame_schema(name), *span) for span in spans]
         if name not in WAITING:
             return [table.slice(*span) for span in spans]
         if table.height > PIECE_ROWS:
             return [spool.rows(table.slice(*span)) for span in spans]
         piece = spool.keep(table)
         return [Cut(piece, table.schema, *span) for span in spans]
+
+
+def _is_few(name: str, table: Table) -> bool:
+    """Whether rows are sent back as they are."""
+    return name not in WAITING or table.height <= (0 if name == "steps" else PIECE_ROWS)
+
+
+def _across(parts: Sequence[Unbatched], schema: pl.Schema, first: int, height: int) -> Table:
+    """Some of the rows of parts, one behind the other."""
+    cuts: list[Table] = []
+    begin = 0
+    for part in parts:
+        mine = max(first, begin), min(first + height, begin + part.height)
+        if mine[0] < mine[1]:
+            cuts.append(Cut(part, schema, mine[0] - begin, mine[1] - mine[0]))
+        begin += part.height
+    return chained(cuts or [pl.DataFrame(schema=schema)])
 
 
 def _steps(runs: Iterable[tuple[str, Rows]]) -> pl.DataFrame:
@@ -116,35 +160,6 @@ def _steps(runs: Iterable[tuple[str, Rows]]) -> pl.DataFrame:
         name = pl.Series("run_id", [run_id], pl.String)
         frames += [f.hstack([name.new_from_index(0, f.height)]) for f in rows.frames()]
     return pl.concat(frames, how="diagonal", rechunk=True)
-
-
-class Cut(Streamed):
-    """Some of the rows of a piece."""
-
-    def __init__(self, piece: Piece, schema: pl.Schema, first: int, height: int) -> None:
-        super().__init__(schema, height, self._frames)
-        self.piece, self.first = piece, first
-
-    def _frames(self) -> Iterator[pl.DataFrame]:
-        if self.height:
-            yield self.piece.read().slice(self.first, self.height)
-
-
-def neighbours_joined(tables: Iterable[Table]) -> list[Table]:
-    """The same rows in the same order; those that stand behind one another in a piece are one."""
-    out: list[Table] = []
-    for table in tables:
-        last = out[-1] if out else None
-        if (
-            isinstance(table, Cut)
-            and isinstance(last, Cut)
-            and table.piece is last.piece
-            and table.first == last.first + last.height
-        ):
-            out[-1] = Cut(last.piece, last.schema, last.first, last.height + table.height)
-        else:
-            out.append(table)
-    return out
 
 
 class Batch:

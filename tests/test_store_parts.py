@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 import polars as pl
 import pytest
@@ -22,6 +23,7 @@ from ingest.errors import StoreError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.schema import TABLES
+from ingest.shelf import Shelf
 from ingest.store import Store
 from tests.effort import THOROUGH
 
@@ -427,10 +429,10 @@ def test_what_is_wrong_is_named(full: Store) -> None:
 def test_a_part_that_may_not_be_read_is_said_in_one_line(
     full: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> str:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    def refuse(shelf: Shelf, path: str) -> IO[bytes]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), shelf.at(path))
 
-    monkeypatch.setattr(parts, "checksum", refuse)
+    monkeypatch.setattr(Shelf, "open", refuse)
     done = CliRunner().invoke(main, ["doctor", "--store", str(full.path)])
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: {full.path}/parts/")

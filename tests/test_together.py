@@ -14,8 +14,8 @@ from ingest import spool as spools
 from ingest.errors import FairmfuError
 from ingest.intake import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
-from ingest.spool import Spool, chained, whole
-from ingest.together import Batch, Cut, Group, LogTables, neighbours_joined
+from ingest.spool import Chained, Cut, Spool, chained, whole
+from ingest.together import Batch, Group, LogTables
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
 
@@ -54,20 +54,19 @@ def test_logs_keep_their_order_however_many_are_together(
 
 def test_neighbours_are_read_together_and_in_their_order() -> None:
     tables = [log["steps"] for log in batch(SAMPLES)]
-    joined = neighbours_joined(tables)
-    assert len(joined) == 1
-    assert isinstance(joined[0], Cut)
-    assert whole(joined[0]).equals(whole(chained(tables)))
+    joined = chained(tables)
+    assert isinstance(joined, Cut)
+    assert whole(joined).equals(pl.concat([whole(table) for table in tables]))
 
 
 def test_what_stood_between_is_left_out() -> None:
     tables = [log["steps"] for log in batch(SAMPLES)]
     assert all(table.height for table in tables[:3])
     some = [tables[0], tables[2], tables[1]]
-    joined = neighbours_joined(some)
-    assert len(joined) == len(some)
-    expected = pl.concat([whole(table) for table in some])
-    assert whole(chained(joined)).equals(expected)
+    joined = chained(some)
+    assert isinstance(joined, Chained)
+    assert len(joined.tables) == len(some)
+    assert whole(joined).equals(pl.concat([whole(table) for table in some]))
 
 
 @pytest.fixture
