@@ -120,6 +120,8 @@ def named_in_sidecars(log: Path) -> list[Path]:
     """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
     named = []
     for sidecar in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
+        if not sidecar.is_file():
+            continue
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
             values = loads(sidecar.read_text(encoding="utf-8"))
             given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))

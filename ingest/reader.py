@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from ingest.errors import UnreadableSourceError
 from ingest.event_files import Telling, Values, event_values, is_event_file
+from ingest.places import remote
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
@@ -131,6 +132,7 @@ class Source:
         self._reading: Generator[Chunk] | None = None
         self._peeked: list[Chunk] | None = []
         self._of_events: bool | None = None
+        self._kept: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +144,9 @@ class Source:
         """Let the file go."""
         if self._reading is not None:
             self._reading.close()
-        self._reading, self._peeked = None, []
+        if self._kept is not None:
+            self._kept.close()
+        self._reading, self._peeked, self._kept = None, [], None
 
     def peek(self) -> Iterator[Chunk]:
         """Chunks to be looked at before `lines` or `chunks`, which begin at the first one again.
@@ -200,7 +204,7 @@ class Source:
         if self.path == STDIN:
             return False
         if self._of_events is None:
-            with _open_file(self.path) as raw:
+            with self._file() as raw:
                 self._of_events = is_event_file(raw.read(64))
         return self._of_events
 
@@ -223,7 +227,7 @@ class Source:
         if self.path == STDIN:
             yield _HashingStream(sys.stdin.buffer, self)
             return
-        with _open_file(self.path) as raw:
+        with self._file() as raw:
             magic = raw.read(4)
             raw.seek(0)
             hashed = _HashingStream(raw, self)
@@ -235,11 +239,22 @@ class Source:
                 packed = pa.PythonFile(hashed, mode="r")
                 with _Ahead(pa.CompressedInputStream(packed, "zstd")) as ahead:
                     yield ahead
-            elif os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
+            elif remote(self.path) or os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
                 with _Ahead(hashed) as ahead:
                     yield ahead
             else:
                 yield hashed
+
+    @contextmanager
+    def _file(self) -> Iterator[IO[bytes]]:
+        """The file from its beginning on; an object stays open, so that it is asked for once."""
+        if remote(self.path) is None:
+            with _open_file(self.path) as raw:
+                yield raw
+            return
+        self._kept = self._kept or _open_file(self.path)
+        self._kept.seek(0)
+        yield self._kept
 
 
 class _Readable(Protocol):

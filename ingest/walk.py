@@ -1,7 +1,7 @@
 """The files of paths as they stand, and of each what shows that it or what gives it facts changed.
 
 A folder is listed once for all its files; beyond that a file costs one stat. Where a folder is as
-it is remembered, its files are told all at once.
+it is remembered, its files are told all at once. Of an object store a listing tells all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,18 @@ from ingest import facts as given
 from ingest.errors import UnreadableSourceError
 from ingest.facts import Fact
 from ingest.log_format import LogFormat
+from ingest.places import (
+    MARK,
+    NOT_THERE,
+    Entry,
+    Remote,
+    beneath,
+    contents,
+    list_all,
+    matching,
+    place,
+    remote,
+)
 from ingest.reader import STDIN
 from ingest.registry import FORMATS
 
@@ -38,8 +50,8 @@ command line is always read."""
 class Found(NamedTuple):
     """One file that may be a log, as it stood when it was looked at.
 
-    path: as it was given. identity: its absolute path. named: not come upon in a folder. error: why
-    it, or the folder that it names, could not be looked at.
+    path: as it was given. identity: its absolute path, or its address at an object store. named:
+    not come upon in a folder. error: why it, or the folder that it names, could not be looked at.
     """
 
     path: str
@@ -106,7 +118,7 @@ class Surroundings:
     @cached_property
     def shared(self) -> Beside:
         """What could give facts to each of them."""
-        files = given.stand_beside(Path(self._folder), self._names)
+        files = given.stand_beside(place(self._folder), self._names)
         marks = tuple(_mark(str(path)) for path in files)
         return Beside(marks, signature((marks, ()))) if marks else NOTHING
 
@@ -153,7 +165,7 @@ def _mark(path: str) -> Mark:
     """Of a file that is not there the name alone."""
     name = path.rpartition(os.sep)[2]
     try:
-        seen = os.stat(path)  # noqa: PTH116 - one of thousands
+        seen = place(path).stat() if MARK in path else os.stat(path)  # noqa: PTH116 - of thousands
     except OSError:
         return name, 0, -1, 0
     return name, seen.st_mtime_ns, seen.st_size, seen.st_ino
@@ -194,7 +206,7 @@ class Walk:
     ) -> None:
         """leave_out: folders within others that are not entered.
 
-        remembered: `listing` of folders that hold no other folder, by absolute path. Those that are
+        remembered: `listing` folders that hold no other folder, by absolute path. Those that are
         as remembered are in `whole`, and their files are not found: their paths, as given, are in
         `unchanged`.
         """
@@ -215,6 +227,9 @@ class Walk:
         """
         if path == STDIN:
             yield Found(str(path), str(path))
+            return
+        if (at_store := remote(path)) is not None:
+            yield from self._at_store(at_store)
             return
         seen = _stat(path)
         if seen and stat.S_ISREG(seen.st_mode):
@@ -246,6 +261,71 @@ class Walk:
             except OSError:
                 names = None
             self._listed[folder] = Surroundings(str(folder), names)
+        return self._listed[folder]
+
+    def _at_store(self, path: Remote) -> Iterator[Found]:
+        """The same of an object store, which is asked for as few listings as can be."""
+        path.require_bucket()
+        try:
+            entry = path.look()
+            if entry.is_folder:
+                yield from self._in_folder(path)
+            else:
+                yield self._object(path, entry, named=True)
+        except FileNotFoundError as error:
+            if not has_magic(path.url):
+                raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
+            yield from self._fitting(path, str(error.strerror).removeprefix(NOT_THERE))
+        except OSError as error:
+            raise UnreadableSourceError(f"{path}: {error.strerror}.") from error
+
+    def _fitting(self, pattern: Remote, why: str) -> Iterator[Found]:
+        """why: besides, there is none of that very name."""
+        folder, names = pattern.fixed()
+        try:
+            matches = sorted(matching(folder, names)) if names else [(folder, folder.look())]
+        except OSError as error:
+            raise UnreadableSourceError(f"{pattern}: {error.strerror}.") from error
+        if not matches:
+            raise UnreadableSourceError(f"{pattern}: no file or folder matches{why}.")
+        for match, entry in matches:
+            try:
+                if entry.is_folder:
+                    yield from self._in_folder(match)
+                elif match.url not in self._found:
+                    yield self._object(match, entry, named=True)
+            except UnreadableSourceError as error:
+                yield Found(match.url, match.url, error=str(error))
+
+    def _in_folder(self, folder: Remote) -> Iterator[Found]:
+        found = False
+        try:
+            list_all(folder)
+            for path, entry in beneath(folder):
+                if self._may_be_log(path.name):
+                    found = True
+                    if path.url not in self._found:
+                        yield self._object(path, entry, named=False)
+        except OSError as error:
+            raise UnreadableSourceError(f"{folder}: {error.strerror}.") from error
+        if not found:
+            raise UnreadableSourceError(f"{folder}: the folder holds no log file.")
+
+    def _object(self, path: Remote, entry: Entry, *, named: bool) -> Found:
+        self._found.add(path.url)
+        around = self._around_object(path)
+        return Found(path.url, path.url, *entry[:3], named=named, around=around)
+
+    def _around_object(self, path: Remote) -> Surroundings:
+        """Where the folder may not be listed, nothing: asking for each name is told the same."""
+        folder = path.parent
+        if folder not in self._listed:
+            try:
+                names = frozenset(contents(path.folder))
+            except OSError:
+                names = frozenset()
+            self._listed[folder] = Surroundings(path.folder.url, names)
+            self._listed[folder].is_leaf = False  # so that it is not remembered as a whole
         return self._listed[folder]
 
     def _inside(self, root: Path) -> Iterator[Found]:
