@@ -1,9 +1,8 @@
 """Files, and blocks of large files, read by other processes before it is their turn.
 
-Whoever ingests asks for each file in its order, and gets what it would have read itself; these
-processes only see to it that it has been read by then. Each sends back the whole tables of a file,
-so large files are not given to them: of these they plan blocks (ingest.bulk_plan). Small files are
-read several at a time, which is quicker, also where there is no other process.
+Each sends back the whole tables of a file, so large files are not given to them: of these they plan
+blocks (ingest.bulk_plan). Small files are read several at a time, which is quicker, also where
+there is no other process.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context, parent_process
-from pathlib import Path
 from typing import Final, Self
 
-from ingest.bulk_plan import Plan, plan_of
+from ingest.bulk_plan import Plan
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
+from ingest.fanout import Given, Names, Read, State, in_turn, names_of, parser_of, plan_by, size_of
 from ingest.parse import Parser
 from ingest.reader import Chunk
-from ingest.registry import Tried
-from ingest.scan.block import Block
+from ingest.shelf import Shelf
 from ingest.spool import Spool
 from ingest.together import Group, LogTables
 from ingest.walk import Found
@@ -44,10 +42,6 @@ TASKS_AHEAD: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""
 AHEAD_BYTES: Final = 32 * 1024 * 1024
 """Of files, for each process, that are read before their turn."""
-BLOCKS_AHEAD: Final = 2
-"""Blocks of a file that wait for each other process; this one plans the next itself then."""
-MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
-"""The same with those that are planned, but not yet in their turn."""
 MOST_WAITING: Final = 1_000
 """Files that were looked at before their turn."""
 PAYS_BYTES: Final = 24 * 1024 * 1024
@@ -60,29 +54,6 @@ THREADS: Final = "POLARS_MAX_THREADS"
 
 MOST_PROCESSES: Final = 8
 """That are started unasked: others work on the machine too."""
-COMPRESSED: Final = (".gz", ".zst")
-EXPANDED: Final = 10
-"""Times that a compressed log grows."""
-
-Given = tuple[Path, Sequence[Fact]]
-"""A file with the facts that its path gives."""
-Names = tuple[str, ...]
-"""Of a file's format and its companions."""
-_State = tuple[tuple[Fact, ...], Tried]
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """What became of the files of a task: by their places the errors; all others are the group."""
-
-    group: Group
-    errors: Mapping[int, Exception]
-
-    def each(self, spool: Spool) -> list[LogTables | Exception]:
-        """What each of them holds, or why it could not be read."""
-        logs = iter(self.group.logs(spool))
-        count = len(self.group.heights) + len(self.errors)
-        return [self.errors.get(place) or next(logs) for place in range(count)]
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +62,7 @@ class _Task:
 
     files: list[Given] = field(default_factory=list)
     bytes: int = 0
-    result: Future[_Read] | None = None
+    result: Future[Read] | None = None
     read: list[LogTables | Exception] | None = None
 
 
@@ -101,26 +72,38 @@ def usual() -> int:
     return min(cores or 1, MOST_PROCESSES)
 
 
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """An engine: so many processes of this machine read; one is this one.
+
+    More are started with `spawn`, as multiprocessing has it: a script that asks for them needs its
+    `if __name__ == "__main__"`.
+    """
+
+    count: int = 1
+
+    def reading(self, state: State, _: Shelf, spool: Spool) -> Ahead:
+        """For one ingest."""
+        return Ahead(self.count, state, spool)
+
+
 class Ahead:
     """Reads files that are offered to it; a context that lets its processes go."""
 
-    def __init__(
-        self, processes: int, extra: Sequence[Fact], tried: Tried, spool: Spool | None = None
-    ) -> None:
-        """processes: how many read; one is this one. extra, tried: as for intake.read_source.
+    between = True
 
-        spool: where rows wait that were read.
-        """
+    def __init__(self, processes: int, state: State, spool: Spool | None = None) -> None:
+        """processes: how many read; one is this one. spool: where rows wait that were read."""
         self._others = processes - 1
         self._spool = spool or Spool()
-        self._state: _State = (tuple(extra), tried)
+        self._state = state
         self._pool: ProcessPoolExecutor | None = None
         self._gathered = _Task()
         self._left = deque[_Task]()
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
         self._ready = Future[int]()
-        self._given: list[Future[_Read]] = []
+        self._given: list[Future[Read]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -166,32 +149,23 @@ class Ahead:
     def forget(self, found: Found) -> None:
         """Its turn is over."""
         if self._offered.pop(found.path, None) is not None:
-            self._waiting -= _bytes(found)
+            self._waiting -= size_of(found)
 
     def planned(
         self, found: Found, parser: Parser, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, Plan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
-        names = parser.primary.name, *(companion.name for companion in parser.companions)
-        if self._others and _bytes(found) >= ONE_PAYS_BYTES:
+        names = names_of(parser)
+        if self._others and size_of(found) >= ONE_PAYS_BYTES:
             self._start()
-        waiting = deque[tuple[Chunk, Future[Plan] | Plan | None]]()
-        for chunk in chunks:
-            busy = sum(isinstance(plan, Future) and not plan.done() for _, plan in waiting)
-            here = busy and busy >= BLOCKS_AHEAD * self._others and chunk.ended and not chunk.cut
-            plan = _plan_by(parser, chunk) if here else self._submit_block(names, chunk)
-            waiting.append((chunk, plan))
-            while waiting and (_there(waiting[0][1]) or len(waiting) > MOST_BLOCKS * self._others):
-                yield _planned(*waiting.popleft())
-        for chunk, plan in waiting:
-            yield _planned(chunk, plan)
+        return in_turn(parser, chunks, lambda chunk: self._submit_block(names, chunk), self._others)
 
-    def _submit_block(self, names: Names, chunk: Chunk) -> Future[Plan] | None:
+    def _submit_block(self, names: Names, chunk: Chunk) -> _Planned | None:
         """Nobody plans it while the processes still start, which takes as long as some blocks."""
-        if self._pool is None or not self._ready.done() or chunk.cut or not chunk.ended:
+        if self._pool is None or not self._ready.done():
             return None
         with _one_thread(), suppress(BrokenProcessPool):
-            return self._pool.submit(_plan, names, chunk)
+            return _Planned(self._pool.submit(_plan, names, chunk))
         return None
 
     def _start(self) -> None:
@@ -206,7 +180,7 @@ class Ahead:
                 self._ready = self._pool.submit(os.getpid)
 
     def _offer(self, found: Found, given: Given) -> None:
-        size = _bytes(found)
+        size = size_of(found)
         if size > LARGEST_BYTES or found.path in self._offered:
             return
         alone = size > SMALL_BYTES
@@ -259,20 +233,20 @@ class Ahead:
             task.result = self._read(task.files)
             self._give_out()
 
-    def _give(self, files: Sequence[Given]) -> Future[_Read]:
+    def _give(self, files: Sequence[Given]) -> Future[Read]:
         """What another process reads."""
         assert self._pool is not None  # noqa: S101 - who asks has seen to it
         try:
             with _one_thread():
                 return self._pool.submit(_read, files)
         except BrokenProcessPool as error:
-            broken = Future[_Read]()
+            broken = Future[Read]()
             broken.set_exception(error)
             return broken
 
-    def _read(self, files: Sequence[Given]) -> Future[_Read]:
+    def _read(self, files: Sequence[Given]) -> Future[Read]:
         """What is read here."""
-        result = Future[_Read]()
+        result = Future[Read]()
         try:
             result.set_result(_read_all(files, self._state))
         except (FairmfuError, OSError) as error:
@@ -280,38 +254,35 @@ class Ahead:
         return result
 
 
-def _there(plan: Future[Plan] | Plan | None) -> bool:
-    """Whether nobody has to be waited for."""
-    return not isinstance(plan, Future) or plan.done()
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan that another process makes."""
+
+    future: Future[Plan]
+
+    def done(self) -> bool:
+        return self.future.done()
+
+    def result(self) -> Plan | None:
+        """None where the process was killed."""
+        with suppress(BrokenProcessPool):
+            return self.future.result()
+        return None
 
 
-def _planned(chunk: Chunk, plan: Future[Plan] | Plan | None) -> tuple[Chunk, Plan | None]:
-    """The chunk with its plan, unless the process that makes it was killed."""
-    with suppress(BrokenProcessPool):
-        return chunk, plan.result() if isinstance(plan, Future) else plan
-    return chunk, None
-
-
-def _bytes(found: Found) -> int:
-    """What it may hold."""
-    return found.size * (EXPANDED if found.path.endswith(COMPRESSED) else 1)
-
-
-def _read_all(files: Sequence[Given], state: _State) -> _Read:
+def _read_all(files: Sequence[Given], state: State) -> Read:
     from ingest.intake import read_logs  # noqa: PLC0415 - which reads ahead by this module
 
     extra, tried = state
-    found = read_logs(files, Spool(), extra=extra, tried=tried)
-    errors = {place: one for place, one in enumerate(found) if isinstance(one, Exception)}
-    return _Read(Group.of([one for one in found if not isinstance(one, Exception)]), errors)
+    return Read.of(read_logs(files, Spool(), extra=extra, tried=tried), Group.of)
 
 
 # --- in the other processes -------------------------------------------------------------------
 
-_state: list[_State] = []
+_state: list[State] = []
 
 
-def _begin(state: _State) -> None:
+def _begin(state: State) -> None:
     """Take what holds for all files; end with the process that began it, even if that is killed."""
     _state.append(state)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that
@@ -325,25 +296,18 @@ def _begin(state: _State) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _read(files: Sequence[Given]) -> _Read:
+def _read(files: Sequence[Given]) -> Read:
     return _read_all(files, _state[0])
 
 
 def _plan(names: Names, chunk: Chunk) -> Plan:
-    return _plan_by(_parser(names), chunk)
-
-
-def _plan_by(parser: Parser, chunk: Chunk) -> Plan:
-    return plan_of(Block(chunk.number, chunk.data), parser)
+    return plan_by(_parser(names), chunk)
 
 
 @cache
 def _parser(names: Names) -> Parser:
-    """One for all blocks of files of these formats."""
-    _, tried = _state[0]
-    formats = {one.name: one for one in tried.formats}
-    primary, *companions = (formats[name] for name in names)
-    return Parser(primary, companions)
+    """One for all blocks."""
+    return parser_of(names, _state[0][1])
 
 
 @contextmanager

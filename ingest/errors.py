@@ -6,7 +6,8 @@ FairmfuError
 |-- FormatFileError         a format of the user's own is not one, or clashes with another
 |-- ConfigError             fairmfu.toml holds something that it can't
 |-- FactError               a fact is misnamed or has an impossible value
-+-- StoreError              the store is missing, locked or damaged
+|-- StoreError              the store is missing, locked or damaged
++-- ClusterError            the machines that are to read cannot, whatever the file
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ class FactError(FairmfuError):
 
 class StoreError(FairmfuError):
     """The store is missing, locked or damaged."""
+
+
+class ClusterError(FairmfuError):
+    """Who is to read the files cannot: no file is to blame, so it ends the command."""
 
 
 def not_written(error: Exception, option: str) -> tuple[str, str]:

@@ -20,13 +20,15 @@ import polars as pl
 
 from ingest import bulk, endings
 from ingest import facts as given
-from ingest.ahead import COMPRESSED, SMALL_BYTES, Ahead, Given
+from ingest.ahead import SMALL_BYTES, Processes
 from ingest.bulk import Planned, unplanned
-from ingest.errors import FairmfuError, UnknownFormatError, UnreadableSourceError
+from ingest.errors import ClusterError, FairmfuError, UnknownFormatError, UnreadableSourceError
 from ingest.facts import Fact
+from ingest.fanout import COMPRESSED, Engine, Given, Reading
 from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Parsed, Parser
+from ingest.places import asked_once, fetch, place, remote
 from ingest.reader import STDIN, Chunk, Source, content_hash
 from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
 from ingest.rows import SCHEMA, Rows
@@ -54,6 +56,9 @@ MOST_STEPS: Final = 8 * 1024 * 1024
 """What is stored together, if there is more to be read: what is told of each log waits in memory
 for that, its steps on the disk; and a run that is killed has what was stored before."""
 
+
+ALONE: Final = Processes()
+"""The engine of one process, this one."""
 
 FactsOf = Callable[[str], Sequence[Fact]]
 """Facts by the absolute path of a log."""
@@ -84,7 +89,7 @@ class Outcome(NamedTuple):
     @property
     def path(self) -> Path:
         """The same as a path: made when it is asked for, as most files are as they were."""
-        return Path(self.given)
+        return place(self.given)
 
 
 def read_source(
@@ -105,6 +110,7 @@ def read_source(
     return {name: whole(table) for name, table in log.tables(spool).items()}
 
 
+@asked_once()
 def read_log(  # noqa: PLR0913 - as above
     path: Path,
     spool: Spool,
@@ -128,12 +134,14 @@ def read_log(  # noqa: PLR0913 - as above
     return _log(source, *detected, parsed, [*by_path, *_beside(path), *extra])
 
 
+@asked_once()
 def read_logs(
     files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
 ) -> list[Log | Exception]:
     """The same of several files, or why one cannot be read; small ones are read together."""
     read: dict[Path, Log | Exception] = {}
     small: dict[Path, _Small] = {}
+    fetch(path for path, _ in files)
     for path, facts in files:
         try:
             if (text := _Small.of(path, facts)) is not None:
@@ -368,7 +376,7 @@ class _Job:
     strict: bool
     tried: Tried
     spool: Spool
-    ahead: Ahead
+    ahead: Reading
     report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
     read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
@@ -405,6 +413,8 @@ class _Job:
                 return Outcome(found.path, "failed", str(error))
             self._remember(found, "", Beside((), self._formats()))
             return Outcome(found.path, "passed", str(error))
+        except ClusterError:
+            raise
         except FairmfuError as error:
             return Outcome(found.path, "failed", str(error))
         except OSError as error:
@@ -420,7 +430,7 @@ class _Job:
             if not self.extra and self._given_as_before(found, mark.beside):
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
-        path = Path(found.path)
+        path = place(found.path)
         sha256 = mark.sha256 if mark else self._content(found, path)
         if sha256 not in self.known:
             return self._read(found, path)
@@ -477,7 +487,7 @@ class _Job:
         self.known[sha256] = found.identity
         self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
-            if path != STDIN and look(path)[:5] != found[:5]:
+            if path != STDIN and remote(path) is None and look(path)[:5] != found[:5]:
                 grew = f"{path}: read while it was being written; the rest comes next time"
                 return done._replace(message=grew)
         self._remember(found, sha256, beside)
@@ -488,7 +498,7 @@ class _Job:
         known = self._same_as(found) is not None or found.size in self.stored_sizes
         if found.error or known or found.path == str(STDIN):
             return None
-        return Path(found.path), self.by_path(found.identity)
+        return place(found.path), self.by_path(found.identity)
 
     def _formats(self) -> str:
         self.formats = self.formats or _formats(self.tried)
@@ -548,6 +558,7 @@ class _Job:
         return [Seen(m.path, m.sha256, []) for m in copies if self.known[m.sha256] in touched]
 
 
+@asked_once()
 def ingest(  # noqa: PLR0913 - each is an option of the command
     paths: Iterable[Path],
     store: Store,
@@ -558,7 +569,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     strict: bool = False,
     tried: Tried = BUILT_IN,
     report: Callable[[Outcome], None] = lambda _: None,
-    processes: int = 1,
+    engine: Engine = ALONE,
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
@@ -567,9 +578,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     source that has unread lines fails; where `tried` wants formats, so does one that has another
     or is stored as read with another. `by_path` gives facts as files beside a log do; what stands
     there holds before them. Folders of `leave_out` are not entered. `report` gets each outcome as
-    it comes, and again where the store has something to say of it. processes: how many read; one
-    is this one. More are started with `spawn`, as multiprocessing has it: a script that asks for
-    them needs its `if __name__ == "__main__"`.
+    it comes, and again where the store has something to say of it. engine: who reads the files.
     """
     store.bring_up()  # before it is read
     at_once = by_path is _none and not extra and not tried.wanted
@@ -579,7 +588,7 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
         spool = store.spool()
-        ahead = Ahead(processes, extra, tried, spool)
+        ahead = engine.reading((tuple(extra), tried), store.shelf, spool)
         known, sizes = store.known_sources(), store.known_sizes()
         given_by = (extra, by_path, strict, tried)
         job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report)
@@ -617,7 +626,7 @@ def _taken(
             outcomes.append(job.take(found))
             job.report(outcomes[-1])
             ahead.forget(found)
-            if job.is_much:
+            if job.is_much and ahead.between:
                 told += store.add(job.batch())
     now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
     told += store.add(job.batch(), [*job.seen, *job.claims()], list(job.marks.values()), now)
@@ -625,20 +634,18 @@ def _taken(
     if not remarks:
         return outcomes
     # known then, and replaced since:
-    given_by, alone = (
-        (job.extra, job.by_path, job.strict, tried),
-        Ahead(1, job.extra, tried, job.spool),
-    )
+    alone = ALONE.reading((tuple(job.extra), tried), store.shelf, job.spool)
+    given_by = (job.extra, job.by_path, job.strict, tried)
     again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
-    for place, one in enumerate(outcomes):
+    for at, one in enumerate(outcomes):
         remark = remarks.get(identity(one.path))
         if remark is None or one.status not in ("read", "known", "unchanged"):
             continue
         if remark.kind == "gone":
-            outcomes[place] = again.take(looked_at[place])
+            outcomes[at] = again.take(looked_at[at])
         elif one.status != "unchanged":
-            outcomes[place] = _remarked(one, remark)
-        job.report(outcomes[place])
+            outcomes[at] = _remarked(one, remark)
+        job.report(outcomes[at])
     store.add(again.batch(), again.seen, list(again.marks.values()))
     return outcomes
 

@@ -28,6 +28,7 @@ import polars as pl
 from ingest import intake, lock
 from ingest.config import NAME
 from ingest.errors import FairmfuError, not_written
+from ingest.fanout import Engine
 from ingest.intake import Outcome
 from ingest.known_formats import known
 from ingest.schema import TEXT, TEXTS, TIME
@@ -79,7 +80,7 @@ class Order:
     sources: files, folders and patterns; facts_of, unmatched: of ingest.config.Config; by: columns
     of metrics that make a series; threshold: share below which a change does not count; keep: dated
     reports that stay, all without it; baselines: names or ids of runs, beside those that are
-    pinned; processes: how many read logs; hides: what is not for others, found while it runs, where
+    pinned; engine: who reads logs; hides: what is not for others, found while it runs, where
     the reports go to them.
     """
 
@@ -93,7 +94,7 @@ class Order:
     baselines: Sequence[str] = ()
     overlay: Sequence[Accelerator] = ()
     price: Price | None = None
-    processes: int = 1
+    engine: Engine = intake.ALONE
     hides: Redaction | None = None
     facts_of: Callable[[str], Sequence[dict[str, Any]]] = lambda _: ()
     unmatched: Callable[[Iterable[Path]], Sequence[str]] = lambda _: ()
@@ -196,10 +197,10 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
         order.sources,
         order.store,
         by_path=order.facts_of,
-        leave_out=(order.store.path, order.out),
+        leave_out=(order.store.home, order.out),
         tried=known().tried(()),
         report=order.report,
-        processes=order.processes,
+        engine=order.engine,
     )
     counts: dict[str, int] = {}
     for one in outcomes:

@@ -12,16 +12,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from ingest import ahead, reader
-from ingest.ahead import Ahead
+from ingest import ahead, fanout, reader
+from ingest.ahead import Ahead, Processes
 from ingest.bulk_plan import Plan
 from ingest.errors import UnknownFormatError
+from ingest.fanout import Coming
 from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
 from ingest.reader import Chunk
@@ -56,7 +56,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(paths: list[Path], store: Path, processes: int) -> tuple[list[Outcome], Store]:
-    return ingest(paths, Store(store), processes=processes), Store(store)
+    return ingest(paths, Store(store), engine=Processes(processes)), Store(store)
 
 
 def test_a_store_is_the_same_whoever_has_read_its_logs(logs: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def offered(pool: Ahead, paths: list[Path]) -> Iterator[Found]:
 
 
 def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
-    with Ahead(2, (), BUILT_IN) as pool:
+    with Ahead(2, ((), BUILT_IN)) as pool:
         first, *rest = offered(pool, SAMPLES[:4])
         assert pool.take(first, ()) is not None
         for pid in list(pool._pool._processes):  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
 
 def test_what_was_read_with_other_facts_is_not_taken() -> None:
     fact = {"name": "gpus", "value": "8", "origin": "config", "line": None, "text": None}
-    with Ahead(2, (), BUILT_IN) as pool:
+    with Ahead(2, ((), BUILT_IN)) as pool:
         (one,) = offered(pool, SAMPLES[:1])
         assert pool.take(one, [fact]) is None
         assert pool.take(one, ()) is not None
@@ -119,7 +119,7 @@ from ingest import ahead
 from ingest.registry import BUILT_IN
 from ingest.walk import Walk
 ahead.PAYS_BYTES = 0
-pool = ahead.Ahead(2, (), BUILT_IN)
+pool = ahead.Ahead(2, ((), BUILT_IN))
 found = Walk(BUILT_IN.formats, ()).of(Path(sys.argv[1]))
 files = list(pool.before(found, lambda one: (Path(one.path), ())))
 assert pool.take(files[0], ()) is not None
@@ -153,13 +153,13 @@ def alive(pid: int) -> bool:
 def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
     """Each file counts as a large one; the plans that came of its blocks."""
     plans: list[Plan | None] = []
-    start, planned = Ahead._start, ahead._planned
+    start, planned = Ahead._start, fanout._planned
 
     def started(pool: Ahead) -> None:
         start(pool)
         pool._ready.result()  # small files would be read before
 
-    def kept(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
+    def kept(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
         plans.append(planned(chunk, plan)[1])
         return chunk, plans[-1]
 
@@ -167,7 +167,7 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
     monkeypatch.setattr(ahead, "ONE_PAYS_BYTES", 0)
     monkeypatch.setattr(reader, "BLOCK_BYTES", 3_001)
     monkeypatch.setattr(Ahead, "_start", started)
-    monkeypatch.setattr(ahead, "_planned", kept)
+    monkeypatch.setattr(fanout, "_planned", kept)
     return plans
 
 
@@ -193,9 +193,9 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
     log = max(SAMPLES, key=lambda path: path.stat().st_size)
     _, store = read([log], tmp_path / "one", 1)
     by_blocks.clear()
-    kept = ahead._planned
+    kept = fanout._planned
 
-    def killing(chunk: Chunk, plan: Future[Plan] | None) -> tuple[Chunk, Plan | None]:
+    def killing(chunk: Chunk, plan: Coming | Plan | None) -> tuple[Chunk, Plan | None]:
         found = kept(chunk, plan)
         if len(by_blocks) == 1:
             for child in multiprocessing.active_children():
@@ -203,7 +203,7 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
                 child.join()
         return found
 
-    monkeypatch.setattr(ahead, "_planned", killing)
+    monkeypatch.setattr(fanout, "_planned", killing)
     _, other = read([log], tmp_path / "two", 2)
     assert same_tables(store, other)
     assert by_blocks[0] is not None

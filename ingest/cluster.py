@@ -1,0 +1,420 @@
+"""Files read by a Ray cluster: its workers write parts into the store, which its driver takes.
+
+A task is some small files, or a large one. Its worker writes what may be long as parts of the
+store, which hold for nobody yet, and sends back the rest with the names of these parts. The driver
+asks for each file in its order and stores batches of them, as it does for logs that it read itself,
+so all that is decided is decided in one place. A task that is done again, since its worker or node
+was lost, writes the same files.
+
+Logs and store are to be at the same paths on all nodes: on a shared file system.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stdout, suppress
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from time import monotonic, sleep
+from typing import Any, Final, Self
+
+import polars as pl
+import pyarrow as pa
+import ray
+from ray import ObjectRef
+from ray.exceptions import RayError, RayTaskError
+
+from ingest.bulk_plan import Plan
+from ingest.errors import (
+    ClusterError,
+    FairmfuError,
+    StoreError,
+    UnreadableSourceError,
+    not_written,
+)
+from ingest.facts import Fact
+from ingest.fanout import Given, Names, Read, State, in_turn, names_of, parser_of, plan_by, size_of
+from ingest.parse import Parser
+from ingest.reader import Chunk
+from ingest.shelf import Shelf
+from ingest.spool import Spool
+from ingest.together import Group, Log, LogTables
+from ingest.unbatched import Unbatched
+from ingest.walk import Found
+
+TASK_BYTES: Final = 32 * 1024 * 1024
+TASK_FILES: Final = 256
+"""Files are read by one task up to so much."""
+ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
+"""Of a file from which on idle workers plan blocks of it."""
+TASKS_EACH: Final = 3
+"""Tasks for each core of the cluster that were begun, and not all taken."""
+RETRIES: Final = 3
+"""Times that a task is done again whose worker or node was lost."""
+REACHED_S: Final = 10.0
+"""How long a cluster may take to answer at all [s]."""
+COUNTED_EVERY_S: Final = 5.0
+IDLE_EVERY_S: Final = 0.5
+"""How often the cores of the cluster, and the idle ones, are counted: nodes come and go."""
+SAYS_EVERY_S: Final = 30.0
+"""How often it is told how far the files are read."""
+SEEN_WITHIN_S: Final = 10.0
+"""How long a shared file system may take to show what another node wrote."""
+THREADS: Final = {"POLARS_MAX_THREADS": "1"}
+"""The environment of workers: each has one core."""
+
+Says = Callable[[str], None]
+
+
+class Cluster:
+    """An engine: the workers of a Ray cluster read. A context that lets go of the cluster."""
+
+    def __init__(self, address: str | None = None, says: Says = lambda _: None) -> None:
+        """address: as ray.init takes it. says: gets sentences about the cluster.
+
+        Without an address RAY_ADDRESS, the cluster that runs on this machine, or else one that is
+        started here.
+        """
+        self._address = address
+        self._says = says
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises ClusterError where there is no such cluster."""
+        with ExitStack() as held:
+            held.enter_context(redirect_stdout(sys.stderr))  # Ray tells of lost nodes there
+            if not ray.is_initialized():
+                self._connect()
+                held.callback(ray.shutdown)
+            nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+            self._says(f"Ray: {nodes:,} node{'' if nodes == 1 else 's'}, {cores():,} cores")
+            self._held = held.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def _connect(self) -> None:
+        address = self._address or os.environ.get("RAY_ADDRESS")
+        try:
+            _look_at(address)
+            ray.init(self._address, log_to_driver=False, logging_level=logging.ERROR)
+        except (RayError, OSError, RuntimeError, ValueError) as error:
+            raise ClusterError(
+                f"Ray: no cluster at {address or 'this machine'} ({error}). Start one with: ray "
+                "start --head; or give the address of another with --ray-address."
+            ) from error
+
+    def reading(self, state: State, shelf: Shelf, spool: Spool) -> Reading:
+        """For one ingest."""
+        order = Order(state, shelf.absolute(), Path.cwd(), token_hex(4))
+        return Reading(order, spool, self._says)
+
+
+def _look_at(address: str | None) -> None:
+    """See that somebody listens: Ray itself waits for minutes. Raises OSError."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), REACHED_S).close()
+
+
+def cores() -> int:
+    """How many the cluster has now."""
+    found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return int(found.get("CPU", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What all tasks of an ingest are to do alike.
+
+    folder: that paths are relative to; job: as for unbatched.write_unbatched; program: the version.
+    """
+
+    state: State
+    shelf: Shelf
+    folder: Path
+    job: str
+    program: str = field(default_factory=lambda: version("fairmfu"))
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    """Files that one worker reads one after the other; left: of those that were not yet taken."""
+
+    files: list[Given] = field(default_factory=list)
+    bytes: int = 0
+    left: int = 0
+    result: ObjectRef[Read | FairmfuError] | None = None
+    read: list[LogTables | Exception] | None = None
+
+
+class Reading:
+    """Has the files of one ingest read; fanout.Reading."""
+
+    def __init__(self, order: Order, spool: Spool, says: Says) -> None:
+        self._spool, self._says = spool, says
+        self._sent: ObjectRef[Order] = ray.put(order)
+        self._gathered = _Task()
+        self._offered: dict[str, tuple[_Task, int]] = {}
+        self._begun = 0  # tasks that were begun, and not all taken
+        self._taken: _Task | None = None
+        self._cores, self._counted = 0, 0.0
+        self._files, self._said = 0, monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for task, _place in self._offered.values():
+            if task.result is not None:
+                ray.cancel(task.result)
+
+    @property
+    def between(self) -> bool:
+        """Not while files of a task are left: its parts would have to be taken apart."""
+        return self._taken is None or not self._taken.left
+
+    def before(
+        self, files: Iterable[Found], offer: Callable[[Found], Given | None]
+    ) -> Iterator[Found]:
+        """The files in their order, some time after they were offered; offer: None to leave one."""
+        waiting = deque[Found]()
+        for found in files:
+            waiting.append(found)
+            if (given := offer(found)) is not None and found.path not in self._offered:
+                self._offer(found, given)
+            while waiting and self._begun > TASKS_EACH * self._workers():
+                yield waiting.popleft()
+        self._begin()
+        yield from waiting
+
+    def take(self, found: Found, facts: Sequence[Fact]) -> LogTables | None:
+        """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
+        task, place = self._offered.get(found.path, (None, 0))
+        if task is None or task.files[place][1] != facts:
+            return None
+        if task is self._gathered:
+            self._begin()
+        task.read = task.read or self._read(task)
+        read = task.read[place]
+        if isinstance(read, Exception):
+            raise read
+        return read
+
+    def forget(self, found: Found) -> None:
+        """Its turn is over."""
+        task, _place = self._offered.pop(found.path, (None, 0))
+        if task is None:
+            return
+        task.left -= 1
+        self._taken, self._files = task, self._files + 1
+        if not task.left:
+            self._begun -= 1
+            task.read = task.result = None
+        if monotonic() - self._said > SAYS_EVERY_S:
+            self._says(
+                f"Ray: {self._files:,} files read; {self._begun:,} tasks begun, "
+                f"{self._workers():,} cores"
+            )
+            self._said = monotonic()
+
+    def planned(
+        self, _found: Found, _parser: Parser, chunks: Iterable[Chunk]
+    ) -> Iterator[tuple[Chunk, None]]:
+        """What the driver reads itself it reads alone."""
+        return ((chunk, None) for chunk in chunks)
+
+    def _offer(self, found: Found, given: Given) -> None:
+        size = size_of(found)
+        if self._gathered.files and self._gathered.bytes + size > TASK_BYTES:
+            self._begin()
+        task = self._gathered
+        self._offered[found.path] = task, len(task.files)
+        task.files.append(given)
+        task.bytes += size
+        task.left += 1
+        if task.bytes >= TASK_BYTES or len(task.files) >= TASK_FILES:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Have the files that were gathered read."""
+        task, self._gathered = self._gathered, _Task()
+        if task.files:
+            task.result = _given(self._sent, task.files)
+            self._begun += 1
+
+    def _read(self, task: _Task) -> list[LogTables | Exception]:
+        """What a task's files hold, in their order. Raises ClusterError.
+
+        Where its workers were lost again and again, each file is read by itself: one of them may be
+        what they are lost by.
+        """
+        assert task.result is not None  # noqa: S101 - it was begun
+        try:
+            read = ray.get(task.result)
+        except RayTaskError as error:
+            raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
+        except RayError as error:
+            if len(task.files) == 1:
+                return [_lost(task.files[0][0], error)]
+            count = f"{len(task.files):,}"
+            self._says(f"Ray: workers were lost {RETRIES + 1} times over the same {count} files")
+            alone = [_Task([one], result=_given(self._sent, [one])) for one in task.files]
+            return [read for one in alone for read in self._read(one)]
+        if isinstance(read, ClusterError):
+            raise read
+        if isinstance(read, FairmfuError):
+            return [read] * len(task.files)
+        _look_for(read)
+        return read.each(self._spool)
+
+    def _workers(self) -> int:
+        if monotonic() - self._counted > COUNTED_EVERY_S:
+            self._cores, self._counted = max(cores(), 1), monotonic()
+        return self._cores
+
+
+def _given(order: ObjectRef[Order], files: Sequence[Given]) -> ObjectRef[Read | FairmfuError]:
+    """What a worker reads."""
+    result: ObjectRef[Read | FairmfuError] = _remote(_read, RETRIES).remote(order, files)
+    return result
+
+
+@cache
+def _remote(function: Callable[..., Any], retries: int) -> Any:  # noqa: ANN401 - Ray's
+    """A function as a task of one core."""
+    env = {"env_vars": THREADS}
+    return ray.remote(num_cpus=1, max_retries=retries, runtime_env=env)(function)
+
+
+def _look_for(read: Read) -> None:
+    """See that its parts are here. Raises ClusterError where they stay away."""
+    tables = read.group.tables.values()
+    written = [part for table in tables for part in table if isinstance(part, Unbatched)]
+    until = monotonic() + SEEN_WITHIN_S
+    while missing := [part for part in written if not part.is_here()]:
+        if monotonic() > until:
+            raise ClusterError(
+                f"{missing[0].shelf.at(missing[0].part.path)}: a worker wrote this part, and it is "
+                "not seen here. The store has to be on a file system that all nodes of the cluster "
+                "share."
+            )
+        sleep(0.1)
+
+
+def _lost(path: Path, error: RayError) -> UnreadableSourceError:
+    why = str(error).partition("\n")[0].removesuffix(".")
+    return UnreadableSourceError(
+        f"{path}: the worker that read it was lost {RETRIES + 1} times ({why}). Nothing of it was "
+        "stored; read it alone with --engine local, and see how much memory it takes."
+    )
+
+
+# --- in the workers ---------------------------------------------------------------------------
+
+
+def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
+    """Read some files, and write those rows that may be many; or why that cannot be done."""
+    host = socket.gethostname()
+    if (mine := version("fairmfu")) != order.program:
+        return ClusterError(
+            f"Ray: {host} has fairmfu {mine}, the driver {order.program}. Install the same on all "
+            "nodes."
+        )
+    pa.set_cpu_count(1)
+    with suppress(OSError):  # who gives absolute paths can do without
+        os.chdir(order.folder)
+    found = [
+        _not_here(path, host) if isinstance(one, Exception) and not path.exists() else one
+        for (path, _), one in zip(files, _logs(order, files), strict=True)
+    ]
+    try:
+        return Read.of(found, partial(Group.written, shelf=order.shelf, job=order.job))
+    except (OSError, pl.exceptions.ComputeError) as error:
+        why, todo = not_written(error, "--store")
+        return StoreError(f"{order.shelf}: {why} (on {host}). {todo}")
+
+
+def _logs(order: Order, files: Sequence[Given]) -> list[Log | Exception]:
+    from ingest.intake import read_log, read_logs  # noqa: PLC0415 - which may read by this module
+
+    extra, tried = order.state
+    (path, facts), spool = files[0], Spool()
+    planned = partial(_planned, order)
+    try:
+        if len(files) > 1 or path.stat().st_size < ONE_PAYS_BYTES:
+            return read_logs(files, spool, extra=extra, tried=tried)
+        return [read_log(path, spool, by_path=facts, extra=extra, tried=tried, planned=planned)]
+    except (FairmfuError, OSError) as error:
+        return [error]
+
+
+def _not_here(path: Path, host: str) -> UnreadableSourceError:
+    return UnreadableSourceError(
+        f"{path}: not there on {host}, a node of the cluster. Logs have to be on a file system "
+        "that all nodes share, or are read with --engine local."
+    )
+
+
+def _planned(
+    order: Order, parser: Parser, chunks: Iterable[Chunk]
+) -> Iterator[tuple[Chunk, Plan | None]]:
+    """Blocks of a large file, planned by workers that have nothing else to do."""
+    idle = _Idle(ray.put(order), names_of(parser))
+    return in_turn(parser, chunks, idle.submit, cores() - 1)
+
+
+class _Idle:
+    """Workers that have nothing to do, as long as there are some."""
+
+    def __init__(self, order: ObjectRef[Order], names: Names) -> None:
+        self._order, self._names = order, names
+        self._there, self._counted = False, 0.0
+
+    def submit(self, chunk: Chunk) -> _Planned | None:
+        """Has one plan it."""
+        if monotonic() - self._counted > IDLE_EVERY_S:
+            free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+            self._there = free.get("CPU", 0) >= 1
+            self._counted = monotonic()
+        if not self._there:
+            return None
+        return _Planned(_remote(_plan, 0).remote(self._order, self._names, chunk))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A plan that another worker makes."""
+
+    plan: ObjectRef[Plan]
+
+    def done(self) -> bool:
+        """Whether nobody has to be waited for."""
+        ready, _ = ray.wait([self.plan], timeout=0)
+        return bool(ready)
+
+    def result(self) -> Plan | None:
+        """None where the worker was lost: who asks makes it."""
+        with suppress(RayError):
+            plan: Plan = ray.get(self.plan)
+            return plan
+        return None
+
+
+_parsers: dict[tuple[str, Names], Parser] = {}
+
+
+def _plan(order: Order, names: Names, chunk: Chunk) -> Plan:
+    key = order.job, names
+    if key not in _parsers:
+        _parsers[key] = parser_of(names, order.state[1])
+    return plan_by(_parsers[key], chunk)

@@ -1,0 +1,353 @@
+"""Logs read by a Ray cluster of two nodes: the same store, whatever becomes of its workers."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from ray.cluster_utils import Cluster as Nodes
+
+from ingest import cluster, health
+from ingest.ahead import Processes
+from ingest.errors import ClusterError, UnreadableSourceError
+from ingest.fanout import Engine, Read
+from ingest.intake import Outcome, ingest
+from ingest.parts import UNBATCHED, Part
+from ingest.plan import LOG_TABLES
+from ingest.registry import BUILT_IN
+from ingest.shelf import Shelf
+from ingest.spool import Spool
+from ingest.store import Store
+from ingest.together import Group
+from ingest.unbatched import Unbatched
+from tests.log_lines import KINDS, write_log
+
+pytestmark = pytest.mark.ray
+
+ROOT: Final = Path(__file__).parents[1]
+SAMPLES: Final = sorted((ROOT / "sample_logs").rglob("*.log"))
+STATE: Final = ((), BUILT_IN)
+
+
+@contextmanager
+def nodes(count: int) -> Iterator[Any]:
+    """A cluster of so many nodes of one core each, all on this machine."""
+    made = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        for _ in range(count - 1):
+            made.add_node(num_cpus=1)
+        yield made
+    finally:
+        made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> Iterator[Any]:
+    with nodes(2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def engine(two_nodes: Any) -> Iterator[cluster.Cluster]:
+    with cluster.Cluster(two_nodes.address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """Logs, a copy, a compressed one, and files that fail each in its way."""
+    folder = tmp_path / "logs"
+    shutil.copytree(ROOT / "sample_logs", folder)
+    shutil.copy(SAMPLES[0], folder / "zz_copy.log")
+    (folder / "zz.log.gz").write_bytes(gzip.compress(SAMPLES[1].read_bytes() + b"one more\n"))
+    (folder / "aa_empty.log").write_bytes(b"")
+    (folder / "bb_binary.log").write_bytes(bytes(range(9)) * 500)
+    (folder / "cc_none.log").write_text("no line of any format\n" * 30)
+    return folder
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """Logs of 300 KB, of all formats by turns."""
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(20):
+        kind = KINDS[number % len(KINDS)]
+        write_log(folder / f"{number:02}.log", kind, 300_000, seed=number, at_once=200)
+    return folder
+
+
+def read(paths: list[Path], store: Path, engine: Engine) -> tuple[list[Outcome], Store]:
+    return ingest(paths, Store(store), engine=engine), Store(store)
+
+
+def expect_alike(one: Store, other: Store) -> None:
+    for name in LOG_TABLES:
+        left, right = (s.table(name).drop("read_at", strict=False) for s in (one, other))
+        assert left.equals(right), name
+    for store in (one, other):
+        assert [finding for finding in health.examine(store) if finding.harm] == []
+
+
+@pytest.mark.usefixtures("logs")
+def test_a_store_is_the_same_whoever_has_read_its_logs(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "TASK_FILES", 3)
+    monkeypatch.chdir(tmp_path)  # paths are relative to the driver's folder
+    paths = [Path("logs"), Path("missing"), *SAMPLES[:2], Path("logs/cc_none.log")]
+    told, store = read(paths, tmp_path / "one", Processes())
+    same, other = read(paths, tmp_path / "two", engine)
+    assert same == told
+    assert {one.status for one in told} == {"read", "known", "passed", "failed"}
+    expect_alike(store, other)
+    again, _ = read(paths, tmp_path / "two", engine)
+    assert {one.status for one in again} == {"known", "unchanged", "passed", "failed"}
+
+
+def test_workers_write_the_parts(
+    many: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "TASK_BYTES", 1_000_000)
+    _, store = read([many], tmp_path / "one", Processes(2))
+    _, other = read([many], tmp_path / "two", engine)
+    expect_alike(store, other)
+    steps = [part for part in other.held().live if part.table_name == "steps"]
+    assert len(steps) > 3
+    assert {part.tier for part in steps} == {UNBATCHED}
+    assert other.strays() == []
+    other.compact()
+    expect_alike(store, other)
+
+
+# -- what is lost -----------------------------------------------------------------------------
+
+
+def workers() -> list[int]:
+    """Processes of the cluster that read logs now."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):
+            if folder.name.isdigit() and b"ray::_read" in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found
+
+
+@contextmanager
+def beside(act: Callable[[], bool]) -> Iterator[list[bool]]:
+    """Have something done again and again until that is over; what it said."""
+    done, said = threading.Event(), list[bool]()
+
+    def run() -> None:
+        while not done.is_set():
+            said.append(act())
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield said
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_workers_that_are_killed_lose_nothing(
+    many: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "TASK_BYTES", 1_000_000)
+    left = 4
+
+    def kill() -> bool:
+        nonlocal left
+        pids = workers() if left else []
+        for pid in pids[:1]:
+            time.sleep(0.05 * left)  # at another step each time
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                left -= 1
+        return bool(pids)
+
+    _, store = read([many], tmp_path / "one", Processes(2))
+    with beside(kill):
+        outcomes, other = read([many], tmp_path / "two", engine)
+    assert left < 4
+    assert {one.status for one in outcomes} == {"read"}
+    expect_alike(store, other)
+
+
+SMALL_TASKS: Final = """
+from cli import main
+from ingest import cluster
+cluster.TASK_BYTES = 1_000_000
+main()
+"""
+
+
+def fairmfu(*words: str | Path) -> list[str]:
+    return [sys.executable, "-c", SMALL_TASKS, *map(str, words)]
+
+
+def test_a_node_that_is_lost_loses_nothing(many: Path, tmp_path: Path) -> None:
+    _, store = read([many], tmp_path / "one", Processes(2))
+    with nodes(2) as made:
+        second = next(iter(made.worker_nodes))
+
+        def remove() -> bool:
+            nonlocal second
+            if second is not None and len(workers()) > 1:
+                made.remove_node(second, allow_graceful=False)
+                second = None
+            return second is None
+
+        where = ("--engine", "ray", "--ray-address", made.address)
+        command = fairmfu("ingest", many, "--store", tmp_path / "two", *where)
+        with beside(remove) as said:
+            told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert said[-1], "the node was not lost while it read"
+    assert (told.returncode, told.stdout) == (0, ""), told.stderr
+    assert "Ray: 2 nodes, 2 cores" in told.stderr
+    expect_alike(store, Store(tmp_path / "two"))
+
+
+def deadly(order: cluster.Order, files: list[Any]) -> Any:
+    """As cluster._read, but for a file that kills its worker."""
+    import os  # noqa: PLC0415 - it is sent without what stands around it
+
+    from ingest import cluster  # noqa: PLC0415
+
+    if any(path.name == "deadly.log" for path, _ in files):
+        os._exit(9)
+    return cluster._read(order, files)
+
+
+def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
+    tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deadly.__module__ = "__main__"  # so that it is sent, and not looked for there
+    monkeypatch.setattr(cluster, "_read", deadly)
+    monkeypatch.setattr(cluster, "RETRIES", 1)
+    for number, sample in enumerate(SAMPLES[:3]):
+        shutil.copy(sample, tmp_path / f"{number}.log")
+    shutil.copy(SAMPLES[3], tmp_path / "deadly.log")
+    outcomes, store = read([tmp_path], tmp_path / "store", engine)
+    told = {one.path.name: one for one in outcomes}
+    assert [one.status for one in outcomes].count("read") == 3
+    assert told["deadly.log"].status == "failed"
+    assert "the worker that read it was lost 2 times" in told["deadly.log"].message
+    assert store.table("sources").height == 3
+
+
+def test_two_drivers_at_once_store_each_log_once(
+    many: Path, tmp_path: Path, two_nodes: Any
+) -> None:
+    _, store = read([many], tmp_path / "one", Processes(2))
+    logs = sorted(many.iterdir())
+    where = ("--store", tmp_path / "two", "--engine", "ray", "--ray-address", two_nodes.address)
+    commands = [fairmfu("ingest", *some, *where) for some in (logs[:14], logs[6:])]
+    drivers = [subprocess.Popen(one, cwd=ROOT, stderr=subprocess.PIPE) for one in commands]  # noqa: S603
+    errors = [driver.communicate()[1] for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0], errors
+    expect_alike(store, Store(tmp_path / "two"))
+
+
+# -- what is wrong with a cluster -------------------------------------------------------------
+
+
+def order(store: Path, **changes: Any) -> cluster.Order:
+    return cluster.Order(STATE, Shelf(store), ROOT, "0123abcd", **changes)
+
+
+def test_another_version_on_a_node_ends_the_command(tmp_path: Path) -> None:
+    found = cluster._read(order(tmp_path, program="0.0.7"), [(SAMPLES[0], ())])
+    assert isinstance(found, ClusterError)
+    assert "the driver 0.0.7. Install the same on all nodes." in str(found)
+
+
+def test_a_log_that_a_node_does_not_see_is_told(tmp_path: Path) -> None:
+    files = [(SAMPLES[0], ()), (tmp_path / "here_only.log", ())]
+    found = cluster._read(order(tmp_path), files)
+    assert isinstance(found, Read)
+    _, error = found.each(Spool())
+    assert isinstance(error, UnreadableSourceError)
+    assert "a file system that all nodes share" in str(error)
+
+
+def test_a_store_that_is_not_shared_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "SEEN_WITHIN_S", 0)
+    part = Part("steps", "parts/steps/0-0.parquet", 0, 0, UNBATCHED, 1, 1, "")
+    read = Read(Group({"steps": [Unbatched(Shelf(tmp_path), part)]}, [{"steps": 1}]), {})
+    with pytest.raises(ClusterError, match="a file system that all nodes of the cluster share"):
+        cluster._look_for(read)
+
+
+def test_a_store_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file")
+    found = cluster._read(order(tmp_path / "store"), [(SAMPLES[0], ())])
+    assert isinstance(found, Exception)
+    assert "cannot be written to" in str(found)
+
+
+def test_what_ends_the_command_is_no_fault_of_a_file(tmp_path: Path) -> None:
+    class Broken(Processes):
+        def reading(self, *given: Any) -> Any:
+            reading = super().reading(*given)
+            reading.take = self.take
+            return reading
+
+        def take(self, *_: Any) -> None:
+            raise ClusterError("no node is left")
+
+    with pytest.raises(ClusterError, match="no node is left"):
+        read(SAMPLES[:2], tmp_path, Broken())
+
+
+# -- large files ------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("engine")
+def test_blocks_of_a_large_file_are_planned_by_idle_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "ONE_PAYS_BYTES", 0)
+    log = tmp_path / "run.log"
+    write_log(log, KINDS[0], 12_000_000)
+    plans, result = [], cluster._Planned.result
+
+    def kept(planned: cluster._Planned) -> Any:
+        plans.append(result(planned))
+        return plans[-1]
+
+    monkeypatch.setattr(cluster._Planned, "result", kept)
+    (tables,) = cluster._read(order(tmp_path / "two"), [(log, ())]).each(Spool())  # type: ignore[union-attr]
+    assert not isinstance(tables, Exception)
+    assert any(plan is not None for plan in plans)
+    _, store = read([log], tmp_path / "one", Processes())
+    other = Store(tmp_path / "two")
+    other.add([tables])
+    expect_alike(store, other)
+
+
+# -- the command ------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_not_there_is_told(tmp_path: Path) -> None:
+    where = ("--engine", "ray", "--ray-address", "127.0.0.1:1")
+    command = fairmfu("ingest", SAMPLES[0], "--store", tmp_path, *where)
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert told.returncode == 1
+    assert "Error: Ray: no cluster at 127.0.0.1:1" in told.stderr
+    assert "Traceback" not in told.stderr
