@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
-.PHONY: demo test lint types tests golden corpus coverage changes audit evidence thorough verify \
+.PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
 	bench-summary bench-nightly bench-report
 
@@ -17,7 +17,7 @@ demo: $(VENV)/installed
 	@echo
 	@echo "The page: demo/report.html"
 
-test: lint types tests
+test: lint types tests test-ray
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check $(CHECKED)
@@ -27,7 +27,11 @@ types: $(VENV)/tested
 	$(BIN)/mypy
 
 tests: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m "not ray" --numprocesses auto --dist worksteal
+
+# Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed.
+test-ray: $(VENV)/tested
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m ray
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +20,8 @@ import click
 if TYPE_CHECKING:
     import polars as pl
 
+    from ingest.config import Config
+    from ingest.fanout import Engine
     from ingest.intake import Outcome
     from ingest.known_formats import Known
     from ingest.store import Store
@@ -42,26 +46,54 @@ UNREAD_SOURCES = 4
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class _Place(click.Path):
+    """A path, or the address of an object store."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
+        if isinstance(value, str) and "://" in value:
+            from ingest.places import place
+
+            return place(value)
+        return super().convert(value, param, ctx)
+
+
 def store_option(command: Command) -> Command:
     """The store of most commands."""
     return click.option(
         "--store",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=_Place(path_type=Path, file_okay=False),
         default=Path("fairmfu-store"),
         envvar="FAIRMFU_STORE",
         show_envvar=True,
-        help="Folder that holds the Parquet parts and their catalogue.",
+        help="Folder that holds the Parquet parts and their catalogue, or an address (s3://...).",
     )(command)
 
 
-def processes_option(command: Command) -> Command:
-    """How many processes read logs."""
-    return click.option(
-        "--processes",
-        type=click.IntRange(min=1),
-        metavar="N",
-        help="How many read logs, each some files.  [default: as many as cores, at most 8]",
-    )(command)
+def engine_options(command: Command) -> Command:
+    """Who reads logs."""
+    options = (
+        click.option(
+            "--engine",
+            type=click.Choice(["local", "ray"]),
+            help="Who reads logs: processes of this machine, or a Ray cluster whose nodes see logs "
+            "and store at the same paths.  [default: local]",
+        ),
+        click.option(
+            "--ray-address",
+            metavar="ADDRESS",
+            help="Of the cluster, as ray.init takes it.  [default: RAY_ADDRESS, else the one that "
+            "runs here, else one is started]",
+        ),
+        click.option(
+            "--processes",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="How many read logs, each some files.  [default: as many as cores, at most 8]",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
 
 
 def format_option(command: Command) -> Command:
@@ -167,7 +199,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, allow_dash=True))
+@click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True))
 @store_option
 @click.option(
     "--set",
@@ -191,45 +223,50 @@ def main(context: click.Context, overlay: Path | None) -> None:
 @click.option(
     "--strict", is_flag=True, help="A line that looks like a step and cannot be read is an error."
 )
-@processes_option
+@engine_options
 def ingest(  # noqa: PLR0913 - each is an argument of the command
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     store: Path,
     assignments: tuple[str, ...],
     facts: Path | None,
     log_formats: tuple[str, ...],
     *,
     strict: bool,
+    engine: str | None,
+    ray_address: str | None,
     processes: int | None,
 ) -> None:
     r"""Read log files or folders into the store; known content is not read again.
 
-    PATHS may be files, folders or - for standard input. Facts that a log lacks come from --set,
-    from LOG.facts.toml or facts.toml beside the log, or from config.json beside it. What is given
-    with --set stays while the log grows; what stands beside the log is read anew each time.
+    PATHS may be files, folders, patterns or - for standard input, also at an object store
+    (s3://bucket/folder; docs/scale.md). Facts that a log lacks come from --set, from LOG.facts.toml
+    or facts.toml beside the log, or from config.json beside it. What is given with --set stays
+    while the log grows; what stands beside the log is read anew each time.
 
     \b
-    Example:
+    Examples:
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
+      fairmfu ingest "s3://bucket/**/train*.log"
     """
-    from ingest.ahead import usual
     from ingest.facts import from_flags, from_toml
     from ingest.intake import ingest as read
     from ingest.known_formats import known
+    from ingest.places import place
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
     _check_eras(given)
     tried = known().tried(log_formats)
     opened = _open(store)
-    outcomes = read(
-        paths,
-        opened,
-        extra=given,
-        strict=strict,
-        tried=tried,
-        report=_echo_outcome,
-        processes=processes or usual(),
-    )
+    with _engine(engine, ray_address, processes) as reads:
+        outcomes = read(
+            list(map(place, paths)),
+            opened,
+            extra=given,
+            strict=strict,
+            tried=tried,
+            report=_echo_outcome,
+            engine=reads,
+        )
     counts = _counts(outcomes)
     click.echo(_counted(counts), err=True)
     if not counts["read"] + counts["known"] + counts["unchanged"]:
@@ -487,7 +524,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 
 @main.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path())
 @click.option(
     "--config",
     "config_file",
@@ -498,7 +535,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_Place(path_type=Path, file_okay=False),
     envvar="FAIRMFU_STORE",
     show_envvar=True,
     help="Folder of the Parquet parts and their catalogue.  [default: fairmfu-store]",
@@ -531,12 +568,12 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     metavar="SECONDS",
     help="How long to wait for another writer of the store.  [default: 600]",
 )
-@processes_option
+@engine_options
 @click.option(
     "--price", callback=_price, metavar="AMOUNT", help="Of one GPU-hour, e.g. 2.50 or '2.50 EUR'."
 )
 @redact_option
-def nightly(paths: tuple[Path, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
+def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
     r"""Read what is new, say what changed since, and write the report of the night.
 
     Unattended: it never asks. Known files that did not change are not opened. What is not given
@@ -550,8 +587,13 @@ def nightly(paths: tuple[Path, ...], config_file: Path | None, **options: Any) -
     """
     from reports.nightly import nightly as run
 
-    order = _order(paths, config_file, options)
-    night, code = run(order)
+    config = _config(paths, config_file)
+    engine = options["engine"] or config.engine
+    address = options["ray_address"] or (config.ray_address if engine == "ray" else None)
+    processes = options["processes"] or (config.processes if engine == "local" else None)
+    with _engine(engine, address, processes) as reads:
+        order = _order(paths, config, options, reads)
+        night, code = run(order)
     _echo_night(night)
     if order.hides is not None:
         _echo_hidden(order.hides)
@@ -947,20 +989,53 @@ def _check_eras(facts: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str, Any]) -> Order:
+@contextmanager
+def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[Engine]:
+    """Who reads logs, as long as it is wanted."""
+    if name != "ray":
+        from ingest.ahead import Processes, usual
+
+        if address:
+            raise click.UsageError("--ray-address is for --engine ray.")
+        yield Processes(processes or usual())
+        return
+    if processes:
+        raise click.UsageError("--processes is for --engine local: a cluster has its own cores.")
+    if find_spec("ray") is None:
+        raise click.ClickException(
+            "--engine ray needs Ray, which is not installed: pip install 'fairmfu[ray]'"
+        )
+    from ingest.cluster import Cluster
+
+    with Cluster(address, _say) as cluster:
+        yield cluster
+
+
+def _config(paths: tuple[str, ...], config_file: Path | None) -> Config:
+    """What fairmfu.toml says."""
+    from ingest.config import Config, find, load
+    from metrics.cost import price
+    from metrics.table import METRICS
+
+    found = config_file or find()
+    config = load(found, METRICS.names(), price) if found else Config()
+    if not paths and not config.sources:
+        raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
+    return config
+
+
+def _order(
+    paths: tuple[str, ...], config: Config, options: dict[str, Any], engine: Engine
+) -> Order:
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
-    from ingest.ahead import usual
-    from ingest.config import Config, find, load, share
+    from ingest.config import share
+    from ingest.places import place
     from metrics.cost import price
     from metrics.history import SERIES_BY
     from metrics.table import METRICS
     from reports.nightly import Order
     from reports.redact import Redaction
 
-    found = config_file or find()
-    config = load(found, METRICS.names(), price) if found else Config()
-    if not paths and not config.sources:
-        raise click.UsageError("Give at least one PATH, or `sources` in fairmfu.toml.")
     by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
@@ -973,7 +1048,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
     if stored.absolute() == out.absolute():
         raise click.BadParameter("--store and --out are one folder. Give the reports another.")
     return Order(
-        sources=paths or config.sources,
+        sources=tuple(map(place, paths)) or config.sources,
         store=_open(stored, wait),
         out=out,
         title=options["title"] or config.title,
@@ -983,7 +1058,7 @@ def _order(paths: tuple[Path, ...], config_file: Path | None, options: dict[str,
         baselines=config.baselines,
         overlay=_overlay(config.accelerators),
         price=options["price"] or (price(config.price) if config.price else None),
-        processes=options["processes"] or config.processes or usual(),
+        engine=engine,
         facts_of=config.facts_of,
         unmatched=config.unmatched,
         hides=Redaction() if options["redact"] or config.redact else None,

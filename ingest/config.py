@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from ingest import facts as given
-from ingest.errors import ConfigError, FactError
+from ingest.errors import ConfigError, FactError, UnreadableSourceError
 from ingest.facts import Fact
+from ingest.places import MARK, place
 from ingest.toml_tables import Table, meant, nearest, read, refuse
 
 NAME: Final = "fairmfu.toml"
 VARIABLE: Final = "FAIRMFU_CONFIG"
 """Environment variable: a configuration in place of ./fairmfu.toml; empty for none."""
+
+ENGINES: Final = ("local", "ray")
+"""Who may read logs."""
 
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
@@ -57,9 +61,10 @@ class FactsByPath:
 class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
-    sources: files, folders and patterns. accelerators: a file of devices. price: of a GPU-hour, as
-    it was written. redact: the reports are for others. keep: dated reports that stay; all without
-    it. wait: seconds to wait for another writer of the store. processes: that read logs; as many as
+    sources: files, folders and patterns, here or at object stores. accelerators: a file of devices.
+    price: of a GPU-hour, as it was written. redact: the reports are for others. keep: dated reports
+    that stay; all without it. wait: seconds to wait for another writer of the store. engine: who
+    reads logs, of ENGINES; ray_address: of a Ray cluster. processes: that read logs; as many as
     usual without it. baselines: names or ids of runs.
     """
 
@@ -73,6 +78,8 @@ class Config:
     redact: bool = False
     keep: int | None = None
     wait: float = 600.0
+    engine: str = "local"
+    ray_address: str | None = None
     processes: int | None = None
     series: Series = Series()
     facts: tuple[FactsByPath, ...] = ()
@@ -118,7 +125,7 @@ def load(
     default = Config()
     config = Config(
         path=path,
-        store=_path(top, "store", folder, default.store),
+        store=_store(top, folder, default.store),
         sources=tuple(_source(top, text, folder) for text in _texts(top, "sources")),
         out=_path(top, "out", folder, default.out),
         title=top.take("title", str, default.title),
@@ -127,6 +134,8 @@ def load(
         redact=top.take("redact", bool, default.redact),
         keep=_positive(top, "keep", "reports, for example 400"),
         wait=_wait(top, default.wait),
+        engine=_engine(top, default.engine),
+        ray_address=top.take("ray_address", str, "") or None,
         processes=_positive(top, "processes", "processes, for example 4"),
         series=_series(top.table("series"), columns),
         facts=tuple(_facts(table, path, folder) for table in top.tables("facts")),
@@ -162,6 +171,14 @@ def _path(table: Table, key: str, folder: Path, default: Path) -> Path:
     return folder / _of_home(table, key, text)
 
 
+def _store(table: Table, folder: Path, default: Path) -> Path:
+    """A folder, or an address of an object store."""
+    said = table.values.get("store")
+    if isinstance(said, str) and MARK in said:
+        return _address(table, "store", said)
+    return _path(table, "store", folder, default)
+
+
 def _of_home(table: Table, key: str, text: str) -> Path:
     """A path whose `~` stands for a home folder; says what can be no path."""
     wrong = "no path can hold a NUL character." if "\0" in text else ""
@@ -175,9 +192,19 @@ def _of_home(table: Table, key: str, text: str) -> Path:
 
 
 def _source(table: Table, text: str, folder: Path) -> Path:
-    """A file, a folder or a pattern, which the folder's own name is no part of."""
+    """A file, a folder or a pattern, which the folder's own name is no part of; or an address."""
+    if MARK in text:
+        return _address(table, "sources", text)
     path = _of_home(table, "sources", text)
     return Path(escape(str(folder)) if has_magic(text) else folder) / path
+
+
+def _address(table: Table, key: str, text: str) -> Path:
+    try:
+        return place(text)
+    except UnreadableSourceError as error:
+        table.say(key, f"holds {error}")
+    return Path(text)
 
 
 def _devices(table: Table, folder: Path) -> Path | None:
@@ -226,6 +253,13 @@ def _wait(table: Table, default: float) -> float:
         return float(said)
     table.say("wait", f"is {said!r}: write seconds, for example 600.")
     return default
+
+
+def _engine(table: Table, default: str) -> str:
+    said = table.take("engine", str, default)
+    if said not in ENGINES:
+        table.say("engine", f'is {said!r}: write "local" or "ray".')
+    return said
 
 
 def _series(table: Table, columns: Collection[str]) -> Series:
