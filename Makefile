@@ -7,7 +7,7 @@ CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
-	bench-summary bench-nightly bench-report
+	bench-summary bench-nightly bench-engines bench-report
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -100,6 +100,10 @@ bench-ingest bench-start bench-chart bench-summary: bench-%: $(VENV)/benched
 # What a night costs as the history grows: benchmarks/README.md. Long.
 bench-nightly: $(VENV)/tested
 	$(BIN)/python -m benchmarks.nightly $(SMALL)
+
+# Small logs by one process, two, and a Ray cluster: benchmarks/README.md. Long.
+bench-engines: $(VENV)/tested
+	$(BIN)/python -m benchmarks.engines $(SMALL)
 
 # What the report costs where it is largest, and how it opens: benchmarks/README.md. Long.
 bench-report: $(VENV)/tested

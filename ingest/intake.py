@@ -386,6 +386,7 @@ class _Job:
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
+    _hashed: dict[str, str] = field(default_factory=dict)  # by path, of files to come
     _batch: Batch = field(init=False)
     _logs: int = 0
     _steps: int = 0
@@ -438,7 +439,9 @@ class _Job:
 
     def _content(self, found: Found, path: Path) -> str:
         """The hash of what the file holds; none where no source is as large, so that it is new."""
-        return content_hash(path) if path != STDIN and found.size in self.sizes else ""
+        if path == STDIN or found.size not in self.sizes:
+            return ""
+        return self._hashed.pop(found.path, "") or content_hash(path)
 
     def _given_as_before(self, found: Found, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
@@ -495,10 +498,17 @@ class _Job:
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is stored."""
-        known = self._same_as(found) is not None or found.size in self.stored_sizes
-        if found.error or known or found.path == str(STDIN):
+        if found.error or found.path == str(STDIN) or self._same_as(found) is not None:
             return None
-        return place(found.path), self.by_path(found.identity)
+        path = place(found.path)
+        if found.size in self.stored_sizes and remote(path) is None:
+            try:
+                self._hashed[found.path] = content_hash(path)
+            except (FairmfuError, OSError):  # told in its turn
+                return None
+            if self._hashed[found.path] in self.known:
+                return None
+        return path, self.by_path(found.identity)
 
     def _formats(self) -> str:
         self.formats = self.formats or _formats(self.tried)
