@@ -110,8 +110,42 @@ def _each(work: str, engine: str, more: Costs, less: Costs, files: int) -> Row:
     return Row(f"{work}, {engine}", "", over, unit="ms", cost=more[engine])
 
 
-WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (engines,)
-SIZES: Final = {"files": Size(200, 2000, "small files")}
+STEP: Final = (
+    "[rank0]:[titan] 2026-11-20 15:{minute:02}:00,000 - root - INFO - step: {step:2}  "
+    "loss: {loss:.4f}  grad_norm: 1.2500  memory: 10.00GiB(12.50%)  "
+    "tps: 1,234  tflops: 100.00  mfu: 10.11%\n"
+)
+
+
+def growth(bench: Logs) -> Iterator[Row]:
+    """As many tiny logs more, again and again, into one store: what the last ones cost."""
+    costs, folders = [], bench.sizes["folders"]
+    for number in range(folders):
+        folder = bench.folder / f"tiny-{number}"
+        folder.mkdir()
+        for place in range(bench.sizes["tiny"]):
+            of_run = number * bench.sizes["tiny"] + place
+            lines = (
+                STEP.format(minute=step, step=step, loss=8 + of_run % 997 / 1000)
+                for step in range(1, 9)
+            )
+            log = folder / f"{place:05}.log"
+            log.write_text(f"job {of_run:07}\n{''.join(lines)}", encoding="utf-8")
+        store = bench.folder / "grown"
+        costs.append(child([*FAIRMFU, "ingest", folder, "--store", store, "--processes", "1"]))
+    runs = folders * bench.sizes["tiny"]
+    child([*WORK, "count", bench.folder / "grown", str(runs), str(8 * runs)])
+    work = f"{bench.sizes['tiny']:,} logs of 1.5 KB more, where {runs - bench.sizes['tiny']:,} are"
+    longer = [costs[-1].wall_s / costs[0].wall_s]
+    yield Row(f"{work} stored", "the first of them", longer, cost=costs[-1:])
+
+
+WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (engines, growth)
+SIZES: Final = {
+    "files": Size(200, 2000, "small files"),
+    "tiny": Size(200, 1000, "tiny files of a folder"),
+    "folders": Size(3, 6, "folders of tiny files, one after the other"),
+}
 
 if __name__ == "__main__":
     main(__doc__, WORKS, Logs, SIZES, repeats=Size(1, 3, "rounds of each timing"))
