@@ -27,11 +27,12 @@ types: $(VENV)/tested
 	$(BIN)/mypy
 
 tests: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m "not ray" --numprocesses auto --dist worksteal
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/test_cluster.py \
+		--numprocesses auto --dist worksteal
 
 # Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed.
 test-ray: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -m ray
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/test_cluster.py
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden

@@ -33,8 +33,6 @@ from ingest.together import Group
 from ingest.unbatched import Unbatched
 from tests.log_lines import KINDS, write_log
 
-pytestmark = pytest.mark.ray
-
 ROOT: Final = Path(__file__).parents[1]
 SAMPLES: Final = sorted((ROOT / "sample_logs").rglob("*.log"))
 STATE: Final = ((), BUILT_IN)
