@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import multiprocessing
 import os
 import pickle
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +26,7 @@ from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.store import Store
 from ingest.walk import Found, Walk
+from tests.alike import put_logs
 from tests.log_lines import KINDS, Kind, write_log
 
 ROOT = Path(__file__).parents[1]
@@ -37,14 +36,7 @@ SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     """Logs, a copy, a compressed one, and files that fail each in its way."""
-    folder = tmp_path / "logs"
-    shutil.copytree(ROOT / "sample_logs", folder)
-    shutil.copy(SAMPLES[0], folder / "zz_copy.log")
-    (folder / "zz.log.gz").write_bytes(gzip.compress(SAMPLES[1].read_bytes() + b"one more\n"))
-    (folder / "aa_empty.log").write_bytes(b"")
-    (folder / "bb_binary.log").write_bytes(bytes(range(9)) * 500)
-    (folder / "cc_none.log").write_text("no line of any format\n" * 30)
-    return folder
+    return put_logs(tmp_path / "logs")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 import signal
@@ -18,19 +17,19 @@ from typing import Any, Final
 import pytest
 from ray.cluster_utils import Cluster as Nodes
 
-from ingest import cluster, health
+from ingest import cluster
 from ingest.ahead import Processes
 from ingest.errors import ClusterError, UnreadableSourceError
 from ingest.fanout import Engine, Read
 from ingest.intake import Outcome, ingest
 from ingest.parts import UNBATCHED, Part
-from ingest.plan import LOG_TABLES
 from ingest.registry import BUILT_IN
 from ingest.shelf import Shelf
 from ingest.spool import Spool
 from ingest.store import Store
 from ingest.together import Group
 from ingest.unbatched import Unbatched
+from tests.alike import expect_alike, put_logs
 from tests.log_lines import KINDS, write_log
 
 ROOT: Final = Path(__file__).parents[1]
@@ -65,14 +64,7 @@ def engine(two_nodes: Any) -> Iterator[cluster.Cluster]:
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
     """Logs, a copy, a compressed one, and files that fail each in its way."""
-    folder = tmp_path / "logs"
-    shutil.copytree(ROOT / "sample_logs", folder)
-    shutil.copy(SAMPLES[0], folder / "zz_copy.log")
-    (folder / "zz.log.gz").write_bytes(gzip.compress(SAMPLES[1].read_bytes() + b"one more\n"))
-    (folder / "aa_empty.log").write_bytes(b"")
-    (folder / "bb_binary.log").write_bytes(bytes(range(9)) * 500)
-    (folder / "cc_none.log").write_text("no line of any format\n" * 30)
-    return folder
+    return put_logs(tmp_path / "logs")
 
 
 @pytest.fixture
@@ -88,14 +80,6 @@ def many(tmp_path: Path) -> Path:
 
 def read(paths: list[Path], store: Path, engine: Engine) -> tuple[list[Outcome], Store]:
     return ingest(paths, Store(store), engine=engine), Store(store)
-
-
-def expect_alike(one: Store, other: Store) -> None:
-    for name in LOG_TABLES:
-        left, right = (s.table(name).drop("read_at", strict=False) for s in (one, other))
-        assert left.equals(right), name
-    for store in (one, other):
-        assert [finding for finding in health.examine(store) if finding.harm] == []
 
 
 @pytest.mark.usefixtures("logs")

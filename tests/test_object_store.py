@@ -18,8 +18,8 @@ from ingest import health, parts
 from ingest import store as stores
 from ingest.errors import FairmfuError, StoreError
 from ingest.intake import ingest
-from ingest.plan import LOG_TABLES
 from ingest.store import Store
+from tests.alike import expect_alike
 from tests.object_server import Bucket, served
 
 ROOT = Path(__file__).parents[1]
@@ -43,14 +43,6 @@ def bucket(buckets: Callable[[], Bucket], machine: Callable[[str], None]) -> Buc
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Be another machine, with a cache of its own."""
     return lambda name: monkeypatch.setenv("FAIRMFU_CACHE", str(tmp_path / "cache" / name))
-
-
-def expect_alike(one: Store, other: Store) -> None:
-    for name in LOG_TABLES:
-        left, right = (s.table(name).drop("read_at", strict=False) for s in (one, other))
-        assert left.equals(right), name
-    for store in (one, other):
-        assert [finding for finding in health.examine(store) if finding.harm] == []
 
 
 def test_a_store_at_an_address_is_as_one_in_a_folder(

@@ -19,8 +19,8 @@ from ingest.spool import Spool, whole
 from ingest.store import Store
 from ingest.together import Group, Log, LogTables
 from ingest.unbatched import Unbatched
+from tests.alike import SAMPLES, expect_alike
 
-SAMPLES = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
 LONGEST = max(SAMPLES, key=lambda path: path.stat().st_size)
 FEW = SAMPLES[:4]
 JOB = "0123abcd"
@@ -42,14 +42,6 @@ def in_memory(paths: list[Path]) -> list[LogTables]:
 
 def steps_of(store: Path) -> list[parts.Part]:
     return [part for part in Store(store).held().live if part.table_name == "steps"]
-
-
-def expect_alike(one: Store, other: Store) -> None:
-    for name in LOG_TABLES:
-        left, right = (s.table(name).drop("read_at", strict=False) for s in (one, other))
-        assert left.equals(right), name
-    for store in (one, other):
-        assert [finding for finding in health.examine(store) if finding.harm] == []
 
 
 @pytest.mark.parametrize("rows", [7, unbatched.MOST_ROWS])
