@@ -273,7 +273,8 @@ class Store:
             raise self._lost()
 
         def merge(writer: _Writer) -> tuple[int, int]:
-            writer.sweep(astray=True)
+            if self.shelf.shared:  # else each write does it
+                writer.sweep(astray=True)
             before = catalogue.parts_of(writer.con)
             writer.merge(compaction.all_of(before))
             return len(before), len(catalogue.parts_of(writer.con))

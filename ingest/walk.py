@@ -206,7 +206,7 @@ class Walk:
     ) -> None:
         """leave_out: folders within others that are not entered.
 
-        remembered: `listing` folders that hold no other folder, by absolute path. Those that are
+        remembered: `listing` of folders that hold no other folder, by absolute path. Those that are
         as remembered are in `whole`, and their files are not found: their paths, as given, are in
         `unchanged`.
         """
