@@ -70,13 +70,13 @@ def store_option(command: Command) -> Command:
 
 
 def engine_options(command: Command) -> Command:
-    """Who reads logs."""
+    """Who reads logs, and computes."""
     options = (
         click.option(
             "--engine",
             type=click.Choice(["local", "ray"]),
-            help="Who reads logs: processes of this machine, or a Ray cluster whose nodes see logs "
-            "and store at the same paths.  [default: local]",
+            help="Who reads logs, and computes: processes of this machine, or a Ray cluster whose "
+            "nodes see logs and store at the same paths.  [default: local]",
         ),
         click.option(
             "--ray-address",

@@ -1,4 +1,4 @@
-"""What an engine costs: processes of this machine and Ray, the same small logs into a new store.
+"""What an engine costs: processes of this machine and Ray, the same logs and metrics by each.
 
     python -m benchmarks.engines [--quick] [-h]
 
@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import polars as pl
+
 from benchmarks.harness import (
     FAIRMFU,
     PYTHON,
@@ -25,13 +27,19 @@ from benchmarks.harness import (
     Run,
     Size,
     Word,
+    WrongResultError,
     child,
     faster,
     installed,
     main,
+    peak,
     rounds,
     skipped,
 )
+from benchmarks.nightly import ALL_IS_WELL, QUIET
+from ingest.store import Store
+from reports.scores import METRICS
+from tests.nights import plan_of, write_night
 
 WORK: Final[tuple[Word, ...]] = (PYTHON, "-m", "benchmarks.ingest_work")
 SMALL: Final = 200_000
@@ -110,6 +118,42 @@ def _each(work: str, engine: str, more: Costs, less: Costs, files: int) -> Row:
     return Row(f"{work}, {engine}", "", over, unit="ms", cost=more[engine])
 
 
+def metrics(bench: Logs) -> Iterator[Row]:
+    """All metrics of a store whose runs nobody has looked at: a first night without its pages."""
+    if not installed("ray"):
+        yield skipped("metrics by Ray", "ray is not installed")
+        return
+    logs, store, out = (bench.folder / name for name in ("nights", "unscored", "report"))
+    nights, plan = bench.sizes["nights"], plan_of()
+    runs = sum(len(write_night(logs, night, plan)) for night in range(1, nights + 1))
+    child([*FAIRMFU, "ingest", logs, "--store", store])
+    kept: dict[str, pl.DataFrame] = {}
+
+    def night(engine: str, options: Sequence[Word]) -> Cost:
+        copy = bench.folder / "scored"
+        for folder in (copy, out):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(store, copy)
+        command = [PYTHON, "-c", QUIET, "nightly", logs, "--store", copy, "--out", out, *options]
+        cost = child(command, may_exit=ALL_IS_WELL)
+        rows = Store(copy).kept(METRICS, by=("run_id",)).sort("run_id")
+        if rows.height != runs or not rows.equals(kept.setdefault("of the first", rows)):
+            raise WrongResultError(f"{engine}: {rows.height} rows of metrics, or others")
+        return cost
+
+    with cluster() as address:
+        where = ("--engine", "ray", "--ray-address", address)
+        engines = {ONE: ("--processes", "1"), RAY: where}
+        costs = rounds(
+            {engine: partial(night, engine, options) for engine, options in engines.items()},
+            bench.repeats,
+        )
+    work = f"metrics of {runs:,} runs for the first time"
+    yield faster(f"{work}, {RAY}", costs, RAY, ONE)
+    yield peak(f"{work}, {ONE}", costs[ONE])
+    yield peak(f"{work}, {RAY}: the driver", costs[RAY])
+
+
 STEP: Final = (
     "[rank0]:[titan] 2026-11-20 15:{minute:02}:00,000 - root - INFO - step: {step:2}  "
     "loss: {loss:.4f}  grad_norm: 1.2500  memory: 10.00GiB(12.50%)  "
@@ -140,9 +184,10 @@ def growth(bench: Logs) -> Iterator[Row]:
     yield Row(f"{work} stored", "the first of them", longer, cost=costs[-1:])
 
 
-WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (engines, growth)
+WORKS: Final[Sequence[Callable[[Logs], Iterator[Row]]]] = (engines, metrics, growth)
 SIZES: Final = {
     "files": Size(200, 2000, "small files"),
+    "nights": Size(30, 100, "nights of 20 runs"),
     "tiny": Size(200, 1000, "tiny files of a folder"),
     "folders": Size(3, 6, "folders of tiny files, one after the other"),
 }

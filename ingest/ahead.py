@@ -23,7 +23,19 @@ from typing import Final, Self
 from ingest.bulk_plan import Plan
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
-from ingest.fanout import Given, Names, Read, State, in_turn, names_of, parser_of, plan_by, size_of
+from ingest.fanout import (
+    Done,
+    Given,
+    Names,
+    Piece,
+    Read,
+    State,
+    in_turn,
+    names_of,
+    parser_of,
+    plan_by,
+    size_of,
+)
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
@@ -85,6 +97,10 @@ class Processes:
     def reading(self, state: State, _: Shelf, spool: Spool) -> Ahead:
         """For one ingest."""
         return Ahead(self.count, state, spool)
+
+    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterable[Done]:
+        """By this process, one after the other: Polars has all cores busy."""
+        return map(work, pieces)
 
 
 class Ahead:

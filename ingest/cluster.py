@@ -1,10 +1,10 @@
-"""Files read by a Ray cluster: its workers write parts into the store, which its driver takes.
+"""A Ray cluster as an engine: its workers read files, and compute metrics.
 
-A task is some small files, or a large one. Its worker writes what may be long as parts of the
-store, which hold for nobody yet, and sends back the rest with the names of these parts. The driver
-asks for each file in its order and stores batches of them, as it does for logs that it read itself,
-so all that is decided is decided in one place. A task that is done again, since its worker or node
-was lost, writes the same files.
+A task is a piece of work, some small files, or a large one. Of files its worker writes what may be
+long as parts of the store, which hold for nobody yet, and sends back the rest with the names of
+these parts. The driver asks for each file in its order and stores batches of them, as it does for
+logs that it read itself, so all that is decided is decided in one place. A task that is done again,
+since its worker or node was lost, writes the same files.
 
 Logs and store are to be at the same paths on all nodes: on a shared file system.
 """
@@ -12,6 +12,7 @@ Logs and store are to be at the same paths on all nodes: on a shared file system
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -21,6 +22,7 @@ from contextlib import ExitStack, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, sleep
@@ -41,7 +43,19 @@ from ingest.errors import (
     not_written,
 )
 from ingest.facts import Fact
-from ingest.fanout import Given, Names, Read, State, in_turn, names_of, parser_of, plan_by, size_of
+from ingest.fanout import (
+    Done,
+    Given,
+    Names,
+    Piece,
+    Read,
+    State,
+    in_turn,
+    names_of,
+    parser_of,
+    plan_by,
+    size_of,
+)
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
@@ -115,8 +129,30 @@ class Cluster:
 
     def reading(self, state: State, shelf: Shelf, spool: Spool) -> Reading:
         """For one ingest."""
-        order = Order(state, shelf.absolute(), Path.cwd(), token_hex(4))
+        order = Order(state, shelf.absolute(), Driver(), token_hex(4))
         return Reading(order, spool, self._says)
+
+    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterator[Done]:
+        """What comes of each piece, in their order. Raises ClusterError, and what the work raises.
+
+        At most TASKS_EACH pieces a core are begun, and not taken.
+        """
+        sent = ray.put((Driver(), work))
+        begun = deque[ObjectRef[Any]]()
+        counted = _Counted()
+        left, said = iter(pieces), monotonic()
+        try:
+            for done in range(len(pieces)):
+                more = TASKS_EACH * counted.cores() - len(begun)
+                begun += (_remote(_do, RETRIES).remote(sent, one) for one in islice(left, more))
+                yield _result(begun[0])
+                begun.popleft()
+                if monotonic() - said > SAYS_EVERY_S:
+                    self._says(f"Ray: {done + 1:,} of {len(pieces):,} pieces of work done")
+                    said = monotonic()
+        finally:
+            for one in begun:
+                ray.cancel(one)
 
 
 def _look_at(address: str | None) -> None:
@@ -132,18 +168,46 @@ def cores() -> int:
     return int(found.get("CPU", 0))
 
 
+class _Counted:
+    """How many cores the cluster has, as of some seconds ago; at least one."""
+
+    def __init__(self) -> None:
+        self._cores, self._at = 0, -math.inf
+
+    def cores(self) -> int:
+        """Nodes come and go."""
+        if monotonic() - self._at > COUNTED_EVERY_S:
+            self._cores, self._at = max(cores(), 1), monotonic()
+        return self._cores
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """Who gives work to a cluster. folder: that paths are relative to; program: the version."""
+
+    folder: Path = field(default_factory=Path.cwd)
+    program: str = field(default_factory=lambda: version("fairmfu"))
+
+    def join(self) -> None:
+        """Have this worker do as the driver would. Raises ClusterError where it cannot."""
+        if (mine := version("fairmfu")) != self.program:
+            raise ClusterError(
+                f"Ray: {socket.gethostname()} has fairmfu {mine}, the driver {self.program}. "
+                "Install the same on all nodes."
+            )
+        pa.set_cpu_count(1)
+        with suppress(OSError):  # who gives absolute paths can do without
+            os.chdir(self.folder)
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What all tasks of an ingest are to do alike.
-
-    folder: that paths are relative to; job: as for unbatched.write_unbatched; program: the version.
-    """
+    """What all tasks of an ingest are to do alike; job: as for unbatched.write_unbatched."""
 
     state: State
     shelf: Shelf
-    folder: Path
+    driver: Driver
     job: str
-    program: str = field(default_factory=lambda: version("fairmfu"))
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +231,7 @@ class Reading:
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._begun = 0  # tasks that were begun, and not all taken
         self._taken: _Task | None = None
-        self._cores, self._counted = 0, 0.0
+        self._counted = _Counted()
         self._files, self._said = 0, monotonic()
 
     def __enter__(self) -> Self:
@@ -192,7 +256,7 @@ class Reading:
             waiting.append(found)
             if (given := offer(found)) is not None and found.path not in self._offered:
                 self._offer(found, given)
-            while waiting and self._begun > TASKS_EACH * self._workers():
+            while waiting and self._begun > TASKS_EACH * self._counted.cores():
                 yield waiting.popleft()
         self._begin()
         yield from waiting
@@ -223,7 +287,7 @@ class Reading:
         if monotonic() - self._said > SAYS_EVERY_S:
             self._says(
                 f"Ray: {self._files:,} files read; {self._begun:,} tasks begun, "
-                f"{self._workers():,} cores"
+                f"{self._counted.cores():,} cores"
             )
             self._said = monotonic()
 
@@ -277,11 +341,6 @@ class Reading:
         _look_for(read)
         return read.each(self._spool)
 
-    def _workers(self) -> int:
-        if monotonic() - self._counted > COUNTED_EVERY_S:
-            self._cores, self._counted = max(cores(), 1), monotonic()
-        return self._cores
-
 
 def _given(order: ObjectRef[Order], files: Sequence[Given]) -> ObjectRef[Read | FairmfuError]:
     """What a worker reads."""
@@ -311,11 +370,30 @@ def _look_for(read: Read) -> None:
         sleep(0.1)
 
 
+def _result(done: ObjectRef[Any]) -> Any:  # noqa: ANN401 - what the work gives
+    """What came of a piece of work. Raises ClusterError, and what the work raised."""
+    try:
+        result = ray.get(done)
+    except RayTaskError as error:
+        raise error.as_instanceof_cause() from error  # type: ignore[no-untyped-call]
+    except RayError as error:
+        raise ClusterError(
+            f"Ray: the worker of a piece of work was lost {RETRIES + 1} times ({_why(error)}). "
+            "What was stored before is whole. Give workers more memory, or use --engine local."
+        ) from error
+    if isinstance(result, FairmfuError):
+        raise result
+    return result
+
+
+def _why(error: RayError) -> str:
+    return str(error).partition("\n")[0].removesuffix(".")
+
+
 def _lost(path: Path, error: RayError) -> UnreadableSourceError:
-    why = str(error).partition("\n")[0].removesuffix(".")
     return UnreadableSourceError(
-        f"{path}: the worker that read it was lost {RETRIES + 1} times ({why}). Nothing of it was "
-        "stored; read it alone with --engine local, and see how much memory it takes."
+        f"{path}: the worker that read it was lost {RETRIES + 1} times ({_why(error)}). Nothing of "
+        "it was stored; read it alone with --engine local, and see how much memory it takes."
     )
 
 
@@ -324,15 +402,11 @@ def _lost(path: Path, error: RayError) -> UnreadableSourceError:
 
 def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
     """Read some files, and write those rows that may be many; or why that cannot be done."""
+    try:
+        order.driver.join()
+    except ClusterError as error:
+        return error
     host = socket.gethostname()
-    if (mine := version("fairmfu")) != order.program:
-        return ClusterError(
-            f"Ray: {host} has fairmfu {mine}, the driver {order.program}. Install the same on all "
-            "nodes."
-        )
-    pa.set_cpu_count(1)
-    with suppress(OSError):  # who gives absolute paths can do without
-        os.chdir(order.folder)
     found = [
         _not_here(path, host) if isinstance(one, Exception) and not path.exists() else one
         for (path, _), one in zip(files, _logs(order, files), strict=True)
@@ -342,6 +416,16 @@ def _read(order: Order, files: Sequence[Given]) -> Read | FairmfuError:
     except (OSError, pl.exceptions.ComputeError) as error:
         why, todo = not_written(error, "--store")
         return StoreError(f"{order.shelf}: {why} (on {host}). {todo}")
+
+
+def _do(sent: tuple[Driver, Callable[[Piece], Done]], piece: Piece) -> Done | FairmfuError:
+    """What comes of a piece of work, or why it cannot be done."""
+    driver, work = sent
+    try:
+        driver.join()
+        return work(piece)
+    except FairmfuError as error:
+        return error
 
 
 def _logs(order: Order, files: Sequence[Given]) -> list[Log | Exception]:

@@ -1,4 +1,4 @@
-"""Who reads the files of an ingest: words that its engines share.
+"""Who reads the files of an ingest, and computes metrics: words that engines share.
 
     ingest.ahead      processes of this machine; what they read comes back to the one that began
     ingest.cluster    Ray, on any number of machines; they write parts, and only tell of them
@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeVar
 
 from ingest.bulk_plan import Plan, plan_of
 from ingest.facts import Fact
@@ -72,11 +72,21 @@ class Reading(Protocol):
         """Whether what was taken may be stored now, and what is left of it be read by itself."""
 
 
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
+
+
 class Engine(Protocol):
-    """Begins to read."""
+    """Begins to read, and has pieces of work done."""
 
     def reading(self, state: State, shelf: Shelf, spool: Spool, /) -> Reading:
         """For one ingest. shelf: of the store; spool: where rows wait that were read."""
+
+    def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece], /) -> Iterable[Done]:
+        """What comes of each piece, in their order. work: it and its pieces can be pickled.
+
+        Raises what the work raises.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,10 @@ class Store:
         self._added: tuple[State, State] | None = None
         self._met_at = -math.inf
 
+    def __reduce__(self) -> tuple[type[Store], tuple[Path]]:
+        """The same store, for a process in another folder or on another machine."""
+        return Store, (self.path.absolute(),)
+
     # -- writing --------------------------------------------------------------------------
 
     def spool(self) -> Spool:

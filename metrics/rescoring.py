@@ -33,6 +33,9 @@ from metrics.utilization import Analysis, analyse
 CANDIDATES: Final = 4
 """Earlier launches whose losses are looked at first; four times as many where none is continued."""
 
+ABOUT: Final = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
+"""Columns of KEPT that tell what a run may touch."""
+
 Tables = Mapping[str, pl.DataFrame]
 Load = Callable[[Sequence[str]], Tables]
 
@@ -43,10 +46,11 @@ class Rescored:
 
     rows: columns of KEPT; they replace what is kept of all runs that they name. gone: runs that
     are no longer there. analysis: of the runs of `rows`; its `metrics` lack warnings beside others.
+    None where they were not looked at together (metrics.partitions).
     """
 
     rows: pl.DataFrame
-    analysis: Analysis
+    analysis: Analysis | None
     gone: list[str]
 
     def onto(self, kept: pl.DataFrame) -> pl.DataFrame:
@@ -71,11 +75,10 @@ def rescore(
     ones that are not in `runs` as gone. load: the tables of ingest.schema for some runs; it is
     asked once for each. overlay: as for `analyse`.
     """
-    loaded = _Loaded(runs, load)
-    names = ("run_id", "lead", "members", "related", "earlier", "course", "ends")
-    about = as_kept(kept).select(names).rechunk()  # of a part a night
-    new = _new(runs, about, changed)
-    links = pl.concat([_kept_links(about), _new_links(about, new, loaded)])
+    loaded = Loaded(runs, load)
+    about = as_kept(kept).select(ABOUT).rechunk()  # of a part a night
+    new = asked_for(runs, about, changed)
+    links = pl.concat([kept_links(about), new_links(about, new, loaded)])
     touched = _reached(new, links)
     analysis = analyse(loaded.tables(touched), overlay)
     resumed = _Resumed(about, links, touched, analysis)
@@ -90,7 +93,7 @@ def rescore(
 # -- what has to be looked at ---------------------------------------------------------------
 
 
-class _Loaded:
+class Loaded:
     """Tables of the runs that were asked for so far."""
 
     def __init__(self, runs: pl.DataFrame, load: Load) -> None:
@@ -117,7 +120,8 @@ class _Loaded:
         return tables | {"sources": tables["sources"].unique("sha256", maintain_order=True)}
 
 
-def _new(runs: pl.DataFrame, about: pl.DataFrame, changed: Iterable[str]) -> set[str]:
+def asked_for(runs: pl.DataFrame, about: pl.DataFrame, changed: Iterable[str]) -> set[str]:
+    """Runs that are changed, new or gone, and those that another layout kept. about: kept rows."""
     there, kept = set(runs["run_id"]), set(about["run_id"])
     unreadable = about.filter(pl.col("ends").is_null())["run_id"]
     return (set(changed) & (there | kept)) | (there ^ kept) | set(unreadable)
@@ -126,8 +130,8 @@ def _new(runs: pl.DataFrame, about: pl.DataFrame, changed: Iterable[str]) -> set
 LINKS: Final = pl.Schema({"one": TEXT, "other": TEXT})
 
 
-def _kept_links(about: pl.DataFrame) -> pl.DataFrame:
-    """Runs of one launch, or that may be, as they are kept."""
+def kept_links(about: pl.DataFrame) -> pl.DataFrame:
+    """Runs of one launch, or that may be, as they are kept; columns of LINKS."""
     parts = [
         about.select(one="run_id", other=name)
         .filter(pl.col("other").list.len() > alone)
@@ -137,8 +141,8 @@ def _kept_links(about: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).filter(pl.col("one") != pl.col("other"))
 
 
-def _new_links(about: pl.DataFrame, new: set[str], loaded: _Loaded) -> pl.DataFrame:
-    """The same between changed runs and others."""
+def new_links(about: pl.DataFrame, new: set[str], loaded: Loaded) -> pl.DataFrame:
+    """The same between changed runs and others; columns of LINKS."""
     mine = new & loaded.known
     ends = (
         about.select("run_id", "ends")

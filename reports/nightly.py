@@ -44,7 +44,7 @@ from reports import night_files, night_page, page
 from reports.content import content
 from reports.night import Night, exit_code
 from reports.redact import Redaction
-from reports.scores import BASELINE_SCHEMA, Scores, baselines, brought_up, keep
+from reports.scores import BASELINE_SCHEMA, Scores, analysed, baselines, brought_up, keep
 from reports.summary import compared, sentences
 from reports.verdict import counted, groups
 
@@ -132,6 +132,31 @@ class _Diary:
         return hidden
 
 
+@dataclass(frozen=True, slots=True)
+class _Tonight:
+    """What the night tells of.
+
+    runs: of metrics, those that are new or changed; shown: the newest of them, by name; analysis:
+    which holds these; None where nothing was computed. outcomes: what became of each source.
+    """
+
+    runs: pl.DataFrame
+    shown: pl.DataFrame
+    analysis: Analysis | None
+    outcomes: Sequence[Outcome]
+
+    @classmethod
+    def of(cls, order: Order, found: Scores, outcomes: Sequence[Outcome]) -> _Tonight:
+        """found: of this night."""
+        members = pl.col("members").list.set_intersection(list(found.changed))
+        runs = found.metrics.filter(members.list.len() > 0)
+        shown = runs.sort("started_at", "run_id", nulls_last=False).tail(MOST_IN_FULL).sort("name")
+        analysis = None
+        if shown.height:
+            analysis = analysed(order.store, found, shown["run_id"].to_list(), order.overlay)
+        return cls(runs, shown, analysis, outcomes)
+
+
 class NothingReadError(FairmfuError):
     """None of the sources could be read."""
 
@@ -176,12 +201,14 @@ def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
     before = _nights(order)
     told_by = before["as_of"][-1] if before.height else -1
-    found = brought_up(order.store, order.overlay, order.store.touched(told_by))
+    touched = order.store.touched(told_by)
+    found = brought_up(order.store, order.overlay, touched, each=order.engine.each)
     keep(order.store, found)
     computed = 0 if found.done is None else found.done.rows.height
     diary.write(f"{computed:,} runs computed")
-    night, told = _told(order, found, outcomes, before, diary)
-    runs_page = _full_report(order, found, night)
+    tonight = _Tonight.of(order, found, outcomes)
+    night, told = _told(order, found, tonight, before, diary)
+    runs_page = _full_report(order, tonight, night)
     if order.hides is not None:
         night = _for_others(night, order.hides)
     _write(order, night, runs_page)
@@ -219,7 +246,7 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
 def _told(
     order: Order,
     found: Scores,
-    outcomes: Sequence[Outcome],
+    tonight: _Tonight,
     before: pl.DataFrame,
     diary: _Diary,
 ) -> tuple[Night, list[str]]:
@@ -240,15 +267,11 @@ def _told(
         baselines=_pinned(order, metrics, diary),
     )
     changes, told = _news(past, before, order, diary)
-    tonight = metrics.filter(
-        pl.col("members").list.set_intersection(list(found.changed)).list.len() > 0
-    )
-    _against_the_log(tonight, diary)
-    shown = _newest(tonight)
+    _against_the_log(tonight.runs, diary)
     comparison: list[str] = []
-    if found.done is not None and shown.height:
-        ranked = compare(shown, found.done.analysis.windows, order.price)
-        comparison = _side_by_side(compared(found.done.analysis, shown, ranked))
+    if tonight.analysis is not None:
+        ranked = compare(tonight.shown, tonight.analysis.windows, order.price)
+        comparison = _side_by_side(compared(tonight.analysis, tonight.shown, ranked))
     return (
         Night(
             title=order.title,
@@ -258,13 +281,13 @@ def _told(
             points=past.points,
             changes=changes,
             unplaced=past.unplaced,
-            tonight=tonight,
-            sources=_sources(outcomes),
+            tonight=tonight.runs,
+            sources=_sources(tonight.outcomes),
             notes=tuple(diary.notes),
             formula=FORMULA,
             version=version("fairmfu"),
             threshold=order.threshold,
-            runs_page="runs.html" if shown.height else None,
+            runs_page="runs.html" if tonight.shown.height else None,
             comparison=comparison,
         ),
         told,
@@ -369,21 +392,16 @@ def _news(
     return changes, keys.to_list()
 
 
-def _newest(tonight: pl.DataFrame) -> pl.DataFrame:
-    return tonight.sort("started_at", "run_id", nulls_last=False).tail(MOST_IN_FULL).sort("name")
-
-
-def _full_report(order: Order, found: Scores, night: Night) -> str | None:
+def _full_report(order: Order, tonight: _Tonight, night: Night) -> str | None:
     """The page of tonight's runs, as `fairmfu report` makes it."""
-    if found.done is None or night.runs_page is None:
+    if tonight.analysis is None:
         return None
-    shown = _newest(night.tonight)
-    left = night.tonight.height - shown.height
+    shown, all_of_them = tonight.shown, tonight.runs.height
     title = f"{order.title}: runs of {night.at:%Y-%m-%d}" + (
-        f" (the newest {shown.height:,} of {night.tonight.height:,})" if left else ""
+        f" (the newest {shown.height:,} of {all_of_them:,})" if shown.height < all_of_them else ""
     )
     tables = order.store.tables(shown["run_id"].to_list())
-    return full_page(found.done.analysis, shown, tables, title, order)
+    return full_page(tonight.analysis, shown, tables, title, order)
 
 
 def full_page(

@@ -21,7 +21,9 @@ from metrics.accelerators import Accelerator
 from metrics.kept import KEPT
 
 if TYPE_CHECKING:
+    from metrics.partitions import Each
     from metrics.rescoring import Rescored
+    from metrics.utilization import Analysis
 
 METRICS: Final = "metrics"
 BASELINES: Final = "baselines"
@@ -63,11 +65,13 @@ def brought_up(
     also: Collection[str] = (),
     *,
     by_today: bool = False,
+    each: Each | None = None,
 ) -> Scores:
     """Metrics of all runs; only those are computed whose inputs are newer, and `also` these.
 
-    by_today: and those that are by another formula, other peaks or an older program. Nothing is
-    written: `keep` does that. Raises StoreError where nothing was ever stored.
+    by_today: and those that are by another formula, other peaks or an older program. each: who
+    computes partitions of many runs; without it this process. Nothing is written: `keep` does that.
+    Raises StoreError where nothing was ever stored.
     """
     store.require()
     stale, as_of = store.outdated()
@@ -76,10 +80,25 @@ def brought_up(
     changed = frozenset({*stale, *also, *(unlike if by_today else ())})
     if not changed and set(before["run_id"]) == set(store.touched(-1)):  # of all that are there
         return Scores(before, None, changed, as_of, unlike)
+    from metrics.partitions import here, rescore_by_partition  # noqa: PLC0415 - shown without
+
+    runs = store.table("runs")
+    done = rescore_by_partition(runs, before, changed, store.tables, overlay, each=each or here)
+    return Scores(done.onto(before), done, changed, as_of, unlike)
+
+
+def analysed(
+    store: Store, found: Scores, runs: Collection[str], overlay: Sequence[Accelerator] = ()
+) -> Analysis | None:
+    """The analysis that holds these runs; None where nothing was computed.
+
+    What was computed by partition has none yet: these runs are computed once more.
+    """
+    if found.done is None or found.done.analysis is not None:
+        return None if found.done is None else found.done.analysis
     from metrics.rescoring import rescore  # noqa: PLC0415 - what is kept is shown without
 
-    done = rescore(store.table("runs"), before, changed, store.tables, overlay)
-    return Scores(done.onto(before), done, changed, as_of, unlike)
+    return rescore(store.table("runs"), found.kept, runs, store.tables, overlay).analysis
 
 
 def keep(store: Store, found: Scores) -> None:

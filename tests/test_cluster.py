@@ -1,4 +1,4 @@
-"""Logs read by a Ray cluster of two nodes: the same store, whatever becomes of its workers."""
+"""A Ray cluster of two nodes: the same store and night, whatever becomes of its workers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from ray.cluster_utils import Cluster as Nodes
 
 from ingest import cluster
 from ingest.ahead import Processes
-from ingest.errors import ClusterError, UnreadableSourceError
+from ingest.errors import ClusterError, StoreError, UnreadableSourceError
 from ingest.fanout import Engine, Read
 from ingest.intake import Outcome, ingest
 from ingest.parts import UNBATCHED, Part
@@ -29,8 +31,13 @@ from ingest.spool import Spool
 from ingest.store import Store
 from ingest.together import Group
 from ingest.unbatched import Unbatched
+from metrics import partitions
+from reports.night import Night
+from reports.nightly import Order, nightly
+from reports.scores import METRICS
 from tests.alike import expect_alike, put_logs
 from tests.log_lines import KINDS, write_log
+from tests.object_server import served
 
 ROOT: Final = Path(__file__).parents[1]
 SAMPLES: Final = sorted((ROOT / "sample_logs").rglob("*.log"))
@@ -116,12 +123,12 @@ def test_workers_write_the_parts(
 # -- what is lost -----------------------------------------------------------------------------
 
 
-def workers() -> list[int]:
-    """Processes of the cluster that read logs now."""
+def workers(task: bytes = b"ray::_read") -> list[int]:
+    """Processes of the cluster that read logs now, or have another task."""
     found = []
     for folder in Path("/proc").iterdir():
         with suppress(OSError):
-            if folder.name.isdigit() and b"ray::_read" in (folder / "cmdline").read_bytes():
+            if folder.name.isdigit() and task in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
     return found
 
@@ -172,7 +179,9 @@ def test_workers_that_are_killed_lose_nothing(
 SMALL_TASKS: Final = """
 from cli import main
 from ingest import cluster
+from metrics import partitions
 cluster.TASK_BYTES = 1_000_000
+partitions.MOST_RUNS = 3
 main()
 """
 
@@ -248,7 +257,7 @@ def test_two_drivers_at_once_store_each_log_once(
 
 
 def order(store: Path, **changes: Any) -> cluster.Order:
-    return cluster.Order(STATE, Shelf(store), ROOT, "0123abcd", **changes)
+    return cluster.Order(STATE, Shelf(store), cluster.Driver(ROOT, **changes), "0123abcd")
 
 
 def test_another_version_on_a_node_ends_the_command(tmp_path: Path) -> None:
@@ -295,6 +304,112 @@ def test_what_ends_the_command_is_no_fault_of_a_file(tmp_path: Path) -> None:
 
     with pytest.raises(ClusterError, match="no node is left"):
         read(SAMPLES[:2], tmp_path, Broken())
+
+
+# -- metrics ----------------------------------------------------------------------------------
+
+
+def night(logs: Path, folder: Path, engine: Engine) -> tuple[Night, pl.DataFrame]:
+    """A first night of these logs, and what is kept of their metrics."""
+    store = Store(folder / "store")
+    told, _ = nightly(Order(sources=[logs], store=store, out=folder / "out", engine=engine))
+    kept = store.kept(METRICS, by=("run_id",)).drop("as_of").sort("run_id")
+    return told, kept.select(sorted(kept.columns))
+
+
+def expect_same_night(one: tuple[Night, pl.DataFrame], other: tuple[Night, pl.DataFrame]) -> None:
+    assert_frame_equal(one[1], other[1], check_exact=True)
+    assert_frame_equal(one[0].tonight, other[0].tonight, check_exact=True)
+    assert one[0].comparison == other[0].comparison
+    assert one[0].runs_page == other[0].runs_page == "runs.html"
+
+
+def test_metrics_are_the_same_whoever_computes_them(
+    logs: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of one launch come into two partitions, and are one all the same."""
+    twin = logs / "zzz_twin" / "again.log"
+    twin.parent.mkdir()
+    twin.write_text(f"a line before\n{SAMPLES[0].read_text()}")
+    alone = night(logs, tmp_path / "one", Processes())
+    monkeypatch.setattr(partitions, "MOST_RUNS", 2)
+    tasks: list[tuple[str, int]] = []
+
+    def each(work: Any, pieces: Any) -> Any:
+        tasks.append((work.func.__name__, len(pieces)))
+        return cluster.Cluster.each(engine, work, pieces)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "each", each)
+    apart = night(logs, tmp_path / "two", engine)
+    assert [name for name, _ in tasks[:3]] == ["_alone", "_across", "_alone"]
+    assert tasks[0][1] > 5
+    assert apart[0].tonight["members"].list.len().max() == 2
+    expect_same_night(alone, apart)
+
+
+def test_workers_that_are_killed_lose_no_metrics(
+    logs: Path, tmp_path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = night(logs, tmp_path / "one", Processes())
+    monkeypatch.setattr(partitions, "MOST_RUNS", 2)
+    left = 2
+
+    def kill() -> bool:
+        nonlocal left
+        for pid in workers(b"ray::_do")[:left]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                left -= 1
+        return left < 2
+
+    with beside(kill):
+        apart = night(logs, tmp_path / "two", engine)
+    assert left < 2
+    expect_same_night(alone, apart)
+
+
+def test_a_night_of_logs_and_a_store_at_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRMFU_CACHE", str(tmp_path / "cache"))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for number, sample in enumerate(SAMPLES[:5]):
+        shutil.copy(sample, logs / f"{number}.log")
+    with served(tmp_path / "none") as buckets:  # the nodes see the environment of then
+        bucket = buckets()
+        bucket.put_all(logs, "logs")
+        _, kept = night(bucket.at("logs"), tmp_path / "one", Processes())
+        with nodes(2) as made:
+            where = ("--engine", "ray", "--ray-address", made.address)
+            stored = ("--store", f"{bucket.url}/store", "--out", tmp_path / "out")
+            command = fairmfu("nightly", f"{bucket.url}/logs", *stored, *where)
+            told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+        assert told.returncode == 0, told.stderr
+        assert (tmp_path / "out" / "runs.html").exists()
+        store = Store(bucket.at("store"))
+        here = Store(tmp_path / "one" / "store")
+        for table in ("steps", "events", "runs"):
+            assert store.table(table).equals(here.table(table)), table
+        there = store.kept(METRICS, by=("run_id",)).sort("run_id").select(kept.columns)
+        assert_frame_equal(kept, there, check_exact=True)
+
+
+def test_work_that_cannot_be_done_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "RETRIES", 0)
+
+    def work(number: int) -> int:
+        if number == 2:
+            raise StoreError("a part is gone")
+        if number == 3:
+            os._exit(9)
+        return 10 * number
+
+    assert list(engine.each(work, [4, 5, 6, 7])) == [40, 50, 60, 70]
+    with pytest.raises(StoreError, match="a part is gone"):
+        list(engine.each(work, [1, 2]))
+    with pytest.raises(ClusterError, match="was lost 1 times"):
+        list(engine.each(work, [1, 3]))
 
 
 # -- large files ------------------------------------------------------------------------------

@@ -25,9 +25,11 @@ from ingest.intake import ingest, read_source
 from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping
+from metrics import partitions
 from metrics.accelerators import Accelerator
 from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program
-from metrics.rescoring import rescore
+from metrics.partitions import rescore_by_partition
+from metrics.rescoring import Rescored, rescore
 from metrics.table import METRICS
 from metrics.utilization import Analysis, analyse
 from reports import scores
@@ -84,7 +86,15 @@ class World:
         found = rescore(runs, self.kept, set(changed), self.load)
         assert len(self.asked) == len(set(self.asked))
         self.kept = found.onto(self.kept)
+        assert found.analysis is not None
         return found.analysis
+
+    def night_by_partition(self, changed: Iterable[str]) -> Rescored:
+        """The same, each partition by itself."""
+        runs = self.tables()["runs"]
+        found = rescore_by_partition(runs, self.kept, set(changed), self.load)
+        self.kept = found.onto(self.kept)
+        return found
 
     def put(self, *sources: Source) -> list[str]:
         for source in sources:
@@ -281,6 +291,20 @@ def test_what_is_kept_is_what_all_runs_at_once_give(seed: int) -> None:
         world.night(changed)
         world.holds()
     assert world.kept.height
+
+
+@pytest.mark.parametrize("seed", range(32 if THOROUGH else 3))
+def test_partitions_give_what_all_runs_at_once_give(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MOST_RUNS", (2, 1, 4)[seed % 3])
+    monkeypatch.setattr(partitions, "LATER_AT_ONCE", 3)
+    world = World()
+    apart = 0
+    for changed in nights(100 + seed, world, 14, chains=(0.4, 0.8)[seed % 2]):
+        apart += world.night_by_partition(changed).analysis is None
+        world.holds()
+    assert apart >= 3
 
 
 # -- logs ----------------------------------------------------------------------------------
