@@ -36,7 +36,7 @@ from ingest.fanout import (
     plan_by,
     size_of,
 )
-from ingest.logs import SMALL_BYTES, read_logs
+from ingest.log_rows import SMALL_BYTES, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf

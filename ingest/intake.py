@@ -19,7 +19,7 @@ from ingest.errors import ClusterError, FairmfuError, UnknownFormatError, Unread
 from ingest.facts import Fact
 from ingest.fanout import Engine, Given, Reading
 from ingest.log_format import LogFormat
-from ingest.logs import facts_beside, read_log
+from ingest.log_rows import facts_beside, read_log
 from ingest.places import asked_once, place, remote
 from ingest.reader import STDIN, content_hash
 from ingest.registry import BUILT_IN, Tried

@@ -47,7 +47,7 @@ from ingest.health import examine
 from ingest.intake import ingest
 from ingest.known_formats import Known
 from ingest.log_format import ENGINE, LogFormat
-from ingest.logs import read_log, read_source
+from ingest.log_rows import read_log, read_source
 from ingest.own_formats import load as load_format
 from ingest.parse import Parser
 from ingest.prefilter import clauses

@@ -22,7 +22,7 @@ from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.intake import Outcome
 from ingest.log_format import JSON, LogFormat, StepLine
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parser
 from ingest.reader import Chunk, NumberedLine
 from ingest.registry import FORMATS, detect

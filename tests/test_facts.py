@@ -22,7 +22,7 @@ from ingest.facts import (
     inferred,
 )
 from ingest.log_format import LogFormat
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from ingest.schema import FACT_NAMES, frame_schema
 from metrics.inputs import PRECEDENCE, disagreements, holding, typed

@@ -19,7 +19,7 @@ from corpus import CORPUS
 from test_corpus import GOLDEN, counted
 
 from ingest.intake import ingest
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.inputs import holding

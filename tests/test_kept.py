@@ -22,7 +22,7 @@ from polars.testing import assert_frame_equal
 from ingest import lock
 from ingest.errors import FairmfuError
 from ingest.intake import ingest
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping

@@ -19,7 +19,7 @@ from cli import main
 from ingest import intake
 from ingest.errors import StoreError
 from ingest.health import examine
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics import kept, utilization

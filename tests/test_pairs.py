@@ -15,7 +15,7 @@ import pytest
 
 from ingest.facts import from_flags
 from ingest.intake import ingest
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.fairness import compare, pair

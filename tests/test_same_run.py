@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest.facts import from_toml
 from ingest.intake import ingest
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.fairness import compare

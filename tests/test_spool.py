@@ -16,7 +16,7 @@ from ingest import intake, parts, reader, spool
 from ingest.errors import FairmfuError
 from ingest.health import examine
 from ingest.log_format import LogFormat
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.registry import FORMATS
 from ingest.spool import Spool, Streamed
 from ingest.store import Store, Tables

@@ -19,7 +19,7 @@ from ingest import catalogue, intake, lock, parts, plan
 from ingest import store as store_module
 from ingest.errors import StoreError
 from ingest.facts import from_flags
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.inputs import holding

@@ -19,7 +19,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from ingest.errors import UnreadableSourceError
 from ingest.intake import Outcome, ingest
-from ingest.logs import read_source
+from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.schema import TABLES
 from ingest.store import Store
