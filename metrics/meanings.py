@@ -1,4 +1,4 @@
-"""Unit and meaning of each column of METRICS (metrics.table), for docs/reference/columns.md."""
+"""Unit and meaning of the columns of METRICS and COMPARISON, for docs/reference/columns.md."""
 
 from __future__ import annotations
 
@@ -135,3 +135,37 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "slowest_share": ("", "share of the steps in which it took longest"),
     "bound": ("", "data where data_share is above 0.1, else compute"),
 }
+"""Of METRICS (metrics.table)."""
+
+COMPARED: Final[dict[str, tuple[str, str]]] = {
+    "group": ("", "like-for-like runs have the same; null of a run that cannot be ranked"),
+    "rank": ("", "within the group, by tgs"),
+    "setup": ("", "a letter; runs of one letter differ in nothing that is known"),
+    "repeats": ("starts", "of the setup"),
+    "chain": ("", "run id of the first launch of those that continue one another"),
+    "relative_tgs": ("", "tgs over that of the best; of repeats over their mean"),
+    "relative_low": ("", "lower end of the 95 % interval of that ratio"),
+    "relative_high": ("", "upper end of the 95 % interval of that ratio"),
+    "smallest_difference": ("", "least that such data would mostly have shown"),
+    "tied_with_best": ("", "the interval holds 1; null without an interval"),
+    "logged_rank": ("", "the rank that the logs would have given"),
+    "logged_by": ("", "the logged figure that this rank is by"),
+    "tflops": ("TFLOP/s/GPU", "ours: tgs x flops_per_token"),
+    "equal_flops": ("FLOP/token", "to which tgs_at_equal_flops is brought"),
+    "tgs_at_equal_flops": ("tokens/s/GPU", "at the same utilisation; never ranked by"),
+    "gpu_hours_per_billion_tokens": ("GPU-hours", "steady"),
+    "gpu_hours_per_billion_tokens_end_to_end": ("GPU-hours", "by tgs_end_to_end"),
+    "price_per_gpu_hour": ("", "as given"),
+    "cost_per_billion_tokens": ("that of the price", "steady"),
+    "cost_per_billion_tokens_end_to_end": ("that of the price", "by tgs_end_to_end"),
+    "equal_tokens": ("tokens", "over all GPUs, the last count that all runs have a loss of"),
+    "loss_at_equal_tokens": ("", "of this run"),
+    "loss_spread": ("", "scatter of the lines around there, as a standard deviation"),
+    "same_loss": ("", "it is that of the other run, or the median of all, within this scatter"),
+    "no_loss": ("", "why there is none to compare"),
+    "differs": ("", "what is not the same within the group"),
+    "nearest_group": ("", "the nearest group of the same model"),
+    "nearest_differs": ("", "what keeps the run from being one with it"),
+    "not_ranked": ("", "why a run has no rank"),
+}
+"""Of COMPARISON (metrics.fairness), besides those that it has from METRICS."""

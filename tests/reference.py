@@ -21,13 +21,15 @@ import polars as pl
 
 from cli import CONTEXT, main
 from ingest import intake
+from ingest.log_format import StepLine
 from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
 from ingest.store import Store
 from metrics import accelerators, flops
 from metrics.calculator import Question, compared_with_others, shape_of
+from metrics.fairness import COMPARISON
 from metrics.identities import ERAS
-from metrics.meanings import MEANINGS
+from metrics.meanings import COMPARED, MEANINGS
 from metrics.table import METRICS
 from metrics.utilization import run_metrics
 from reports.summary import accelerator_table, era_table, model_table
@@ -130,11 +132,18 @@ def formats() -> str:
 
 def statements() -> str:
     """The step line of each format that says most: an example, and the statement that prints it."""
-    told = ((f.name, max(f.steps, key=lambda line: len(line.columns))) for f in FORMATS)
+    told = {f.name: _fullest(f.steps) for f in FORMATS}
     return "\n\n".join(
         f"{name}, printed by `{line.printed_by}`:\n\n    {_shortened(line.example)}"
-        for name, line in told
+        for name, line in told.items()
     )
+
+
+def _fullest(lines: Sequence[StepLine]) -> StepLine:
+    """Of the repository that the first is from, not of its forks."""
+    repository = lines[0].printed_by.split("/")[:2]
+    own = [line for line in lines if line.printed_by.split("/")[:2] == repository]
+    return max(own, key=lambda line: len(line.columns))
 
 
 def _shortened(line: str) -> str:
@@ -190,6 +199,16 @@ def metric_columns() -> str:
                 "meaning": MEANINGS[name][1],
             }
             for name, dtype in METRICS.items()
+        ]
+    )
+
+
+def comparison_columns() -> str:
+    """One row per run: what `compare` says of it besides its metrics."""
+    return table(
+        [
+            {"column": name, "type": kind(COMPARISON[name]), "unit": unit, "meaning": meaning}
+            for name, (unit, meaning) in COMPARED.items()
         ]
     )
 
@@ -324,6 +343,7 @@ REGIONS: Final[dict[str, Callable[[], str]]] = {
     "facts": facts,
     "store-columns": store_columns,
     "metric-columns": metric_columns,
+    "comparison-columns": comparison_columns,
     "outcomes": outcomes,
     "event-kinds": event_kinds,
     "eras": eras,

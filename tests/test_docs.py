@@ -33,7 +33,8 @@ import click
 import pytest
 
 from cli import main
-from metrics.meanings import MEANINGS
+from metrics.fairness import COMPARISON
+from metrics.meanings import COMPARED, MEANINGS
 from metrics.table import METRICS
 from tests import reference
 
@@ -130,6 +131,7 @@ def piped(words: list[str]) -> tuple[str, int]:
         input=out.getvalue(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
         text=True,
         check=False,
     )
@@ -140,6 +142,7 @@ def test_nothing_is_shown_as_it_is_not() -> None:
     assert agrees(["a", "...", "d …"], "a\nb\nc\nd e\n")
     assert agrees(["a", "...", "b"], "a\nb\n")
     assert not agrees(["a"], "a\nb\n")
+    assert not agrees(["a", "b"], "a\n\nb\n")
     assert not agrees(["a", "b"], "a\n")
     assert not agrees(["a b"], "a c\n")
 
@@ -147,7 +150,7 @@ def test_nothing_is_shown_as_it_is_not() -> None:
 def agrees(shown: list[str], text: str) -> bool:
     """Whether a page shows what was printed."""
     parts = [
-        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line).replace("…", ".*") + r"\s*?\n"
+        r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line).replace("…", ".*") + r"\n"
         for line in shown
     ]
     lines = "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
@@ -196,6 +199,20 @@ def followed(words: list[str], code: int, desk: Path) -> tuple[str, int]:
             shutil.copy(source, target)
             return "", 0
     pytest.fail(f"{words}: of what shows output, fairmfu, cat and echo $? are run")
+
+
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+WITH_PYTHON = [page for page in PAGES if PYTHON.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=named)
+def test_python_runs_as_it_stands(page: Path, desk: Path) -> None:
+    """Blocks of Python, one after the other, with the sample logs in the store."""
+    _, code = printed(["ingest", str(desk / "sample_logs" / "synthetic")])
+    assert code == 0
+    names: dict[str, object] = {}
+    for block in PYTHON.findall(page.read_text(encoding="utf-8")):
+        exec(compile(block, named(page), "exec"), names)  # noqa: S102 - the page's
 
 
 def command_lines(page: Path) -> Iterator[tuple[int, str]]:
@@ -341,6 +358,7 @@ def test_every_table_stands_somewhere() -> None:
 
 def test_every_column_of_metrics_has_a_meaning() -> None:
     assert list(MEANINGS) == METRICS.names()
+    assert list(COMPARED) == [name for name in COMPARISON if name not in METRICS]
 
 
 def test_the_first_screen_of_the_readme_has_40_lines() -> None:
