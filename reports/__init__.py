@@ -1,6 +1,7 @@
 """What is said and drawn of runs: who is faster, why a log says otherwise, charts, the page.
 
-    from reports import compare, current_metrics, draw, explain, query, report, save_report
+    from reports import compare, current_metrics, draw, explain, per_step
+    from reports import query, report, save_report
 
     compare(analysis).sentences
 
@@ -8,6 +9,7 @@ current_metrics  metrics of a store's runs, kept from one look to the next
 query            SQL over a store and these metrics
 compare          who is faster, by how much, how sure
 explain          one run: the formula with its numbers, and from the log's figure to ours
+per_step         the pace at each logged step
 report           all that the page says, as data, with its charts
 draw             one of these charts, which a notebook shows and Altair goes on with
 save_report      the page, Markdown or JSON as a file
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from reports.content import report
     from reports.export import draw
     from reports.files import save_report
+    from reports.run_series import per_step
     from reports.scores import current_metrics, query
     from reports.summary import explain
 else:
@@ -34,6 +37,7 @@ else:
             "current_metrics": "reports.scores",
             "draw": "reports.export",
             "explain": "reports.summary",
+            "per_step": "reports.run_series",
             "query": "reports.scores",
             "report": "reports.content",
             "save_report": "reports.files",
@@ -45,6 +49,7 @@ __all__ = [
     "current_metrics",
     "draw",
     "explain",
+    "per_step",
     "query",
     "report",
     "save_report",
