@@ -44,8 +44,9 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
 
     One Outcome per file: its status (read, known, unchanged, passed, failed), a message, and counts
     [lines]. A file that fails leaves the others alone. Raises FactError of a fact that there is not
-    or a value that it cannot have, FormatFileError of a format, StoreError where the store cannot
-    be written to, ClusterError where who is to read cannot.
+    or a value that it cannot have, FormatFileError of a format, UnreadableSourceError of an address
+    that no package knows, StoreError where the store cannot be written to, ClusterError where who
+    is to read cannot.
 
     >>> ingest_logs(Store("perf"), "logs/", facts={"gpus": 8})
     """
@@ -78,11 +79,12 @@ def read_logs(
     The same as of a new store with these logs alone, which is what it makes, in a folder that is
     gone afterwards: facts beside the logs count, a file that is there twice counts once.
 
-    Arguments as of `ingest_logs`. Columns, their units ([s], [tokens], [bytes], [FLOP/s]) and
-    meanings: ingest.schema.TABLES. `logged_*` is what a log claims of its own speed.
+    Arguments as of `ingest_logs`. Columns with their units: ingest.schema.TABLES; of `steps`
+    elapsed_s, data_s [s], step_tokens [tokens], peak_memory_bytes [bytes], logged_tgs
+    [tokens/s/GPU], logged_tflops [TFLOP/s per GPU]: `logged_*` is what a log claims of itself.
 
     Raises UnreadableSourceError where a log cannot be read, or none is there: all of them, or
-    none. FactError and FormatFileError as `ingest_logs`.
+    none. FactError and FormatFileError as `ingest_logs`, StoreError where there is no room for it.
 
     >>> read_logs("titan.log", "xtuner.log", facts={"gpus": 8})["steps"]
     """

@@ -129,8 +129,9 @@ class Store:
     makes of them; units stand in the schema: [s], [tokens], [bytes], [FLOP/s]. `ingest_logs` fills
     it, `reports.query` has SQL see metrics too.
 
-    Raises StoreError of a path that is a pattern; its methods do where the store is missing,
-    damaged, or of another schema.
+    Raises StoreError of a path that is a pattern, UnreadableSourceError of an address that no
+    package knows; its methods StoreError where the store is missing, damaged, of another schema, or
+    cannot be written to.
 
     >>> Store("perf").tables()["steps"]
     """

@@ -167,7 +167,8 @@ def answer(question: Question) -> dict[str, Any]:
     [fraction, exact attention], with tokens and GPUs training_seconds [s], training_days [days],
     gpu_hours [h], training_flops [FLOPs].
 
-    Raises UnknownAcceleratorError, and ValueError for a number format without a peak.
+    Raises UnknownAcceleratorError, ShapeError of images or LoRA targets that the model does
+    not have, and ValueError for a number format without a peak.
 
     >>> answer(ask("llama3-8b", 8192))["flops_per_token"]
     """

@@ -1,4 +1,4 @@
-"""The Python surface as docs/python.md and the notebook show it: run, and what it prints compared."""
+"""The Python surface as docs/python.md and the notebook show it: run, and held to what is shown."""
 
 from __future__ import annotations
 
