@@ -6,31 +6,28 @@ so that help comes at once.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from ingest import Store
     from ingest.config import Config
     from ingest.fanout import Engine
     from ingest.intake import Outcome
     from ingest.known_formats import Known
-    from ingest.store import Store
     from metrics.accelerators import Accelerator
-    from metrics.calculator import Question
     from metrics.cost import Price
     from metrics.utilization import Analysis
-    from reports.content import Content
-    from reports.markdown import Report
     from reports.night import Night
     from reports.nightly import Order
     from reports.redact import Redaction
@@ -150,7 +147,7 @@ class _Group(click.Group):
     command_class = _Command
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
-        from ingest.errors import FairmfuError
+        from ingest import FairmfuError
 
         try:
             return super().invoke(ctx)
@@ -248,22 +245,21 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
       fairmfu ingest "s3://bucket/**/train*.log"
     """
+    from ingest import ingest_logs
     from ingest.facts import from_flags, from_toml
-    from ingest.intake import ingest as read
     from ingest.known_formats import known
-    from ingest.places import place
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
     _check_eras(given)
     tried = known().tried(log_formats)
     opened = _open(store)
     with _engine(engine, ray_address, processes) as reads:
-        outcomes = read(
-            list(map(place, paths)),
+        outcomes = ingest_logs(
             opened,
-            extra=given,
+            *paths,
+            facts=given,
+            log_formats=tried,
             strict=strict,
-            tried=tried,
             report=_echo_outcome,
             engine=reads,
         )
@@ -346,22 +342,19 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     Example:
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
     """
-    from metrics.fairness import compare as rank
-    from reports.summary import compared, sentences, show_comparison, with_verdicts, wrapped
+    from reports import compare as side_by_side
+    from reports.summary import wrapped
     from reports.tables import render
 
-    analysis = _analysis(_open(store))
-    chosen = _chosen(analysis.metrics, names)
-    if len(names) > 1 and chosen.height == 1:
+    found = side_by_side(_analysis(_open(store)), *names, price=price)
+    if len(names) > 1 and found.ranked.height == 1:
         click.echo("All names are of one run; a comparison takes two.", err=True)
-    comparison = rank(chosen, analysis.windows, price)
-    rows = compared(analysis, chosen, comparison)
     if output in ("json", "csv"):
-        click.echo(render(with_verdicts(comparison, rows), output))
+        click.echo(render(found.table, output))
         return
-    for sentence in sentences(rows):
+    for sentence in found.sentences:
         click.echo(wrapped(sentence))
-    click.echo(f"\n{show_comparison(comparison, rows, output)}")
+    click.echo(f"\n{found.text(output)}")
 
 
 @main.command()
@@ -379,21 +372,15 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     default="table",
     help="Text or JSON.",
 )
-def explain(run: str, store: Path, output: str, *, propose: bool) -> None:
+def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
     """The formula with this run's numbers, per operator, and where each input comes from.
 
     Then what the log itself prints: whether its framework's own formula gives that, which facts it
     proves, and how its figure becomes ours, factor by factor.
     """
-    from reports.summary import explain as describe
+    from reports import explain as describe
 
-    analysis = _analysis(_open(store))
-    found = _chosen(analysis.metrics, (run,))
-    if found.height > 1:
-        ids = ", ".join(found["run_id"])
-        raise click.ClickException(f"{found.height} runs are called {run!r}; give an id: {ids}")
-    row = found.row(0, named=True)
-    click.echo(describe(analysis, row, output, propose=propose))
+    click.echo(describe(_analysis(_open(store)), run, output=output, propose=propose))
 
 
 @main.command()
@@ -435,23 +422,21 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu report --out nightly.html
       fairmfu report titan-8b xtuner-8b --format md
     """
-    from reports import markdown, page
-    from reports.content import as_json
+    from reports import report as tell
+    from reports import save_report
+    from reports.verdict import counted
 
-    told = _content(store, names, title, price, redact=redact)
+    tables = _open(store).tables()
+    told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
     if told.hidden is not None:
         _echo_hidden(told.hidden)
     out = out or Path(f"report.{output}")
-    if output == "md":
-        _write_markdown(out, markdown.report(told, f"{out.stem}_files"))
-        return
-    if output == "json":
-        text = json.dumps(as_json(told), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    else:
-        text = page.render(told)
-    _write(out, text.encode())
-    network = ", no network needed" if output == "html" else ""
-    click.echo(f"{out}: {len(text.encode()) / 1e6:.2f} MB{network}", err=True)
+    files = save_report(told, out, output)
+    beside = ", no network needed" if output == "html" else ""
+    if pictures := files[1:]:
+        beside = f", with {counted(len(pictures), 'chart')} in {pictures[0].parent}"
+    size = sum(file.stat().st_size for file in files)
+    click.echo(f"{out}: {size / 1e6:.2f} MB{beside}", err=True)
 
 
 @main.command()
@@ -481,8 +466,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     name: str | None,
     names: tuple[str, ...],
     out: Path | None,
-    attention: str,
-    peak: str,
+    attention: Literal["exact", "full"],
+    peak: Literal["own", "bf16"],
     store: Path,
     *,
     listed: bool,
@@ -499,27 +484,24 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart comparison --out comparison.svg
       fairmfu chart course titan-8b --attention full --out titan.png
     """
-    from reports import export
-    from reports.tables import printable
+    from reports import draw, export
+    from reports import report as tell
+    from reports.files import write
 
     if listed:
         click.echo(export.listing())
         return
     if name is None:
         raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
-    try:
-        wanted = export.named(name)
-        out = out or Path(f"{wanted.name}.svg")
-        kind = export.kind_of(out.suffix)
-        if kind != "json":
-            export.begin()
-        told = _content(
-            store, names, wanted.name, None, lambda r: export.check(wanted, r), redact=redact
-        )
-        drawn = export.rendered(export.draw(wanted, told, attention=attention, peak=peak), kind)
-    except export.NotDrawnError as error:
-        raise click.ClickException(printable(str(error))) from error
-    _write(out, drawn)
+    wanted = export.named(name)
+    out = out or Path(f"{wanted.name}.svg")
+    kind = export.kind_of(out.suffix)
+    if kind != "json":
+        export.begin()
+    tables, drawable = _open(store).tables(), partial(export.check, wanted)
+    told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
+    drawn = export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
+    write(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
 
 
@@ -626,10 +608,11 @@ def baseline() -> None:
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
+    from metrics import choose
     from reports.scores import pin
 
     opened = _open(store)
-    chosen = _chosen(_metrics(opened), names)
+    chosen = choose(_metrics(opened), *names)
     without = chosen.filter(chosen["tgs"].is_null())
     if without.height:
         row = without.row(0, named=True)
@@ -663,11 +646,12 @@ def baseline_list(store: Path, output: str) -> None:
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
+    from metrics import choose
     from reports.scores import baselines, unpin
     from reports.verdict import counted
 
     opened = _open(store)
-    chosen = _chosen(baselines(opened), names, "baseline")
+    chosen = choose(baselines(opened), *names, noun="baseline")
     unpin(opened, chosen)
     click.echo(f"{counted(chosen.height, 'baseline')} taken back", err=True)
 
@@ -677,10 +661,11 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files; a file that is still there is read again."""
+    from metrics import choose
     from reports.verdict import counted
 
     opened = _open(store)
-    gone = opened.remove(_chosen(opened.table("runs"), names)["run_id"].to_list())
+    gone = opened.remove(choose(opened.table("runs"), *names)["run_id"].to_list())
     for path, runs in gone.items():
         _say(f"{path}: {counted(len(runs), 'run')} forgotten")
 
@@ -725,10 +710,10 @@ def query(sql: str, store: Path, output: str) -> None:
     Example:
       fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
     """
+    from reports import query as select
     from reports.tables import render
 
-    opened = _open(store)
-    click.echo(render(opened.query(sql, {"metrics": _metrics(opened)}), output))
+    click.echo(render(select(_open(store), sql, _overlay()), output))
 
 
 @main.command(name="set")
@@ -746,6 +731,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
       fairmfu set my-run seq_len=
     """
     from ingest.facts import from_flags
+    from metrics import choose
 
     names = tuple(a for a in arguments if "=" not in a)
     facts = from_flags([a for a in arguments if "=" in a], may_take_back=True)
@@ -753,7 +739,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     if not names or not facts:
         raise click.UsageError("Give at least one run and one NAME=VALUE.")
     opened = _open(store)
-    chosen = _chosen(opened.table("runs"), names)
+    chosen = choose(opened.table("runs"), *names)
     new = opened.give(dict.fromkeys(chosen["run_id"], facts))
     click.echo(f"{new:,} facts given or taken back, of {chosen.height:,} runs", err=True)
 
@@ -836,38 +822,19 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
       fairmfu flops llama3-70b --seq-len 8192 --accelerator h100 --mfu 0.4 --gpus 512 --time-for 1T
     """
     from ingest.facts import model_config
-    from metrics.accelerators import UnknownAcceleratorError
-    from metrics.calculator import answer, compared_with_others
+    from metrics import answer, ask
+    from metrics.calculator import compared_with_others
     from reports.calculator import show, show_others
 
     try:
-        config = model_config(Path(model)) if Path(model).is_file() else None
-        question = _question(model, config, options)
+        named = model_config(Path(model)) if Path(model).is_file() else model
+        question = ask(named, **options, overlay=_overlay())
         if against_others:
             click.echo(show_others(question, compared_with_others(question), output))
         else:
             click.echo(show(answer(question), output))
-    except (ValueError, UnknownAcceleratorError) as error:
+    except ValueError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _question(model: str, config: dict[str, Any] | None, options: dict[str, Any]) -> Question:
-    from metrics.calculator import Question, amount, pixels, shape_of, tower_of
-    from metrics.flops import Trainable
-
-    kind, rank = options.pop("trainable"), options.pop("lora_rank")
-    targets = tuple((options.pop("lora_targets") or "").replace(",", " ").split())
-    trainable = Trainable(kind=kind, lora_rank=rank, lora_targets=targets)
-    tokens = options.pop("tokens")
-    return Question(
-        shape=shape_of(model, config),
-        tower=tower_of(config),
-        images=tuple(pixels(image) for image in options.pop("images")),
-        trainable=None if trainable == Trainable() else trainable,
-        tokens=None if tokens is None else amount(tokens),
-        overlay=_overlay(),
-        **options,
-    )
 
 
 @main.command()
@@ -1082,95 +1049,22 @@ def _echo_hidden(hidden: Redaction) -> None:
 
 
 def _open(path: Path, wait: float | None = None) -> Store:
-    from ingest.store import Store
+    from ingest import Store
 
     return Store(path, patience_s=wait, says=lambda words: click.echo(words, err=True))
 
 
 def _metrics(store: Store) -> pl.DataFrame:
     """All runs; those whose metrics are kept are not computed again."""
-    from reports.scores import current
+    from reports import current_metrics
 
-    return current(store, _overlay())
+    return current_metrics(store, _overlay())
 
 
 def _analysis(store: Store) -> Analysis:
-    from metrics.utilization import analyse
+    from metrics import analyse
 
     return analyse(store.tables(), _overlay())
-
-
-def _content(  # noqa: PLR0913 - as `report` has them
-    store: Path,
-    names: tuple[str, ...],
-    title: str,
-    price: Price | None,
-    check: Callable[[pl.DataFrame], None] = lambda _: None,
-    *,
-    redact: bool = False,
-) -> Content:
-    """What the report says of the runs of these names, and of no others.
-
-    check: raises where these runs will not do, before all is computed of them.
-    """
-    from dataclasses import replace
-    from importlib.metadata import version
-
-    from metrics.utilization import analyse
-    from reports.content import content
-    from reports.redact import Redaction
-
-    tables = _open(store).tables()
-    analysis = analyse(tables, _overlay())
-    chosen = _chosen(analysis.metrics, names)
-    check(chosen)
-    if names:
-        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
-    hides = Redaction() if redact else None
-    return content(analysis, chosen, tables, title, price, version("fairmfu"), hides=hides)
-
-
-def _sources_of(
-    chosen: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
-) -> dict[str, pl.DataFrame]:
-    """The tables with the sources of these runs, and their unread lines, alone."""
-    import polars as pl
-
-    paths = chosen["sources"].explode().implode()
-    sources = tables["sources"].filter(pl.col("path").is_in(paths))
-    unread = tables["unread"].filter(pl.col("sha256").is_in(sources["sha256"].implode()))
-    return {**tables, "sources": sources, "unread": unread}
-
-
-def _write(out: Path, data: bytes) -> None:
-    """Aside, then in the place of what was there: a reader never sees half a file."""
-    from ingest.errors import FairmfuError, not_written
-
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        aside = out.with_name(f"{out.name}.writing")
-        aside.write_bytes(data)
-        aside.replace(out)
-    except OSError as error:
-        why, todo = not_written(error, "--out")
-        raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error
-
-
-def _write_markdown(out: Path, report: Report) -> None:
-    """Pictures first, then what shows them, then those away that the report before had alone."""
-    from reports.markdown import links
-    from reports.verdict import counted
-
-    folder = out.with_name(f"{out.stem}_files")
-    before = out.read_text(encoding="utf-8", errors="replace") if out.is_file() else ""
-    for name, drawn in report.pictures.items():
-        _write(folder / name, drawn.encode())
-    _write(out, report.text.encode())
-    for name in set(links(before, folder.name)) - set(report.pictures):
-        (folder / name).unlink(missing_ok=True)
-    size = len(report.text.encode()) + sum(len(d.encode()) for d in report.pictures.values())
-    beside = f", with {counted(len(report.pictures), 'chart')} in {folder}"
-    click.echo(f"{out}: {size / 1e6:.2f} MB{beside if report.pictures else ''}", err=True)
 
 
 def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
@@ -1184,32 +1078,6 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
         return load_overlay(path.read_text(encoding="utf-8"))
     except (OverlayError, UnicodeDecodeError) as error:
         raise click.ClickException(f"{path}: {error}") from error
-
-
-def _chosen(table: pl.DataFrame, names: tuple[str, ...], noun: str = "run") -> pl.DataFrame:
-    """Runs by id, a beginning of an id, name, or the id of another source; all without any.
-
-    noun: what the rows are, also the command that lists them.
-    """
-    from difflib import get_close_matches
-
-    if not names:
-        return table
-    ids, known = table["run_id"].to_list(), table["name"].to_list()
-    told = table["members"].to_list() if "members" in table.columns else [[run] for run in ids]
-    keep: list[int] = []
-    for name in names:
-        found = [i for i, (a, b) in enumerate(zip(ids, known, strict=True)) if name in (a, b)]
-        found = found or [
-            i for i, of in enumerate(told) if any(name and m.startswith(name) for m in of)
-        ]
-        if not found:
-            near = get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f" Nearest: {', '.join(near)}." if near else ""
-            see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
-            raise click.ClickException(f"No {noun} is called {name!r}.{hint} See: {see}")
-        keep += found
-    return table[list(dict.fromkeys(keep))]
 
 
 def _echo_missing(metrics: pl.DataFrame) -> None:

@@ -39,6 +39,7 @@ from ingest import catalogue, compaction, lock, older_stores, parts, unbatched
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
+from ingest.places import place, remote
 from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.shelf import WRITING, OvertakenError, Shelf, sync
@@ -122,20 +123,33 @@ class Asked:
 
 
 class Store:
-    """One folder with parts and a catalogue."""
+    """One folder with parts and a catalogue: what was read of logs, and what is kept of metrics.
+
+    `tables()` and `table(name)` give Polars frames by ingest.schema.TABLES, `query(sql)` what SQL
+    makes of them; units stand in the schema: [s], [tokens], [bytes], [FLOP/s]. `ingest_logs` fills
+    it, `reports.query` has SQL see metrics too.
+
+    Raises StoreError of a path that is a pattern, UnreadableSourceError of an address that no
+    package knows; its methods StoreError where the store is missing, damaged, of another schema, or
+    cannot be written to.
+
+    >>> Store("perf").tables()["steps"]
+    """
 
     def __init__(
         self,
-        path: Path,
+        path: str | Path,
         *,
         patience_s: float | None = None,
         says: Callable[[str], None] = lambda _: None,
     ) -> None:
         """The folder need not exist before the first `add`. Raises StoreError on a glob.
 
+        path: of a folder, or the address of one at an object store (`s3://bucket/perf`).
         patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
         gets a sentence about such a wait, and about a store that was brought up to date.
         """
+        path = place(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
         if GLOB.search(self.shelf.at("")):
             raise StoreError(
@@ -871,8 +885,6 @@ def _replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
 
 def _shelf_of(path: Path) -> Shelf:
     """Where the parts of the store of that path lie."""
-    from ingest.places import remote  # noqa: PLC0415 - most stores are folders
-
     if (address := remote(path)) is None:
         return Shelf(path)
     from ingest.object_shelf import ObjectShelf  # noqa: PLC0415

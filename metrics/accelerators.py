@@ -34,6 +34,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, cast, get_args
 
+from ingest.errors import FairmfuError
 from metrics.flops import Dtype
 
 __all__ = [
@@ -80,7 +81,7 @@ class Accelerator:
     names: tuple[str, ...] = ()
 
 
-class UnknownAcceleratorError(LookupError):
+class UnknownAcceleratorError(FairmfuError, LookupError):
     """No accelerator has this name.
 
     name: as it was given
@@ -98,7 +99,7 @@ class UnknownAcceleratorError(LookupError):
         )
 
 
-class OverlayError(ValueError):
+class OverlayError(FairmfuError, ValueError):
     """A file of a user's accelerators that cannot be taken; says which row and key."""
 
 

@@ -85,14 +85,60 @@ class Question:
             raise ValueError("Rates, times and adapters are of training: leave --phase out.")
 
 
-def tower_of(config: Mapping[str, object] | None) -> VisionTower | None:
-    """The vision tower of a Hugging Face config, if it has one. Raises ShapeError."""
-    return None if config is None else vision.from_hugging_face(config)
+def ask(  # noqa: PLR0913 - each is a side of the question
+    model: str | Mapping[str, object],
+    seq_len: int,
+    *,
+    images: Sequence[str] = (),
+    phase: Phase = "train",
+    precision: str = "bf16",
+    trainable: Literal["full", "lora", "frozen"] = "full",
+    lora_rank: int | None = None,
+    lora_targets: str | None = None,
+    recompute: str | None = None,
+    accelerator: str | None = None,
+    gpus: int | None = None,
+    tgs: float | None = None,
+    mfu: float | None = None,
+    tokens: str | float | None = None,
+    overlay: Sequence[Accelerator] = (),
+) -> Question:
+    """A question to the formula, for `answer` and `compared_with_others`.
 
+    model: a name that `fairmfu models` lists, or a Hugging Face config as a mapping.
+    seq_len: of one sequence, or of the context [tokens].
+    images: of a sequence, "HEIGHTxWIDTH" [pixels], for models that see.
+    precision: fp32, tf32, fp16, bf16, fp8, mxfp8 or nvfp4.
+    trainable: full, lora or frozen; lora_targets: all-linear, or projections with commas.
+    recompute: none, full or selective, for what is executed.
+    accelerator: a device, for rates; overlay: devices of one's own, before the table's.
+    tgs [tokens/s/GPU], mfu [fraction]: one of them, to get the other. tokens: how many to train on,
+    "1T" or 1e12, with gpus, for the time of it.
 
-def shape_of(model: str, config: Mapping[str, object] | None = None) -> ModelShape:
-    """The model by name, or by its Hugging Face config. Raises ShapeError."""
-    return known(model) if config is None else from_hugging_face(config)
+    Raises UnknownModelError, or ShapeError of a config that the formula does not know, and
+    ValueError of what contradicts itself.
+
+    >>> answer(ask("llama3-8b", 8192, accelerator="h100", tgs=6400))["mfu"]
+    """
+    targets = tuple((lora_targets or "").replace(",", " ").split())
+    trained = Trainable(kind=trainable, lora_rank=lora_rank, lora_targets=targets)
+    config = None if isinstance(model, str) else model
+    return Question(
+        shape=known(model) if isinstance(model, str) else from_hugging_face(model),
+        seq_len=seq_len,
+        tower=None if config is None else vision.from_hugging_face(config),
+        images=tuple(map(pixels, images)),
+        phase=phase,
+        trainable=None if trained == Trainable() else trained,
+        recompute=recompute,
+        precision=precision,
+        accelerator=accelerator,
+        gpus=gpus,
+        tgs=tgs,
+        mfu=mfu,
+        tokens=amount(tokens) if isinstance(tokens, str) else tokens,
+        overlay=overlay,
+    )
 
 
 def amount(text: str) -> float:
@@ -114,7 +160,17 @@ def pixels(text: str) -> tuple[int, int]:
 def answer(question: Question) -> dict[str, Any]:
     """All that follows, by name; what was not asked for is absent.
 
-    Raises ValueError for a format without a peak and UnknownAcceleratorError.
+    Counts of parameters; `*flops_per_token` [FLOPs per token]: forward, of training under exact and
+    under full attention, executed with recomputation (low, high); `operators`, `modules`,
+    `uncounted`, `rules`: rows of these; kv_cache_bytes_per_token [bytes]. With a device peak_flops
+    [FLOP/s, dense] and tgs_at_peak [tokens/s/GPU], with a speed tgs [tokens/s/GPU] and mfu
+    [fraction, exact attention], with tokens and GPUs training_seconds [s], training_days [days],
+    gpu_hours [h], training_flops [FLOPs].
+
+    Raises UnknownAcceleratorError, ShapeError of images or LoRA targets that the model does
+    not have, and ValueError for a number format without a peak.
+
+    >>> answer(ask("llama3-8b", 8192))["flops_per_token"]
     """
     q = question
     ops = _operators(q)

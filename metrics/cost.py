@@ -27,7 +27,12 @@ _PRICE: Final = re.compile(
 
 
 def price(text: str) -> Price:
-    """A price per GPU-hour as people write it: 2.50, 2.50 EUR, $2.50; else ValueError."""
+    """What a GPU-hour costs, as people write it: 2.50, 2.50 EUR, $2.50.
+
+    amount is in that currency per hour of one GPU. Raises ValueError of anything else.
+
+    >>> price("2.50 EUR").amount
+    """
     found = _PRICE.fullmatch(text.strip())
     if found is None or re.search(r"\d", found["after"]) or not float(found["amount"]):
         raise ValueError(f"{text!r} is no price per GPU-hour; write 2.50 or '2.50 EUR'")

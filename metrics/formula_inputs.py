@@ -87,7 +87,7 @@ def formula_inputs(
     """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
     shape = _shape(facts, out)
     seq_len = integer_of(facts, "seq_len")
-    trainable = _trainable(facts, out)
+    trainable = _trainable(facts, shape, out)
     if seq_len is None:
         out.missing.append("seq_len")
     if (text_of(facts, "token_dropping") or "").lower() == "true":
@@ -282,7 +282,9 @@ def _rank(fact: Mapping[str, Any]) -> int:
     return inputs.PRECEDENCE.index(kind)
 
 
-def _trainable(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Trainable | None:
+def _trainable(
+    facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | None, out: Score
+) -> Trainable | None:
     kind = text_of(facts, "trainable")
     if kind is None:
         out.missing.append("trainable")
@@ -294,6 +296,13 @@ def _trainable(facts: Mapping[str, Mapping[str, Any]], out: Score) -> Trainable 
         out.missing += [n for n in ("lora_rank", "lora_targets") if n not in facts]
         return None
     names = tuple(name.strip() for name in targets.split(","))
+    try:
+        if shape is not None:
+            shape.adapted_weights(names)
+    except ShapeError as error:
+        out.missing.append("lora_targets")
+        out.warnings.append(str(error))
+        return None
     return Trainable(kind="lora", lora_rank=rank, lora_targets=names)
 
 

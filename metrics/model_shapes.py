@@ -23,6 +23,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from ingest.errors import FairmfuError
+
 __all__ = [
     "Attention",
     "Config",
@@ -45,7 +47,7 @@ __all__ = [
 ]
 
 
-class ShapeError(ValueError):
+class ShapeError(FairmfuError, ValueError):
     """A configuration that does not give a shape."""
 
 

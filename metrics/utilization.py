@@ -137,8 +137,16 @@ OTHERS: Final = pl.Schema(
 def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] = ()) -> Analysis:
     """Everything of the tables `runs`, `facts`, `steps`, `events` and `sources` of ingest.schema.
 
-    overlay: a user's accelerators, which go before the table's. Rates are tokens per second (per
-    GPU for tgs), utilisations fractions, FLOPs per token. Runs are sorted by name.
+    tables: of `read_logs`, or of `Store.tables`. overlay: a user's accelerators, which go before
+    the table's (metrics.accelerators.load_overlay).
+
+    `metrics` has a row per run, sorted by name: tgs, tgs_low, tgs_high [tokens/s/GPU, its 95 %
+    interval], tokens_per_second [tokens/s, all GPUs], mfu (exact attention), mfu_full_attention
+    [fraction], flops_per_token [FLOPs per token], wall_s [s], logged_* as the log claims; a value
+    that cannot be known is null, and `missing` says what for. `windows` has a row per logged step:
+    its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks.
+
+    >>> analyse(read_logs("titan.log")).metrics.select("name", "tgs", "mfu", "missing")
     """
     single, united = tables, launches.unite(tables)
     tables = united.tables

@@ -7,14 +7,17 @@ HTML; no clock and no random id: the same store gives the same content.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any, Final
 
 import polars as pl
 import polars.selectors as cs
 
 from ingest.schema import FACT_NAMES, FLOAT
+from metrics.accelerators import Accelerator
+from metrics.choice import choose
 from metrics.cost import Price
 from metrics.era import Era
 from metrics.fairness import COMPARISON, LABELS, SAME_WORK, compare, varying, written
@@ -22,7 +25,7 @@ from metrics.flops import FORMULA
 from metrics.logged import Audit
 from metrics.reconcile import Bridge
 from metrics.table import METRICS
-from metrics.utilization import Analysis, operator_table
+from metrics.utilization import Analysis, analyse, operator_table
 from reports import bridge, charts, course
 from reports.cards import CONVENTIONS, cards
 from reports.figure import Figure
@@ -79,6 +82,48 @@ class Content:
     def verdicts(self, style: Style) -> list[Said]:
         """One for each of data["verdicts"], with the same words."""
         return _verdicts(self.groups, self.rows, style)
+
+
+def report(  # noqa: PLR0913 - each is an option of the command
+    tables: Mapping[str, pl.DataFrame],
+    *names: str,
+    title: str = "Training runs",
+    price: Price | None = None,
+    overlay: Sequence[Accelerator] = (),
+    redact: bool = False,
+    check: Callable[[pl.DataFrame], None] = lambda _: None,
+) -> Content:
+    """All that the report says of the runs of these names, and of no others; for `save_report`.
+
+    tables: of `read_logs`, or of `Store.tables`. names: as `choose` takes them; all runs without
+    any. price: of one GPU-hour. overlay: devices of one's own. redact: replace secrets and names of
+    users and hosts in all texts. check: gets the metrics of these runs, and raises where they will
+    not do, before all is computed of them.
+
+    `data` is what `--format json` prints, by docs/report.schema.json: tgs [tokens/s/GPU], mfu
+    [fraction], times [s]; `figures` are its charts, of which `draw` gives one by name.
+
+    Raises RunNameError where no run has one of the names, and what `check` does.
+
+    >>> report(tables, "titan-8b", "xtuner-8b").data["verdicts"]
+    """
+    analysis = analyse(tables, overlay)
+    chosen = choose(analysis.metrics, *names)
+    check(chosen)
+    if names:
+        tables, analysis = _sources_of(chosen, tables), replace(analysis, metrics=chosen)
+    hides = Redaction() if redact else None
+    return content(analysis, chosen, tables, title, price, metadata.version("fairmfu"), hides=hides)
+
+
+def _sources_of(
+    chosen: pl.DataFrame, tables: Mapping[str, pl.DataFrame]
+) -> dict[str, pl.DataFrame]:
+    """The tables with the sources of these runs, and their unread lines, alone."""
+    paths = chosen["sources"].explode().implode()
+    sources = tables["sources"].filter(pl.col("path").is_in(paths))
+    unread = tables["unread"].filter(pl.col("sha256").is_in(sources["sha256"].implode()))
+    return {**tables, "sources": sources, "unread": unread}
 
 
 def content(  # noqa: PLR0913, PLR0917 - a store, and how it is to be told

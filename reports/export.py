@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import polars as pl
 import vl_convert
 
+from ingest.errors import FairmfuError
 from reports.charts import Figure, Spec
 from reports.content import Content
 from reports.runs import names
@@ -26,7 +27,7 @@ from reports.verdict import counted
 Subject = Literal["one run", "a group", "all runs"]
 
 
-class NotDrawnError(ValueError):
+class NotDrawnError(FairmfuError, ValueError):
     """There is no such chart, or nothing to draw in it; the message says what is missing."""
 
 
@@ -166,16 +167,32 @@ def check(chart: Named, metrics: pl.DataFrame) -> None:
     )
 
 
-def draw(chart: Named, told: Content, **view: str) -> Figure:
-    """The chart of a report's runs: of one group the first, which compares the most.
+def draw(
+    chart: str | Named,
+    told: Content,
+    *,
+    attention: Literal["exact", "full"] = "exact",
+    peak: Literal["own", "bf16"] = "own",
+) -> Figure:
+    """One chart of a report, which a notebook shows as it is: of groups the first one's.
 
-    view: attention, peak, as in reports.charts.VIEW. NotDrawnError: there is nothing to draw, with
-    what is missing.
+    chart: a name that `fairmfu chart --list` lists. told: of `report`; for a chart of one run, of
+    that run. attention: FLOPs of the pairs that the mask leaves, or of all. peak: of the run's own
+    number formats, or that of BF16 for all.
+
+    Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` gives it
+    to Altair, `whole()` as Vega-Lite, `with_()` by another convention.
+
+    Raises NotDrawnError where there is no such chart or nothing to draw, with what is missing.
+
+    >>> draw("comparison", report(tables), attention="full")
     """
-    found = told.figures.get(key(chart, told))
+    wanted = named(chart) if isinstance(chart, str) else chart
+    check(wanted, pl.DataFrame(told.rows, schema=["run_id", "name"]))
+    found = told.figures.get(key(wanted, told))
     if found is None:
-        raise NotDrawnError(_why_not(chart, told))
-    return with_convention(found.with_(**view))
+        raise NotDrawnError(_why_not(wanted, told))
+    return with_convention(found.with_(attention=attention, peak=peak))
 
 
 def key(chart: Named, told: Content) -> str:

@@ -9,8 +9,10 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT
+from metrics.choice import choose
 from metrics.columns import Columns
 from metrics.time_lost import START_UP, WARM_UP
+from metrics.utilization import Analysis
 from metrics.windows import SPOILERS, clean_of
 from reports.figure import Row
 
@@ -67,6 +69,43 @@ def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) 
         )
         .sort("run_id", "step", "window")
         .select(pl.col(name).cast(dtype) for name, dtype in SERIES.items())
+    )
+
+
+PER_STEP: Final = pl.Schema(
+    {
+        "run_id": TEXT,
+        "name": TEXT,
+        "step": INT,
+        "tgs": FLOAT,
+        "window": TEXT,
+        "loss": FLOAT,
+        "peak_memory_bytes": FLOAT,
+    }
+)
+
+
+def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
+    """The pace at each logged step, sorted by run and step; columns of PER_STEP.
+
+    names: of runs, as `choose` takes them; all without any. tgs [tokens/s/GPU] is of the steps
+    since the line before, by the time evidence of the run's own TGS; null where a line tells none.
+    window: "counted", or why it is not in that TGS: start-up, warm-up, checkpoint, evaluation.
+    peak_memory_bytes [bytes of one GPU] as printed. All that is known of a window:
+    Analysis.windows.
+
+    Raises RunNameError where no run has one of the names.
+
+    >>> per_step(analysis, "titan-8b").filter(window="counted")["tgs"].median()
+    """
+    chosen = choose(analysis.metrics, *names)
+    tgs = pl.col("tokens") / pl.col("seconds")
+    return (
+        _rated(analysis.windows, chosen)
+        .join(chosen.select("run_id", "name"), on="run_id")
+        .with_columns(tgs=pl.when(tgs.is_finite()).then(tgs))
+        .sort("name", "run_id", "step")
+        .select(pl.col(name).cast(dtype) for name, dtype in PER_STEP.items())
     )
 
 

@@ -110,20 +110,40 @@ def keep(store: Store, found: Scores) -> None:
     store.keep(METRICS, rows, found.as_of)
 
 
-def current(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
+def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
     """Metrics of all runs by today's formula and these peaks, whatever is kept.
+
+    A row per run, as Analysis.metrics: tgs [tokens/s/GPU], mfu [fraction], flops_per_token [FLOPs
+    per token], wall_s [s]; columns of metrics.table.METRICS. overlay: devices of one's own.
 
     What had to be computed is kept, so that runs cost their computing once and not at each look;
     nor at `ingest`, where it would take longer than the reading. Whoever looks neither waits for
     that nor fails by it: where the store cannot be written to at once, nothing is kept. Nor is it
     where anything kept is by another formula or other peaks: a night tells of those as they are,
     until `rescore` makes all of them one, and to look at runs must not change what it tells.
+
+    Raises StoreError where nothing was ever stored, or the store is damaged.
+
+    >>> current_metrics(Store("perf")).sort("tgs")
     """
     found = brought_up(store, overlay, by_today=True)
     if not found.unlike:
         with suppress(StoreError):
             keep(Store(store.path, patience_s=0), found)
     return found.metrics
+
+
+def query(store: Store, sql: str, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
+    """The rows of one SELECT over runs, facts, steps, events, unread, sources and metrics.
+
+    Columns and units as they stand in these: ingest.schema.TABLES, and `current_metrics` for
+    metrics (tgs [tokens/s/GPU], mfu [fraction]).
+
+    Raises StoreError with DuckDB's own message, or where the store is missing or damaged.
+
+    >>> query(Store("perf"), "select name, tgs, mfu from metrics order by tgs desc")
+    """
+    return store.query(sql, {METRICS: current_metrics(store, overlay)})
 
 
 def rescore_all(

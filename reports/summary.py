@@ -8,11 +8,12 @@ import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import polars as pl
 
 from metrics import accelerators
+from metrics.choice import only
 from metrics.era import Era
 from metrics.logged import Audit
 from metrics.model_shapes import known_models
@@ -204,9 +205,25 @@ BASES: Final = {
 
 
 def explain(
-    analysis: Analysis, row: Mapping[str, Any], output: str, *, propose: bool = False
+    analysis: Analysis,
+    run: str,
+    *,
+    output: Literal["table", "json"] = "table",
+    propose: bool = False,
 ) -> str:
-    """Formula, operators, what the log says instead, facts and warnings of a row of the metrics."""
+    """One run: the formula with its numbers, and how the log's own figure becomes ours.
+
+    run: a name or an id, as `choose` takes it. output: text, or JSON. propose: name models and
+    lengths by which the log's own figures would come out.
+
+    The text says units: tokens/s/GPU, FLOPs/token, TFLOP/s, shares in %. The same as data:
+    `Analysis.operators`, `bridges`, `facts` and `proposals` of the run's id.
+
+    Raises RunNameError where no run has this name, or several have it.
+
+    >>> print(explain(analysis, "titan-8b"))
+    """
+    row = only(analysis.metrics, run)
     run_id = row["run_id"]
     held = analysis.held.filter(pl.col("run_id") == run_id).drop("run_id")
     operators, bridges = analysis.operators(run_id), analysis.bridges(run_id)

@@ -7,14 +7,15 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from metrics.calculator import Question, amount, answer, shape_of
+from metrics.calculator import Question, amount, answer
+from metrics.model_shapes import known
 
 F = 51_471_187_968
 CONFIG = Path(__file__).parents[1] / "sample_logs/genuine/xtuner-0.2.0/llama-1rank-fp32/config.json"
 
 
 def asked(**more: object) -> dict:
-    return answer(Question(shape=shape_of("llama3-8b"), seq_len=8192, **more))
+    return answer(Question(shape=known("llama3-8b"), seq_len=8192, **more))
 
 
 def command(*arguments: object) -> str:

@@ -8,7 +8,6 @@ import shutil
 import struct
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import altair as alt
 import pytest
 from click.testing import CliRunner, Result
 
-import cli
 from cli import main
-from ingest.store import Store
+from ingest.store import Store, Tables
 from metrics.utilization import analyse
+from reports import content as told_content
 from reports import export, markdown
 from reports.content import Content, as_json, content
 
@@ -62,15 +61,18 @@ def told(store: Path) -> Content:
 @pytest.fixture
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands read the store once for each choice of runs: most of what a chart costs."""
-    monkeypatch.setattr(cli, "_content", content_once)
+    monkeypatch.setattr(told_content, "report", told_once)
 
 
-@cache
-def content_once(store: Path, names: tuple[str, ...], *_: object, **__: object) -> Content:
-    return READ(store, names, "", None)
+def told_once(tables: Tables, *names: str, **_: object) -> Content:
+    asked = (*tables["runs"]["run_id"], *names)
+    if asked not in TOLD:
+        TOLD[asked] = REPORT(tables, *names, title="")
+    return TOLD[asked]
 
 
-READ = cli._content
+TOLD: dict[tuple[str, ...], Content] = {}
+REPORT = told_content.report
 
 
 # --- the charts by name -----------------------------------------------------------------------

@@ -572,7 +572,7 @@ def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: P
     assert titan["program"] == program()
     why = f"columns unknown, now {columns_id()}"
     assert dict(outdated(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
-    shown = scores.current(store).filter(run_id=titan["run_id"]).row(0, named=True)
+    shown = scores.current_metrics(store).filter(run_id=titan["run_id"]).row(0, named=True)
     assert shown["mfu_bf16"] == shown["mfu"] == pytest.approx(titan["mfu"])
     assert shown["peak_source"].startswith("NVIDIA H100 SXM: dense bf16 989.4 TFLOP/s")
     assert scores.rescore_all(store, ()) == 2  # facts of the other one are newer
@@ -630,11 +630,11 @@ def contents(store: Store) -> dict[str, bytes]:
 
 def test_runs_that_were_looked_at_are_computed_once(just_read: Store) -> None:
     assert just_read.outdated()[0] != []
-    shown = scores.current(just_read)
+    shown = scores.current_metrics(just_read)
     assert just_read.outdated()[0] == []
     assert scores.brought_up(just_read).done is None
     before = contents(just_read)
-    assert_frame_equal(scores.current(just_read), shown, check_exact=True)
+    assert_frame_equal(scores.current_metrics(just_read), shown, check_exact=True)
     assert_frame_equal(shown, analyse(just_read.tables()).metrics, check_exact=True)
     assert contents(just_read) == before
 
@@ -645,7 +645,7 @@ def test_who_looks_does_not_wait_for_a_writer(just_read: Store) -> None:
     with lock.held(store.path):
         before = contents(store)
         began = time.monotonic()
-        shown = scores.current(store)
+        shown = scores.current_metrics(store)
         assert time.monotonic() - began < 30
         assert contents(store) == before
     assert says == []
@@ -660,20 +660,20 @@ def test_a_store_that_cannot_be_written_to_is_looked_at(
 
     monkeypatch.setattr(lock, "_opened", refused)
     before = contents(just_read)
-    assert scores.current(just_read).height == 1
+    assert scores.current_metrics(just_read).height == 1
     assert contents(just_read) == before
 
 
 def test_looking_does_not_mix_what_is_kept_by_other_peaks(just_read: Store) -> None:
     """A night tells of kept rows as they are: its own are not to be by another's peaks."""
-    scores.current(just_read)
+    scores.current_metrics(just_read)
     assert ingest([SAMPLES / "synthetic" / "xtuner"], just_read) != []
     before = contents(just_read)
     other = Accelerator(
         name="X1", unit="GPU", peaks={"bf16": 1e15}, source="a sheet", confidence="high"
     )
-    assert scores.current(just_read, [other]).height == 2
+    assert scores.current_metrics(just_read, [other]).height == 2
     assert contents(just_read) == before
-    assert scores.current(just_read).height == 2
+    assert scores.current_metrics(just_read).height == 2
     assert just_read.outdated()[0] == []
     assert set(scores.brought_up(just_read).kept["peaks"]) == {peaks_id()}

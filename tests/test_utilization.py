@@ -241,6 +241,13 @@ def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
     assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
 
 
+def test_targets_that_the_model_has_not_are_missing_and_named() -> None:
+    out = score(held(trainable="lora", lora_rank="16", lora_targets="q_proj, c_attn_9"), rate())
+    assert out.missing == ["lora_targets"]
+    assert "no projection 'c_attn_9'" in out.warnings[0]
+    assert "mfu" not in out.values
+
+
 def test_lora_needs_its_rank_and_costs_less_than_full_training() -> None:
     assert score(held(trainable="lora"), rate()).missing == ["lora_rank", "lora_targets"]
     lora = score(held(trainable="lora", lora_rank="16", lora_targets="q_proj, v_proj"), rate())

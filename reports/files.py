@@ -1,0 +1,72 @@
+"""Reports as files, each put in place when it is whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from ingest.errors import FairmfuError, not_written
+from reports import markdown, page
+from reports.content import Content, as_json
+
+KINDS: Final = ("html", "md", "json")
+"""What a report can be written as."""
+
+
+class UnknownKindError(FairmfuError, ValueError):
+    """No report is written so."""
+
+
+def save_report(told: Content, out: str | Path, kind: str | None = None) -> list[Path]:
+    """Write a report; the files that were written, the report first, then its pictures.
+
+    told: of `report`. kind: html, a page that needs no network; md, Markdown with charts as SVG in
+    NAME_files/ beside it; json, all of it as data by docs/report.schema.json, units in the names
+    of its keys or beside them ([tokens/s/GPU], [fraction], [s]). Without one, as `out` ends.
+
+    What stood at `out` is replaced once the new one is whole. Raises UnknownKindError where `out`
+    says none of these, FairmfuError where it cannot be written to.
+
+    >>> save_report(report(tables), "report.html")
+    """
+    out = Path(out)
+    kind = kind or out.suffix.removeprefix(".")
+    if kind not in KINDS:
+        raise UnknownKindError(f"{out}: a report is one of: {', '.join(KINDS)}; name the file so.")
+    if kind == "md":
+        return _save_markdown(told, out)
+    write(out, (page.render(told) if kind == "html" else _json(told)).encode())
+    return [out]
+
+
+def _json(told: Content) -> str:
+    return json.dumps(as_json(told), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _save_markdown(told: Content, out: Path) -> list[Path]:
+    """Pictures first, then what shows them, then those away that the report before had alone."""
+    folder = out.with_name(f"{out.stem}_files")
+    report = markdown.report(told, folder.name)
+    before = out.read_text(encoding="utf-8", errors="replace") if out.is_file() else ""
+    for name, drawn in report.pictures.items():
+        write(folder / name, drawn.encode())
+    write(out, report.text.encode())
+    for name in set(markdown.links(before, folder.name)) - set(report.pictures):
+        (folder / name).unlink(missing_ok=True)
+    return [out, *(folder / name for name in report.pictures)]
+
+
+def write(out: Path, data: bytes) -> None:
+    """Aside, then in the place of what was there: a reader never sees half a file.
+
+    Raises FairmfuError where it cannot be written.
+    """
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        aside = out.with_name(f"{out.name}.writing")
+        aside.write_bytes(data)
+        aside.replace(out)
+    except OSError as error:
+        why, todo = not_written(error, "--out")
+        raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error

@@ -1,0 +1,68 @@
+"""Logs by one call: what is read in memory is what a store would hold."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from ingest import Store, ingest_logs, read_logs
+from ingest.errors import UnreadableSourceError
+from ingest.facts import from_flags
+from metrics import analyse
+from reports import compare, per_step
+
+SYNTHETIC = Path(__file__).parents[1] / "sample_logs" / "synthetic"
+GIVEN = {"torch": "2.9.0", "compile": True, "expert_parallel": 1}
+WORDS = from_flags(["torch=2.9.0", "compile=true", "expert_parallel=1"])
+
+
+def test_tables_in_memory_are_those_of_a_store_and_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = read_logs(SYNTHETIC, facts=GIVEN)
+    assert list(tmp_path.iterdir()) == []
+    store = Store(str(tmp_path / "store"))
+    ingest_logs(store, str(SYNTHETIC), facts=WORDS)
+    for name, frame in store.tables().items():
+        when = [column for column in ("read_at",) if column in frame.columns]
+        assert_frame_equal(found[name].drop(when), frame.drop(when))
+
+
+def test_a_log_that_cannot_be_read_is_told_and_nothing_comes_out(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.log"
+    empty.touch()
+    with pytest.raises(UnreadableSourceError) as caught:
+        read_logs(SYNTHETIC, empty, tmp_path / "gone.log")
+    assert [line.partition(":")[0] for line in str(caught.value).splitlines()] == [
+        str(empty),
+        str(tmp_path / "gone.log"),
+    ]
+
+
+def test_the_same_log_twice_is_one_run(tmp_path: Path) -> None:
+    (log,) = (SYNTHETIC / "torchtitan").glob("*.log")
+    copy = tmp_path / "copy.log"
+    copy.write_bytes(log.read_bytes())
+    assert read_logs(log, copy)["runs"].height == 1
+
+
+def test_the_pace_over_steps_has_what_the_rate_of_the_run_is_of() -> None:
+    analysis = analyse(read_logs(SYNTHETIC))
+    assert per_step(analysis).height == analysis.windows.height
+    for row in analysis.metrics.iter_rows(named=True):
+        mine = per_step(analysis, row["name"])
+        counted = mine.filter(window="counted")["tgs"]
+        assert counted.len() == row["windows"]
+        assert counted.median() == pytest.approx(row["tgs_median"], rel=1e-9)
+        assert mine["step"].is_sorted()
+
+
+def test_a_notebook_shows_sentences_and_tables_of_a_comparison() -> None:
+    found = compare(analyse(read_logs(SYNTHETIC)))
+    shown = found._repr_markdown_()
+    assert shown.startswith(found.sentences[0])
+    assert "| run" in shown
