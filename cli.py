@@ -524,6 +524,69 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 
 @main.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option(
+    "--to",
+    "tracker",
+    type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+    required=True,
+    help="Whose files: event files, a folder of MLflow's file store, or offline runs of W&B.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="The folder to write to; runs that are there already are not written over.",
+)
+@click.option(
+    "--experiment",
+    default="fairmfu",
+    metavar="NAME",
+    help="The experiment of MLflow, or the project of W&B.",
+)
+@redact_option
+@store_option
+def export(  # noqa: PLR0913 - each is an argument of the command
+    names: tuple[str, ...],
+    tracker: str,
+    out: Path,
+    experiment: str,
+    store: Path,
+    *,
+    redact: bool,
+) -> None:
+    r"""Runs as files that TensorBoard, MLflow or W&B reads, recomputed beside logged.
+
+    RUN is a run id, the beginning of one or a run's name; without one, all runs are written. What
+    is in them, with units: docs/export.md.
+
+    \b
+    Examples:
+      fairmfu export --to tensorboard --out tensorboard
+      fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
+    """
+    from reports import trackers
+    from reports.redact import Redaction
+    from reports.tracked import redacted, tracked
+
+    tables = _open(store).tables()
+    analysis = _analysis_of(tables)
+    runs = tracked(analysis, _chosen(analysis.metrics, names), tables["steps"], tables["runs"])
+    hides = Redaction() if redact else None
+    if hides is not None:
+        runs = redacted(runs, hides)
+        _echo_hidden(hides)
+    try:
+        for run, place in trackers.export(runs, tracker, out, experiment):
+            _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
+    except trackers.NotExportedError as error:
+        raise click.ClickException(_printable(str(error))) from error
+    except OSError as error:
+        raise click.ClickException(_not_written(error, out)) from error
+    _say(f"Open: {trackers.TRACKERS[tracker].opens.format(out=out)}")
+
+
+@main.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path())
 @click.option(
     "--config",
@@ -1095,9 +1158,13 @@ def _metrics(store: Store) -> pl.DataFrame:
 
 
 def _analysis(store: Store) -> Analysis:
+    return _analysis_of(store.tables())
+
+
+def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
     from metrics.utilization import analyse
 
-    return analyse(store.tables(), _overlay())
+    return analyse(tables, _overlay())
 
 
 def _content(  # noqa: PLR0913 - as `report` has them
@@ -1154,6 +1221,13 @@ def _write(out: Path, data: bytes) -> None:
     except OSError as error:
         why, todo = not_written(error, "--out")
         raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error
+
+
+def _not_written(error: OSError, out: Path) -> str:
+    from ingest.errors import not_written
+
+    why, todo = not_written(error, "--out")
+    return _printable(f"{error.filename or out}: {why}. {todo}")
 
 
 def _write_markdown(out: Path, report: Report) -> None:
