@@ -90,10 +90,29 @@ def _to_wandb(runs: Sequence[Tracked], out: Path, project: str) -> Iterator[tupl
     from reports import wandb_files  # noqa: PLC0415 - an extra
 
     _free(place for run in runs for place in _offline(run, out))
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        for run in runs:
+            wandb_files.write(run, out, project)
+    finally:
+        wandb_files.finish()
     for run in runs:
-        out.mkdir(parents=True, exist_ok=True)
-        wandb_files.write(run, out, project)
-        yield run, next(iter(_offline(run, out)), out / "wandb")
+        yield run, _written(run, out)
+
+
+HEADER: Final = 7
+"""Bytes of an offline run that holds nothing."""
+
+
+def _written(run: Tracked, out: Path) -> Path:
+    """Where the run is; W&B's process tells its log alone of what it could not write."""
+    for place in _offline(run, out):
+        if any(file.stat().st_size > HEADER for file in place.glob("*.wandb")):
+            return place
+    raise NotExportedError(
+        f"{out / 'wandb'}: W&B did not write {run.name}. Why stands in the logs that it keeps "
+        "there; see that the disk has room, remove the folder and run it again."
+    )
 
 
 def _offline(run: Tracked, out: Path) -> list[Path]:

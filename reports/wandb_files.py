@@ -57,3 +57,8 @@ def _config(run: Tracked) -> dict[str, Any]:
     """Facts with their types, and apart where each is from and all else that is known."""
     facts = {name: typed(name, value) for name, value in run.facts.items()}
     return {**facts, "origin": dict(run.origins), "fairmfu": dict(run.texts)}
+
+
+def finish() -> None:
+    """Wait until W&B's own process has written all that it was told."""
+    wandb.teardown()

@@ -293,12 +293,13 @@ def test_mlflow_keeps_what_is_no_number(odd: Tracked, tmp_path: Path) -> None:
 @pytest.fixture
 def wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """W&B's package as far as it is called; `said` is what it was told."""
-    said = SimpleNamespace(init=[], rows=[], summary={}, ended=[])
+    said = SimpleNamespace(init=[], rows=[], summary={}, ended=[], size=3)
 
     def init(**options: Any) -> SimpleNamespace:
         said.init.append(options)
         folder = Path(options["dir"]) / "wandb" / f"offline-run-20260101_000000-{options['id']}"
         folder.mkdir(parents=True)
+        (folder / "run.wandb").write_bytes(b"W&B" * said.size)
         return SimpleNamespace(
             log=lambda row, step: said.rows.append((step, row)),
             summary=said.summary,
@@ -310,11 +311,12 @@ def wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     fake = ModuleType("wandb")
     fake.__spec__ = ModuleSpec("wandb", None)
-    vars(fake).update(init=init, Settings=Settings)
+    vars(fake).update(init=init, Settings=Settings, teardown=lambda: None)
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    monkeypatch.setitem(sys.modules, "reports.wandb_files", None)
+    monkeypatch.setitem(sys.modules, "reports.wandb_files", None)  # set, so that it is taken back
     monkeypatch.delitem(sys.modules, "reports.wandb_files")
-    monkeypatch.delattr(reports, "wandb_files", raising=False)
+    monkeypatch.setattr(reports, "wandb_files", None, raising=False)
+    monkeypatch.delattr(reports, "wandb_files")
     return said
 
 
@@ -348,6 +350,14 @@ def test_wandb_has_a_run_once(wandb: SimpleNamespace, odd: Tracked, tmp_path: Pa
     with pytest.raises(trackers.NotExportedError, match=f"{odd.run_id}: there already"):
         list(trackers.export([odd], "wandb", tmp_path, "speed"))
     assert len(wandb.init) == 1
+
+
+def test_a_run_that_wandb_lost_is_told(
+    wandb: SimpleNamespace, odd: Tracked, tmp_path: Path
+) -> None:
+    wandb.size = 1
+    with pytest.raises(trackers.NotExportedError, match="did not write odd"):
+        list(trackers.export([odd], "wandb", tmp_path, "speed"))
 
 
 # -- what can go wrong -------------------------------------------------------------------------
