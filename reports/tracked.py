@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, Final
 
 import polars as pl
@@ -103,14 +104,22 @@ def tracked(
     chosen: rows of METRICS; steps, runs: as in ingest.schema, of all sources.
     """
     zones = dict(runs.select("run_id", "utc").iter_rows())
-    rates = rated(analysis.windows, chosen)
+    windows, lines = _by_run(analysis.windows), _by_run(steps)
+    rates = _by_run(rated(analysis.windows, chosen))
     found = []
     for row in chosen.iter_rows(named=True):
-        mine = analysis.windows.filter(run_id=row["run_id"])
-        series = _series(row, mine, rates.filter(run_id=row["run_id"]), _beside(row, steps))
+        mine = windows(row["run_id"])
+        told_by = pl.concat(map(lines, dict.fromkeys([row["run_id"], *row["members"]])))
+        series = _series(row, mine, rates(row["run_id"]), _beside(told_by))
         about = {"zone_of_times": "UTC" if zones[row["run_id"]] else NO_ZONE}
         found.append(_told(analysis, row, series, about, _start(row, mine)))
     return found
+
+
+def _by_run(frame: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
+    """The rows of each run of a frame, none of one that has none."""
+    parts = frame.partition_by("run_id", as_dict=True)
+    return lambda run_id: parts.get((run_id,), frame.clear())
 
 
 def _told(
@@ -224,13 +233,12 @@ def _start(row: Mapping[str, Any], windows: pl.DataFrame) -> float:
     return _seconds(first)
 
 
-def _beside(row: Mapping[str, Any], steps: pl.DataFrame) -> pl.DataFrame:
+def _beside(lines: pl.DataFrame) -> pl.DataFrame:
     """`step` and what metrics.windows does without: other columns, and numbers without a column.
 
     Of several lines of a step the first one's that has it.
     """
-    mine = steps.filter(pl.col("run_id").is_in([row["run_id"], *row["members"]]))
-    mine = mine.with_columns(_extra(mine["extra"]))
+    mine = lines.with_columns(_extra(lines["extra"]))
     names = [n for n in mine.columns if n in ALONE or n.startswith(EXTRA)]
     first = (pl.col(name).drop_nulls().first() for name in names)
     return mine.sort("line").group_by("step").agg(*first)
@@ -242,17 +250,31 @@ ALONE: Final = ("epoch", "loss_scale")
 def _extra(texts: pl.Series) -> pl.DataFrame:
     """Numbers of the printed fields that have no column, as columns that begin with EXTRA."""
     numbers = [dict(_numbers(text)) for text in texts]
-    names = dict.fromkeys(name for of in numbers for name in of)
+    tags = _apart(dict.fromkeys(name for of in numbers for name in of))
     return pl.DataFrame(
-        {name: [of.get(name) for of in numbers] for name in names},
-        schema_overrides=dict.fromkeys(names, FLOAT),
+        {tag: [of.get(name) for of in numbers] for name, tag in tags.items()},
+        schema_overrides=dict.fromkeys(tags.values(), FLOAT),
     )
 
 
 def _numbers(text: str | None) -> Iterator[tuple[str, float]]:
     for name, value in json.loads(text or "{}").items():
         with suppress(TypeError, ValueError):
-            yield EXTRA + plain(name), float(value)
+            yield name, float(value)
+
+
+def _apart(names: Iterable[str]) -> dict[str, str]:
+    """A tag of its own for each field, also where two differ in signs alone."""
+    tags: dict[str, str] = {}
+    for name in names:
+        tag, taken = plain(name), {one.lower() for one in tags.values()}
+        number = next(n for n in count(1) if f"{EXTRA}{_nth(tag, n)}".lower() not in taken)
+        tags[name] = EXTRA + _nth(tag, number)
+    return tags
+
+
+def _nth(tag: str, number: int) -> str:
+    return tag if number == 1 else f"{tag}-{number}"
 
 
 # -- figures and texts -------------------------------------------------------------------------
@@ -283,7 +305,7 @@ def plain(name: str) -> str:
 
     Never empty, nor hidden or a way to another folder.
     """
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].lstrip(".") or "_"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[:100].strip("._") or "_"
 
 
 def typed(name: str, value: str) -> str | float | bool:
