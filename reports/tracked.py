@@ -201,8 +201,7 @@ def _recomputed(row: Mapping[str, Any]) -> Iterator[pl.Expr]:
         yield (tgs * pl.lit(share, FLOAT)).alias(f"{OURS}mfu_{kind}")
         yield (tgs * pl.lit(row[flops], FLOAT) / 1e12).alias(f"{OURS}tflops_{kind}")
     each = pl.col("seconds") / pl.col("span")
-    counted = pl.col("tokens_per_gpu").is_not_null() | pl.lit(row["time_basis"] != "rate")
-    yield pl.when(counted & each.is_finite()).then(each).alias(f"{OURS}seconds_per_step")
+    yield pl.when(_in_seconds(row) & each.is_finite()).then(each).alias(f"{OURS}seconds_per_step")
     timed = pl.lit(row["time_basis"]).is_not_null()
     yield pl.when(timed).then((pl.col("window") == COUNTED).cast(FLOAT)).alias(f"{OURS}steady")
 
@@ -216,10 +215,13 @@ def _times(frame: pl.DataFrame, row: Mapping[str, Any]) -> pl.Expr:
     stamped = (pl.col("logged_at") - EPOCH).dt.total_microseconds() / MICROSECONDS
     if frame["logged_at"].null_count() < frame.height:
         return stamped.forward_fill().backward_fill()
-    basis = row["time_basis"]
-    own = pl.col("seconds") if basis not in (None, "rate") else pl.lit(0.0)
-    run = pl.coalesce("since_start_s", own.fill_null(0.0).fill_nan(0.0).cum_sum())
-    return run + _start(row, frame)
+    took = pl.when(_in_seconds(row)).then("seconds").fill_null(0.0).fill_nan(0.0)
+    return pl.coalesce("since_start_s", took.cum_sum()) + _start(row, frame)
+
+
+def _in_seconds(row: Mapping[str, Any]) -> pl.Expr:
+    """Windows whose time is one: with tokens unknown, a rate gives that of one token a step."""
+    return pl.col("tokens_per_gpu").is_not_null() | pl.lit(row["time_basis"] != "rate")
 
 
 def _seconds(moment: datetime) -> float:

@@ -2,8 +2,9 @@
 
 The files of MLflow and W&B were also read back by their own packages: mlflow-skinny 3.17.2
 (MlflowClient with MLFLOW_ALLOW_FILE_STORE=true, and `mlflow migrate-filestore` to SQLite: every
-run, param, tag and metric arrives), and wandb 0.31.0, whose offline runs wandb 0.19.11's
-DataStore reads value by value. Where one of them is installed, the last tests do it again.
+run, param, tag and metric arrives), and wandb 0.31.0: wandb 0.19.11's DataStore reads its offline
+runs value by value, and `wandb sync` uploads each row, NaN and Infinity too, to a stub of a server.
+Where one of them is installed, the last tests do it again.
 """
 
 from __future__ import annotations
