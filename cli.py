@@ -1132,7 +1132,7 @@ def completion(shell: str) -> None:
     \b
     Once for all shells to come:
       bash   fairmfu completion bash > ~/.local/share/bash-completion/completions/fairmfu
-      zsh    echo 'eval "$(fairmfu completion zsh)"' >> ~/.zshrc
+      zsh    in ~/.zshrc, below compinit: source <(fairmfu completion zsh)
       fish   fairmfu completion fish > ~/.config/fish/completions/fairmfu.fish
     """
     script = get_completion_class(shell)
