@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,6 +53,81 @@ class _Place(click.Path):
 
             return place(value)
         return super().convert(value, param, ctx)
+
+
+def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., Any]:
+    """What a shell is offered; nothing where it cannot be found out: nobody sees an error there."""
+
+    def offered(
+        context: click.Context, _parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        with suppress(Exception):
+            return list(complete(context, begun))
+        return []
+
+    return offered
+
+
+@_quiet
+def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Names of the store's runs; ids where no name begins so. An object store is not asked."""
+    from ingest.store import Store
+
+    path = context.params.get("store")
+    if not isinstance(path, Path) or not path.is_dir():
+        return
+    held = Store(path, patience_s=0).table("runs").sort("name", "run_id")
+    rows = list(held.select("name", "run_id").unique(maintain_order=True).iter_rows())
+    named = [(name, run_id) for name, run_id in rows if name.startswith(begun)]
+    ids = [(run_id, name) for name, run_id in rows if run_id.startswith(begun)]
+    given = set(context.params.get("names") or ())
+    for value, about in dict(named or ids).items():
+        if value not in given and value.isprintable():
+            yield CompletionItem(value, help=about)
+
+
+@_quiet
+def _formats_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Names of log formats; where none begins so, files: of one's own."""
+    from ingest.known_formats import known
+
+    found = [f for f in known().formats if f.name.startswith(begun)]
+    for one in found:
+        yield CompletionItem(one.name, help=one.framework)
+    if not found:
+        yield CompletionItem(begun, type="file")
+
+
+@_quiet
+def _models_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Names of models; where none begins so, files: a config.json."""
+    from metrics.model_shapes import known_models
+
+    found = [m.name for m in known_models() if m.name.startswith(begun.lower())]
+    for name in found:
+        yield CompletionItem(name)
+    if not found:
+        yield CompletionItem(begun, type="file")
+
+
+@_quiet
+def _devices_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    """Short names of accelerators, which need no quotes."""
+    from metrics.accelerators import normalised, table
+
+    for device in table():
+        name = normalised(device.name)
+        if name.startswith(begun.lower()):
+            yield CompletionItem(name, help=device.name)
+
+
+@_quiet
+def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionItem]:
+    from reports.export import CHARTS
+
+    for one in CHARTS:
+        if one.name.startswith(begun):
+            yield CompletionItem(one.name, help=one.meaning)
 
 
 def store_option(command: Command) -> Command:
@@ -215,6 +291,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
     "log_formats",
     multiple=True,
     metavar="NAME|FILE.toml",
+    shell_complete=_formats_begun,
     help="Read with this format only, a known one or a file of your own; may be repeated.",
 )
 @click.option(
@@ -328,7 +405,7 @@ def runs(store: Path, output: str) -> None:
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
 @price_option
 @store_option
 @format_option
@@ -358,7 +435,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
 
 
 @main.command()
-@click.argument("run")
+@click.argument("run", shell_complete=_runs_begun)
 @store_option
 @click.option(
     "--propose",
@@ -384,7 +461,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
 @click.option(
     "--format",
     "output",
@@ -440,8 +517,8 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 
 @main.command()
-@click.argument("name", required=False)
-@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.argument("name", required=False, shell_complete=_charts_begun)
+@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
 @click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
 @click.option(
     "--out",
@@ -503,6 +580,70 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     drawn = export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
     write(out, drawn)
     click.echo(f"{out}: {len(drawn) / 1e3:,.0f} kB", err=True)
+
+
+@main.command()
+@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+@click.option(
+    "--to",
+    "tracker",
+    type=click.Choice(["tensorboard", "mlflow", "wandb"]),
+    required=True,
+    help="Whose files: event files, a folder of MLflow's file store, or offline runs of W&B.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="The folder to write to; runs that are there already are not written over.",
+)
+@click.option(
+    "--experiment",
+    default="fairmfu",
+    metavar="NAME",
+    help="The experiment of MLflow, or the project of W&B.",
+)
+@redact_option
+@store_option
+def export(  # noqa: PLR0913 - each is an argument of the command
+    names: tuple[str, ...],
+    tracker: str,
+    out: Path,
+    experiment: str,
+    store: Path,
+    *,
+    redact: bool,
+) -> None:
+    r"""Runs as files that TensorBoard, MLflow or W&B reads, recomputed beside logged.
+
+    RUN is a run id, the beginning of one or a run's name; without one, all runs are written. What
+    is in them, with units: docs/export.md.
+
+    \b
+    Examples:
+      fairmfu export --to tensorboard --out tensorboard
+      fairmfu export titan-8b xtuner-8b --to wandb --out wandb --experiment speed
+    """
+    from metrics import choose
+    from reports import trackers
+    from reports.redact import Redaction
+    from reports.tracked import redacted, tracked
+
+    tables = _open(store).tables()
+    analysis = _analysis_of(tables)
+    runs = tracked(analysis, choose(analysis.metrics, *names), tables["steps"], tables["runs"])
+    hides = Redaction() if redact else None
+    if hides is not None:
+        runs = redacted(runs, hides)
+        _echo_hidden(hides)
+    try:
+        for run, place in trackers.export(runs, tracker, out, experiment):
+            _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
+    except trackers.NotExportedError as error:
+        raise click.ClickException(_printable(str(error))) from error
+    except OSError as error:
+        raise click.ClickException(_not_written(error, out)) from error
+    _say(f"Open: {trackers.TRACKERS[tracker].opens.format(out=out)}")
 
 
 @main.command()
@@ -604,7 +745,7 @@ def baseline() -> None:
 
 
 @baseline.command(name="set")
-@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
@@ -642,7 +783,7 @@ def baseline_list(store: Path, output: str) -> None:
 
 
 @baseline.command(name="remove")
-@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
@@ -657,7 +798,7 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 
 
 @main.command()
-@click.argument("names", nargs=-1, required=True, metavar="RUN...")
+@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files; a file that is still there is read again."""
@@ -717,7 +858,13 @@ def query(sql: str, store: Path, output: str) -> None:
 
 
 @main.command(name="set")
-@click.argument("arguments", nargs=-1, required=True, metavar="RUN... NAME=VALUE...")
+@click.argument(
+    "arguments",
+    nargs=-1,
+    required=True,
+    metavar="RUN... NAME=VALUE...",
+    shell_complete=_runs_begun,
+)
 @store_option
 def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     r"""Give or correct facts of stored runs, or take them back.
@@ -752,7 +899,7 @@ def rebuild(store: Path) -> None:
 
 
 @main.command(name="flops")
-@click.argument("model")
+@click.argument("model", shell_complete=_models_begun)
 @click.option(
     "--seq-len",
     type=click.IntRange(min=1),
@@ -792,7 +939,11 @@ def rebuild(store: Path) -> None:
     type=click.Choice(["none", "full", "selective"]),
     help="Activation recomputation, for HFU; selective: core attention.",
 )
-@click.option("--accelerator", help="Device, for rates; see fairmfu accelerators.")
+@click.option(
+    "--accelerator",
+    shell_complete=_devices_begun,
+    help="Device, for rates; see fairmfu accelerators.",
+)
 @click.option("--tgs", type=float, help="Tokens/s/GPU, to get MFU.")
 @click.option(
     "--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction, to get TGS."
@@ -843,6 +994,7 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     "--check",
     "checked",
     metavar="NAME|FILE.toml",
+    shell_complete=_formats_begun,
     help="Say what is wrong with a format of your own; with LOG, how it reads that, line by line.",
 )
 @click.option(
@@ -936,6 +1088,25 @@ def accelerators(output: str) -> None:
     from reports.tables import render
 
     click.echo(render(accelerator_table(_overlay()), output))
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    r"""Print the script that has a shell complete commands, options, runs, formats and models.
+
+    Runs are those of --store, else of FAIRMFU_STORE, else of ./fairmfu-store.
+
+    \b
+    Once for all shells to come:
+      bash   fairmfu completion bash > ~/.local/share/bash-completion/completions/fairmfu
+      zsh    in ~/.zshrc, below compinit: source <(fairmfu completion zsh)
+      fish   fairmfu completion fish > ~/.config/fish/completions/fairmfu.fish
+    """
+    script = get_completion_class(shell)
+    if script is None:
+        raise click.UsageError(f"There is no completion for {shell}.")
+    click.echo(script(main, {}, "fairmfu", "_FAIRMFU_COMPLETE").source())
 
 
 # -- what several commands do ------------------------------------------------------------------
@@ -1062,9 +1233,20 @@ def _metrics(store: Store) -> pl.DataFrame:
 
 
 def _analysis(store: Store) -> Analysis:
+    return _analysis_of(store.tables())
+
+
+def _analysis_of(tables: Mapping[str, pl.DataFrame]) -> Analysis:
     from metrics import analyse
 
-    return analyse(store.tables(), _overlay())
+    return analyse(tables, _overlay())
+
+
+def _not_written(error: OSError, out: Path) -> str:
+    from ingest.errors import not_written
+
+    why, todo = not_written(error, "--out")
+    return _printable(f"{error.filename or out}: {why}. {todo}")
 
 
 def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:

@@ -46,7 +46,7 @@ def binned(windows: pl.DataFrame, metrics: pl.DataFrame, bins: int = MOST_BINS) 
     and fastest window; loss is the mean, memory_bytes the mean and memory_bytes_max the largest of
     the peaks printed; `windows` is how many.
     """
-    rates = _rated(windows, metrics)
+    rates = rated(windows, metrics)
     first, last = (getattr(pl.col("step"), end)().over("run_id") for end in ("min", "max"))
     width = pl.max_horizontal(1, (last - first + bins) // bins)
     tgs = pl.col("tokens") / pl.col("seconds")
@@ -101,7 +101,7 @@ def per_step(analysis: Analysis, *names: str) -> pl.DataFrame:
     chosen = choose(analysis.metrics, *names)
     tgs = pl.col("tokens") / pl.col("seconds")
     return (
-        _rated(analysis.windows, chosen)
+        rated(analysis.windows, chosen)
         .join(chosen.select("run_id", "name"), on="run_id")
         .with_columns(tgs=pl.when(tgs.is_finite()).then(tgs))
         .sort("name", "run_id", "step")
@@ -113,25 +113,31 @@ def _ratio(tokens: pl.Expr, seconds: pl.Expr) -> pl.Expr:
     return pl.when(seconds > 0).then(tokens / seconds)
 
 
-def _rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Each window with its tokens and seconds on one GPU and whether it was counted, or why not."""
-    parts = []
+def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Each window of some runs: its rate, and whether it was counted, or why not.
+
+    windows, metrics: as for `binned`. run_id, step, loss, peak_memory_bytes, `span` [steps],
+    `tokens` of them and `seconds`, both on one GPU, and `window`; null where nothing times a run.
+    """
+    parts, none, nothing = [], pl.lit(None, INT), pl.lit(None, FLOAT)
     for (evidence,), runs in metrics.select("run_id", "time_basis").group_by("time_basis"):
         names = _DRAWN if evidence is None else (*_DRAWN, *_ASKED, *_timed_by(str(evidence)))
         frame = windows.select(names)
         mine = frame["run_id"].is_in(runs["run_id"].implode())
         frame = frame if mine.all() else frame.filter(mine)
         if evidence is None:
-            nothing = pl.lit(None, FLOAT)
             parts.append(
-                frame.select(*_DRAWN, tokens=nothing, seconds=nothing, window=pl.lit(COUNTED))
+                frame.select(
+                    *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=pl.lit(COUNTED)
+                )
             )
         else:
-            parts.append(_rated_by(frame, str(evidence)).drop("span"))
+            parts.append(_rated_by(frame, str(evidence)))
     if not parts:
-        nothing = pl.lit(None, FLOAT)
         text = pl.lit(None, TEXT)
-        return windows.clear().select(*_DRAWN, tokens=nothing, seconds=nothing, window=text)
+        return windows.clear().select(
+            *_DRAWN, span=none, tokens=nothing, seconds=nothing, window=text
+        )
     return pl.concat(parts, how="vertical_relaxed")
 
 

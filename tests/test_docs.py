@@ -32,7 +32,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cli import main
+from cli import CONTEXT, main
 from metrics.fairness import COMPARISON
 from metrics.meanings import COMPARED, MEANINGS
 from metrics.table import METRICS
@@ -256,7 +256,7 @@ def test_every_command_is_one_with_these_options(page: Path) -> None:
 def takes(words: list[str]) -> None:
     """Whether the command line is one; raises UsageError."""
     command, rest = command_of(*words)
-    context = click.Context(command)
+    context = click.Context(command, click.Context(main, **CONTEXT))  # which keeps -h
     given, left, _ = command.make_parser(context).parse_args(list(rest))
     if isinstance(command, click.Group) or "help" in given:
         return
