@@ -71,7 +71,7 @@ def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., A
 @_quiet
 def _runs_begun(context: click.Context, begun: str) -> Iterator[CompletionItem]:
     """Names of the store's runs; ids where no name begins so. An object store is not asked."""
-    from ingest.store import Store
+    from ingest import Store
 
     path = context.params.get("store")
     if not isinstance(path, Path) or not path.is_dir():
@@ -639,8 +639,6 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     try:
         for run, place in trackers.export(runs, tracker, out, experiment):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
-    except trackers.NotExportedError as error:
-        raise click.ClickException(_printable(str(error))) from error
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error
     _say(f"Open: {trackers.TRACKERS[tracker].opens.format(out=out)}")

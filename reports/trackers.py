@@ -14,10 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from ingest.errors import FairmfuError
 from reports.tracked import Tracked, plain
 
 
-class NotExportedError(ValueError):
+class NotExportedError(FairmfuError):
     """Runs cannot be written so; the message says what, where, why and what to do."""
 
 
