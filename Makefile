@@ -7,7 +7,7 @@ CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 .PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
-	bench-summary bench-nightly bench-engines bench-report
+	bench-summary bench-nightly bench-engines bench-report reference
 
 demo: $(VENV)/installed
 	rm -rf demo
@@ -36,6 +36,10 @@ test-ray: $(VENV)/tested
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden
+
+# The tables of README.md and docs/ that come from code.
+reference: $(VENV)/tested
+	$(BIN)/python -m tests.reference
 
 # What is read of the public and the generated logs, where they are at hand.
 corpus: $(VENV)/tested

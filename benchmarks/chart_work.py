@@ -23,7 +23,7 @@ import numpy as np
 import polars as pl
 import vl_convert
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.utilization import analyse
 from reports import charts, export
 from reports.content import content

@@ -68,13 +68,17 @@ class Logs(Bench):
         shutil.rmtree(store, ignore_errors=True)
         return child([*FAIRMFU, "ingest", folder, "--store", store, *options])
 
-    def times(self, folder: Path) -> Costs:
-        """Each engine, by turns."""
+    def times(self, folders: Mapping[str, Path]) -> Mapping[str, Costs]:
+        """By folder what each engine took; all by turns, as the machine is not always the same."""
         runs: dict[str, Run] = {
-            engine: partial(self.ingest, folder, options)
+            f"{name} {engine}": partial(self.ingest, folder, options)
+            for name, folder in folders.items()
             for engine, options in self.engines.items()
         }
-        return rounds(runs, self.repeats)
+        costs = rounds(runs, self.repeats)
+        return {
+            name: {engine: costs[f"{name} {engine}"] for engine in self.engines} for name in folders
+        }
 
 
 @contextmanager
@@ -99,16 +103,20 @@ def engines(bench: Logs) -> Iterator[Row]:
     with cluster() as address:
         where = ("--engine", "ray", "--ray-address", address)
         bench.engines = {ONE: ("--processes", "1"), TWO: ("--processes", "2"), RAY: where}
-        small = bench.times(bench.folder_of(files, SMALL))
+        folders = {
+            "all": bench.folder_of(files, SMALL),
+            "half": bench.folder_of(files // 2, SMALL),
+            "long": bench.folder_of(files // 2, 2 * SMALL),
+        }
+        took = bench.times(folders)
+        small = took["all"]
         work = f"{files:,} files of 200 KB"
         for engine in (TWO, RAY):
             yield faster(f"{work}, {engine}", small, engine, ONE)
         yield faster(f"{work}, {RAY}", small, RAY, TWO)
-        half = bench.times(bench.folder_of(files // 2, SMALL))
-        long = bench.times(bench.folder_of(files // 2, 2 * SMALL))
     for engine in (ONE, TWO, RAY):
-        yield _each("a file of 200 KB more", engine, small, half, files // 2)
-        yield _each("a file more, of as many bytes", engine, small, long, files // 2)
+        yield _each("a file of 200 KB more", engine, small, took["half"], files // 2)
+        yield _each("a file more, of as many bytes", engine, small, took["long"], files // 2)
 
 
 def _each(work: str, engine: str, more: Costs, less: Costs, files: int) -> Row:

@@ -120,7 +120,7 @@ def parse(given: argparse.Namespace) -> None:
     path = Path(given.log)
     read: Callable[[], Any]
     if given.reader == "fairmfu":
-        from ingest.intake import read_source  # noqa: PLC0415
+        from ingest.log_rows import read_source  # noqa: PLC0415
 
         read = lambda: read_source(path)  # noqa: E731
     else:

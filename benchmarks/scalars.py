@@ -145,7 +145,7 @@ def write(kind: str, folder: Path, count: int) -> None:
 
 def ours(path: Path) -> Any:  # noqa: ANN401
     """Tables."""
-    from ingest.intake import read_source  # noqa: PLC0415 - a large import
+    from ingest.log_rows import read_source  # noqa: PLC0415 - a large import
 
     return read_source(path)
 

@@ -36,6 +36,7 @@ from ingest.fanout import (
     plan_by,
     size_of,
 )
+from ingest.log_rows import SMALL_BYTES, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
@@ -45,8 +46,6 @@ from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read ahead."""
-SMALL_BYTES: Final = 1024 * 1024
-"""Of a text that is read with others."""
 TASK_BYTES: Final = 8 * 1024 * 1024
 TASK_FILES: Final = 64
 """Small files are read together up to so much."""
@@ -287,8 +286,6 @@ class _Planned:
 
 
 def _read_all(files: Sequence[Given], state: State) -> Read:
-    from ingest.intake import read_logs  # noqa: PLC0415 - which reads ahead by this module
-
     extra, tried = state
     return Read.of(read_logs(files, Spool(), extra=extra, tried=tried), Group.of)
 

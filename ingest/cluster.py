@@ -56,6 +56,7 @@ from ingest.fanout import (
     plan_by,
     size_of,
 )
+from ingest.log_rows import read_log, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
@@ -429,8 +430,6 @@ def _do(sent: tuple[Driver, Callable[[Piece], Done]], piece: Piece) -> Done | Fa
 
 
 def _logs(order: Order, files: Sequence[Given]) -> list[Log | Exception]:
-    from ingest.intake import read_log, read_logs  # noqa: PLC0415 - which may read by this module
-
     extra, tried = order.state
     (path, facts), spool = files[0], Spool()
     planned = partial(_planned, order)

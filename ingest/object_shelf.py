@@ -16,11 +16,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any, Final
 
-from ingest.places import files_of, told
+from ingest.errors import StoreError
+from ingest.places import MARK, files_of, told
 from ingest.shelf import OvertakenError, Shelf
 
 CACHE: Final = "FAIRMFU_CACHE"
 """Environment variable: where catalogues of such stores lie; by default in the user's cache."""
+
+
+ONE_WINS: Final = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+"""Protocols whose libraries put an object only where there is none: s3fs by If-None-Match, gcsfs
+(2026.10.1) by ifGenerationMatch=0, adlfs (2026.8.0) by overwrite=False. Others look first and write
+then, and two machines might both find nothing."""
 
 
 class ObjectShelf(Shelf):
@@ -29,6 +36,13 @@ class ObjectShelf(Shelf):
     shared = True
 
     def __init__(self, address: str) -> None:
+        """Raises StoreError where two machines could harm each other."""
+        if (protocol := address.partition(MARK)[0]) not in ONE_WINS:
+            raise StoreError(
+                f"{address}: a store cannot lie at {protocol}{MARK}, where two machines that write "
+                f"at once may overwrite each other. Give a folder, or an address of: "
+                f"{', '.join(ONE_WINS)}."
+            )
         self.address = address
         super().__init__(_home(address))
 

@@ -107,14 +107,3 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def shelf_of(path: Path) -> Shelf:
-    """Where the parts of the store of that path lie."""
-    from ingest.places import remote  # noqa: PLC0415 - most stores are folders
-
-    if (address := remote(path)) is None:
-        return Shelf(path)
-    from ingest.object_shelf import ObjectShelf  # noqa: PLC0415
-
-    return ObjectShelf(address.url)

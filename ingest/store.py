@@ -39,10 +39,9 @@ from ingest import catalogue, compaction, lock, older_stores, parts, unbatched
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
-from ingest.places import place
 from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
-from ingest.shelf import WRITING, OvertakenError, Shelf, shelf_of, sync
+from ingest.shelf import WRITING, OvertakenError, Shelf, sync
 from ingest.spool import Spool, Table, whole
 from ingest.together import LogTables
 
@@ -149,8 +148,8 @@ class Store:
         patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
         gets a sentence about such a wait, and about a store that was brought up to date.
         """
-        path = place(path) if isinstance(path, str) else path
-        self.shelf = shelf_of(path)
+        path = _named(path) if isinstance(path, str) else path
+        self.shelf = _shelf_of(path)
         if GLOB.search(self.shelf.at("")):
             raise StoreError(
                 f"{path}: a store's path may not hold * ? [ or ]: its parts are read by pattern. "
@@ -881,6 +880,24 @@ def _replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
         if part.table_name in catalogue.REPLAYED:
             found.setdefault(part.table_name, []).append(parts.rows_of(shelf, part))
     return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
+
+
+def _named(path: str) -> Path:
+    """The folder or the address that a text names."""
+    from ingest.places import place  # noqa: PLC0415 - commands have a path already
+
+    return place(path)
+
+
+def _shelf_of(path: Path) -> Shelf:
+    """Where the parts of the store of that path lie."""
+    from ingest.places import remote  # noqa: PLC0415 - most stores are folders
+
+    if (address := remote(path)) is None:
+        return Shelf(path)
+    from ingest.object_shelf import ObjectShelf  # noqa: PLC0415
+
+    return ObjectShelf(address.url)
 
 
 def _version(con: Connection) -> str:

@@ -1,11 +1,12 @@
 """Metrics of more runs than are looked at together: in partitions, which may be computed elsewhere.
 
-    alone       each partition as if there were no other runs
+    alone       each partition as if there were no other runs; what was tied to a changed run when
+                it was kept is in its partition
     across      which runs of a partition tell of one launch with a run elsewhere, or may
                 (metrics.launches): by the last steps that came of the first round
     together    those with all that they are tied to, in partitions that keep them together
     behind      launches that may go on from one elsewhere (metrics.resumes), by their courses; they
-                and what was tied to others before are computed as any changed run is
+                are computed as any changed run is
 
 Each round asks `each` for as many pieces of work as there are partitions; what the last one finds
 is few, and computed here. Frames in, frames out; no file is opened here.
@@ -72,34 +73,29 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     neighbours come into one partition, so they are best in the order of their names. load: can be
     pickled, as it is used where `each` computes.
     """
-    about = as_kept(kept).select(ABOUT)
-    asked = asked_for(runs, about, changed)
-    before = _ties(about)
-    apart = asked.intersection(runs["run_id"]).difference(before["one"], before["other"])
-    if len(_packed(runs, [{one} for one in apart])) < 2:  # noqa: PLR2004 - two are apart
+    kept = as_kept(kept)
+    there = frozenset(runs["run_id"])
+    asked = asked_for(runs, kept.select(ABOUT), changed)
+    groups = [group & there for group in _groups(_ties(kept), asked)]
+    if len(_packed(runs, groups)) < 2:  # noqa: PLR2004 - two are apart
         return rescore(runs, kept, changed, load, overlay)
-    state = _State(runs, load, overlay, each, as_kept(kept), asked - apart)
-    state.compute([{one} for one in apart])
+    gone = sorted(asked - there)
+    state = _State(runs, load, overlay, each, kept.filter(~_is_one_of(gone)))
+    state.compute(groups)
     elsewhere = state.across()
-    of_both = {*elsewhere["one"], *elsewhere["other"]}
     ties = pl.concat([elsewhere, _ties(state.rows)])
-    groups = [group for group in _groups(ties) if not group.isdisjoint(of_both)]
-    state.compute([group for group in groups if group.isdisjoint(state.left)])
-    unsettled = [group & of_both for group in groups if not group.isdisjoint(state.left)]
-    last = state.left.union(*unsettled, state.behind())
-    found = rescore(runs, state.rows, last, load, overlay)
-    fresh = pl.Series([*state.world, *found.rows["run_id"]], dtype=pl.String).implode()
-    rows = found.onto(state.rows).filter(pl.col("run_id").is_in(fresh))
-    return Rescored(rows.sort("run_id"), None, found.gone)
+    state.compute(_groups(ties, {*elsewhere["one"], *elsewhere["other"]}))
+    found = rescore(runs, state.rows, state.behind(), load, overlay)
+    fresh = _is_one_of([*state.world, *found.rows["run_id"]])
+    return Rescored(found.onto(state.rows).filter(fresh).sort("run_id"), None, gone)
 
 
 @dataclass(slots=True)
 class _State:
     """What is known of all runs after each round.
 
-    rows: columns of KEPT. left: runs that are computed last: their rows are as they were kept, or
-    they have none. world: the partition of each run that was computed, from 1; runs of one world
-    were looked at together, as were those that were kept before (0).
+    rows: columns of KEPT. world: the partition of each run that was computed, from 1; runs of one
+    world were looked at together, as were those that were kept before (0).
     """
 
     runs: pl.DataFrame
@@ -107,13 +103,10 @@ class _State:
     overlay: Sequence[Accelerator]
     each: Each
     rows: pl.DataFrame
-    left: set[str]
     world: dict[str, int] = field(default_factory=dict)
 
-    def compute(self, groups: Sequence[set[str]]) -> None:
+    def compute(self, groups: Sequence[Collection[str]]) -> None:
         """Rows of these runs, as if there were no others than those of their partition."""
-        if not groups:
-            return
         parts = _packed(self.runs, groups)
         work = partial(_alone, load=self.load, overlay=self.overlay)
         found = list(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
@@ -124,7 +117,7 @@ class _State:
 
     def across(self) -> pl.DataFrame:
         """Pairs of runs that tell of one launch, or may, of different worlds; columns of LINKS."""
-        ends = self._settled().select(*(ABOUT[:2]), "ends")
+        ends = self.rows.select("run_id", "ends")
         work = partial(_across, runs=self.runs, about=ends, load=self.load)
         parts: dict[int, list[str]] = {}
         for one, world in self.world.items():
@@ -133,7 +126,7 @@ class _State:
 
     def behind(self) -> set[str]:
         """Launches that may go on from one of another world, as far as their courses tell."""
-        courses = self._settled().select(pl.col("course").struct.unnest())
+        courses = self.rows.select(pl.col("course").struct.unnest())
         courses = courses.filter(pl.col("run_id").is_not_null()).with_columns(
             world=pl.col("run_id").replace_strict(self.world, default=0, return_dtype=pl.Int64)
         )
@@ -147,9 +140,6 @@ class _State:
             found.update(*self.each(partial(_behind, before=before), parts))
         return found
 
-    def _settled(self) -> pl.DataFrame:
-        return self.rows.filter(~_is_one_of(self.left))
-
 
 def _is_one_of(ids: Collection[str]) -> pl.Expr:
     return pl.col("run_id").is_in(pl.Series(list(ids), dtype=pl.String).implode())
@@ -161,9 +151,9 @@ def _ties(about: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([kept_links(about), earlier.explode("other")])
 
 
-def _groups(ties: pl.DataFrame) -> list[set[str]]:
-    """Runs that are tied to each other, directly or by others."""
-    group: dict[str, set[str]] = {}
+def _groups(ties: pl.DataFrame, whose: Collection[str]) -> list[set[str]]:
+    """These runs, each with those that it is tied to, directly or by others."""
+    group: dict[str, set[str]] = {one: {one} for one in whose}
     for one, other in ties.iter_rows():
         mine, others = group.setdefault(one, {one}), group.setdefault(other, {other})
         if mine is others:
@@ -171,16 +161,17 @@ def _groups(ties: pl.DataFrame) -> list[set[str]]:
         small, large = sorted((mine, others), key=len)
         large |= small
         group.update(dict.fromkeys(small, large))
-    return list({id(found): found for found in group.values()}.values())
+    return list({id(group[one]): group[one] for one in whose}.values())
 
 
-def _packed(runs: pl.DataFrame, groups: Sequence[set[str]]) -> list[list[str]]:
-    """Groups in the order of their first run, some of them together."""
+def _packed(runs: pl.DataFrame, groups: Sequence[Collection[str]]) -> list[list[str]]:
+    """Groups in the order of their first run, some of them together; none that is empty."""
     lines = (pl.col("last_line") - pl.col("first_line") + 1).fill_null(1)
     of_run = {one: (place, n) for place, (one, n) in enumerate(runs.select("run_id", lines).rows())}
     packed: list[list[str]] = []
     room_for_runs = room_for_lines = 0
-    for group in sorted(groups, key=lambda group: min(of_run[one][0] for one in group)):
+    filled = filter(None, groups)
+    for group in sorted(filled, key=lambda group: min(of_run[one][0] for one in group)):
         size = sum(of_run[one][1] for one in group)
         if not packed or len(group) > room_for_runs or size > room_for_lines:
             packed.append([])

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from ingest.errors import FairmfuError
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.store import Tables
 

@@ -44,9 +44,10 @@ from ingest.errors import FairmfuError
 from ingest.event_files import event_values, is_event_file
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.health import examine
-from ingest.intake import ingest, read_log, read_source
+from ingest.intake import ingest
 from ingest.known_formats import Known
 from ingest.log_format import ENGINE, LogFormat
+from ingest.log_rows import read_log, read_source
 from ingest.own_formats import load as load_format
 from ingest.parse import Parser
 from ingest.prefilter import clauses

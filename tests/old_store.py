@@ -90,8 +90,8 @@ COLUMNS: Final = {
 class Batch:
     """What one command wrote.
 
-    files: all tables of each file that it read, as `ingest.intake.read_source` has them; a file of
-        a known path takes the place of what was read there before, as one that grew does
+    files: all tables of each file that it read, as `ingest.log_rows.read_source` has them; a file
+        of a known path takes the place of what was read there before, as one that grew does
     beside: by content hash, the facts (name, value, origin) that stand beside a known file by now
     given: facts (run_id, name, value) given by hand; None as value takes one back
     """

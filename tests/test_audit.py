@@ -21,7 +21,7 @@ from corpus import CORPUS, GENERATED
 
 from cli import main
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.logged import Audit
 from metrics.utilization import analyse
 from tests.effort import every_log

@@ -20,8 +20,9 @@ from ingest.errors import FairmfuError, UnreadableSourceError
 from ingest.event_files import event_values
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
-from ingest.intake import Outcome, read_source
+from ingest.intake import Outcome
 from ingest.log_format import JSON, LogFormat, StepLine
+from ingest.log_rows import read_source
 from ingest.parse import Parser
 from ingest.reader import Chunk, NumberedLine
 from ingest.registry import FORMATS, detect

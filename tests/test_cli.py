@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
-from ingest.registry import FORMATS
 
 ROOT = Path(__file__).parents[1]
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -51,41 +50,6 @@ def test_every_command_has_help_and_says_what_it_takes(name: str) -> None:
     for parameter in main.commands[name].params:
         if isinstance(parameter, click.Option):
             assert parameter.help
-
-
-@pytest.mark.parametrize("name", ["ingest", "compare", "explain", "report", "chart", "query"])
-def test_the_readme_shows_the_command(name: str) -> None:
-    assert f"fairmfu {name}" in (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def test_the_readme_lists_every_format() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for log_format in FORMATS:
-        row = f"| {log_format.name} | {log_format.framework} | {log_format.versions} |"
-        assert row in readme
-
-
-def test_the_readme_prints_what_explain_prints(store: Path) -> None:
-    printed = run("explain", "llama3-8b-8xh100-xtuner", "--store", store).stdout
-    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("--store demo/store\n")[1]
-    excerpt = shown.split("\n\nA fact that the print speaks against")[0].splitlines()
-    quoted = [line.strip() for line in excerpt if line.startswith("    ")]
-    assert len(quoted) > 18
-    for line in quoted:
-        assert line in printed
-
-
-def test_the_readme_table_is_what_compare_prints(store: Path) -> None:
-    rows = json.loads(run("compare", "--format", "json", "--store", store).stdout)
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for row in rows:
-        if row["logged_tflops"]:
-            ratio = row["logged_tflops"] / row["tflops"]
-            assert f"{row['logged_tflops']:.1f} TFLOP/s" in readme
-            assert (
-                f"| {row['tflops']:.1f} | {ratio:.3f} | {row['mfu']:.1%}".replace("%", " %")
-                in readme
-            )
 
 
 def test_runs_as_json_has_the_keys_of_the_contract(store: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from corpus import CORPUS, GENERATED, countable, read, reading, reasons
 
 from ingest.errors import FairmfuError
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.registry import FORMATS
 from metrics.inputs import holding
 

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.errors import UnknownFormatError
 from ingest.formats.deepspeed_monitor import _gaps
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from ingest.registry import FORMATS
 from ingest.store import Store

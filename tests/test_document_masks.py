@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from metrics.inputs import holding
 

@@ -16,7 +16,7 @@ import pytest
 from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.era import CAUSES
 from metrics.eras.deepspeed import ERAS
 from metrics.flops import flops_per_token, operators

@@ -17,7 +17,7 @@ from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
 from ingest.formats.xtuner import config_facts
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.era import CAUSES
 from metrics.eras import xtuner
 from metrics.flops import flops_per_token, operators

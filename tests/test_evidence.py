@@ -10,7 +10,7 @@ import pytest
 from corpus import CORPUS, GENERATED
 from test_throughput import at, facts, frame, run, steps
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics import evidence, tokens
 from metrics.columns import Columns
 from metrics.evidence import Comparison

@@ -21,8 +21,8 @@ from ingest.facts import (
     from_toml,
     inferred,
 )
-from ingest.intake import read_source
 from ingest.log_format import LogFormat
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from ingest.schema import FACT_NAMES, frame_schema
 from metrics.inputs import PRECEDENCE, disagreements, holding, typed

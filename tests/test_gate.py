@@ -27,8 +27,8 @@ from log_lines import KINDS, Kind, Style, noise, write_log
 
 from ingest import bulk, bulk_plan, event_files, reader, scalars
 from ingest.errors import FairmfuError
-from ingest.intake import read_source
 from ingest.log_format import LogFormat
+from ingest.log_rows import read_source
 from ingest.parse import Parser
 from ingest.registry import FORMATS
 from ingest.scan import learned

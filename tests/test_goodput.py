@@ -14,7 +14,7 @@ from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics import inputs, windows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"

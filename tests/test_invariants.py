@@ -18,7 +18,8 @@ import pytest
 from corpus import CORPUS
 from test_corpus import GOLDEN, counted
 
-from ingest.intake import ingest, read_source
+from ingest.intake import ingest
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.inputs import holding

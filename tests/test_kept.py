@@ -21,7 +21,8 @@ from polars.testing import assert_frame_equal
 
 from ingest import lock
 from ingest.errors import FairmfuError
-from ingest.intake import ingest, read_source
+from ingest.intake import ingest
+from ingest.log_rows import read_source
 from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping

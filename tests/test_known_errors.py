@@ -20,7 +20,7 @@ import pytest
 from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.utilization import run_metrics
 
 MARK: Final = "# synthetic log: composed in tests/test_known_errors.py, no such run took place"

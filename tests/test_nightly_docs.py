@@ -5,17 +5,13 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
-import click
 import pytest
 import yaml
-from click.testing import CliRunner
 
-from cli import main
 from ingest.config import load
 from metrics.table import METRICS
 
@@ -70,33 +66,6 @@ def test_its_first_configuration_is_read(tmp_path: Path) -> None:
     config = load(path, METRICS.names())
     assert config.sources == (Path("/data/logs"),)
     assert (config.store, config.out) == (tmp_path / "store", tmp_path / "nightly")
-
-
-def test_its_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", PAGE)
-    assert links
-    for link in links:
-        assert (DOCS / link).exists(), link
-
-
-def commands() -> list[str]:
-    """Command lines of fairmfu on the page and in the examples."""
-    every = [PAGE, *(path.read_text(encoding="utf-8") for path in EXAMPLES)]
-    found = re.findall(r"^[^#\n]*?(?<!\")\bfairmfu ((?:nightly|baseline|rescore|doctor)\b.*)$",
-                       "\n".join(every), re.MULTILINE)  # fmt: skip
-    ends = re.compile(r"\s+#.*|\s*(?:2>&1|\|\||`).*")
-    return sorted({ends.sub("", line) for line in found})
-
-
-@pytest.mark.parametrize("line", commands())
-def test_every_command_is_one_with_these_options(line: str) -> None:
-    words = shlex.split(line)
-    command: click.Command = main
-    while isinstance(command, click.Group):
-        command = command.commands[words.pop(0)]
-    options = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("--")} <= options
-    assert CliRunner().invoke(command, ["--help"]).exit_code == 0
 
 
 def test_the_page_names_every_exit_code_of_the_command() -> None:

@@ -19,6 +19,7 @@ from cli import main
 from ingest import intake
 from ingest.errors import StoreError
 from ingest.health import examine
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics import kept, utilization
@@ -178,9 +179,9 @@ def test_the_writer_of_schema_2_writes_what_was_read(logs: Path, tmp_path: Path)
     first = write_night(logs, 1, plan, only=[0, 7, 16])
     whole = first[0].read_text()
     first[0].write_text("\n".join(whole.split("\n")[:30]) + "\n")
-    cut = [intake.read_source(path) for path in first]
+    cut = [read_source(path) for path in first]
     first[0].write_text(whole)
-    grown = intake.read_source(first[0])
+    grown = read_source(first[0])
     run = grown["runs"]["run_id"][0]
     other, sha256 = (cut[1][t][c][0] for t, c in (("runs", "run_id"), ("sources", "sha256")))
     beside = {"name": "accelerator", "value": "NVIDIA H200", "origin": "sidecar:facts.toml"}
@@ -262,7 +263,7 @@ def test_a_year_of_nights_over_two_schemas_and_two_formulas(
     batches = []
     for night in range(1, 31):
         paths = write_night(logs, night, plan)
-        batches.append(old_store.Batch(files=[intake.read_source(path) for path in paths]))
+        batches.append(old_store.Batch(files=[read_source(path) for path in paths]))
     old_store.write_schema_2(path, batches)
     told: list[Told] = []
     notes: dict[int, str] = {}

@@ -129,6 +129,14 @@ def test_one_that_is_overtaken_again_and_again_says_so(
     assert bucket.held("store/parts/batch") == []
 
 
+def test_a_store_is_refused_where_two_writers_could_harm_each_other() -> None:
+    for command in (["ingest", str(SAMPLES[0])], ["runs"]):
+        told = CliRunner().invoke(main, [*command, "--store", "memory://perf/store"])
+        assert told.exit_code == 1
+        assert "a store cannot lie at memory://" in told.stderr
+        assert isinstance(told.exception, SystemExit)
+
+
 def test_a_put_whose_answer_is_lost_is_ours(bucket: Bucket, tmp_path: Path) -> None:
     lost: list[str] = []
 

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from ingest.facts import from_flags
-from ingest.intake import ingest, read_source
+from ingest.intake import ingest
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.fairness import compare, pair

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import intake
+from ingest import log_rows
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser, parse_stamp
@@ -506,7 +506,7 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     else:  # one of several lines
         assert rows <= parsed.step_lines
         assert len(parsed.unread) <= parsed.unread_lines
-    log = intake._log(Source(Path("run.log")), log_format, companions, parsed, [])
+    log = log_rows._log(Source(Path("run.log")), log_format, companions, parsed, [])
     assert log.tables(Spool())["steps"].height == rows
 
 

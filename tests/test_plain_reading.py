@@ -20,7 +20,7 @@ import pytest
 from log_lines import BY_NAME, Style, blocks, noise
 from polars.testing import assert_frame_equal
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.schema import frame_schema
 
 Row = dict[str, Any]

@@ -24,7 +24,7 @@ from ingest.clean import Cleaner
 from ingest.errors import FairmfuError
 from ingest.facts import from_flags
 from ingest.health import examine
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import QUOTED_CHARACTERS, Parsed
 from ingest.reader import Source
 from ingest.registry import FORMATS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.schema import frame_schema
 from metrics.inputs import holding, typed
 from metrics.ranks import DATA_BOUND, OF_RANKS, RANKS, bound, compare_ranks, of_ranks

@@ -5,7 +5,7 @@ import pytest
 from corpus import CORPUS
 
 from ingest.facts import from_flags
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.utilization import run_metrics
 
 pytestmark = pytest.mark.skipif(

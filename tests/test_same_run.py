@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest.facts import from_toml
-from ingest.intake import ingest, read_source
+from ingest.intake import ingest
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.fairness import compare

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import bulk
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parser, parse_stamp
 from ingest.scan.block import Block
 from ingest.scan.decoding import decode

@@ -15,8 +15,8 @@ from polars.testing import assert_frame_equal
 from ingest import intake, parts, reader, spool
 from ingest.errors import FairmfuError
 from ingest.health import examine
-from ingest.intake import read_source
 from ingest.log_format import LogFormat
+from ingest.log_rows import read_source
 from ingest.registry import FORMATS
 from ingest.spool import Spool, Streamed
 from ingest.store import Store, Tables

@@ -19,6 +19,7 @@ from ingest import catalogue, intake, lock, parts, plan
 from ingest import store as store_module
 from ingest.errors import StoreError
 from ingest.facts import from_flags
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.inputs import holding
@@ -312,7 +313,7 @@ def alike(logs: Path, titan: Callable[..., str]) -> tuple[Path, Path]:
 def test_writers_of_logs_that_begin_alike_do_not_meet(
     alike: tuple[Path, Path], store: Store
 ) -> None:
-    both = [intake.read_source(path) for path in alike]  # each read while the store was empty
+    both = [read_source(path) for path in alike]  # each read while the store was empty
     for tables in both:
         store.add([tables])
     assert store.table("runs")["run_id"].n_unique() == 2

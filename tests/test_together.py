@@ -12,7 +12,7 @@ import pytest
 from ingest import ahead, reader, registry, together
 from ingest import spool as spools
 from ingest.errors import FairmfuError
-from ingest.intake import read_log, read_logs, read_source
+from ingest.log_rows import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
 from ingest.spool import Chained, Cut, Spool, chained, whole
 from ingest.together import Batch, Group, LogTables
@@ -96,7 +96,7 @@ def many(tmp_path: Path) -> list[Path]:
 def test_logs_that_are_read_together_are_read_as_alone(
     many: list[Path], small_bytes: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.intake.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr("ingest.log_rows.SMALL_BYTES", small_bytes)
     monkeypatch.setattr(reader, "BLOCK_BYTES", block_bytes)
     monkeypatch.setattr(registry, "FIRST_BYTES", block_bytes)
     found = read_logs([(path, ()) for path in many], Spool())

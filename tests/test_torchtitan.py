@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ingest import facts as given
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from metrics.utilization import analyse
 

@@ -18,7 +18,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from ingest.errors import UnreadableSourceError
-from ingest.intake import Outcome, ingest, read_source
+from ingest.intake import Outcome, ingest
+from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.schema import TABLES
 from ingest.store import Store

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from metrics.inputs import holding, typed
 from metrics.utilization import run_metrics
 from metrics.windows import clean, windows

@@ -11,7 +11,7 @@ import pytest
 
 from ingest import health, parts, unbatched
 from ingest.errors import StoreError
-from ingest.intake import read_logs
+from ingest.log_rows import read_logs
 from ingest.parts import UNBATCHED
 from ingest.plan import LOG_TABLES
 from ingest.shelf import Shelf

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.registry import FORMATS
 from metrics.inputs import holding
 

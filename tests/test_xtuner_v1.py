@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ingest.formats.xtuner_v1 import CONFIG_EXAMPLE
-from ingest.intake import read_source
+from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from metrics.model_shapes import from_hugging_face, known
 

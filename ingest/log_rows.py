@@ -1,0 +1,322 @@
+"""A log as the rows of all tables: what its file says, and what stands beside it."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import polars as pl
+
+from ingest import bulk, endings
+from ingest import facts as given
+from ingest.bulk import Planned, unplanned
+from ingest.errors import FairmfuError
+from ingest.facts import Fact
+from ingest.fanout import COMPRESSED, Given
+from ingest.launch import Launch
+from ingest.log_format import ENGINE, LogFormat
+from ingest.parse import Parsed, Parser
+from ingest.places import asked_once, fetch
+from ingest.reader import STDIN, Chunk, Source
+from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
+from ingest.rows import SCHEMA, Rows
+from ingest.scan.stamps import YEAR_UNKNOWN
+from ingest.spool import Spool, whole
+from ingest.store import Tables
+from ingest.together import Log
+from ingest.walk import identity
+
+SMALL_BYTES: Final = 1024 * 1024
+"""Of a text that is read with others."""
+
+HALF_A_YEAR: Final = timedelta(days=182)
+GENERIC: Final = re.compile(
+    r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
+    r"|structured_logs|exp_tracking|rank_?\d+|tracker|scalars|trainer_(?:state|log)|\d{8}_?\d{6}"
+    r"|Train_Samples_.*|events\.out\.tfevents.*|training\.global_rank_.*",
+    re.IGNORECASE,
+)
+"""Names of files and folders that frameworks give to each run's: they say nothing of it."""
+
+
+def read_source(
+    path: Path,
+    *,
+    by_path: Sequence[Fact] = (),
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
+    fast: bool = True,
+) -> Tables:
+    """All rows of one log file, with its facts. Raises FairmfuError.
+
+    by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
+    lines that look alike are read many at once, which comes to the same.
+    """
+    spool = Spool()
+    log = read_log(path, spool, by_path=by_path, extra=extra, tried=tried, fast=fast)
+    return {name: whole(table) for name, table in log.tables(spool).items()}
+
+
+@asked_once()
+def read_log(  # noqa: PLR0913 - as above
+    path: Path,
+    spool: Spool,
+    *,
+    by_path: Sequence[Fact] = (),
+    extra: Sequence[Fact] = (),
+    tried: Tried = BUILT_IN,
+    fast: bool = True,
+    planned: Planned = unplanned,
+) -> Log:
+    """The same before it is tables. Raises FairmfuError.
+
+    spool: where steps wait; planned: who may look at blocks of a large file before their turn.
+    """
+    with Source(path) as source:
+        detected = detect(path, source.peek(), tried.formats, tried.wanted)
+        parser = Parser(*detected, spool)
+        parsed = (
+            bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
+        )
+    return _log(source, *detected, parsed, [*by_path, *facts_beside(path), *extra])
+
+
+@asked_once()
+def read_logs(
+    files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
+) -> list[Log | Exception]:
+    """The same of several files, or why one cannot be read; small ones are read together."""
+    read: dict[Path, Log | Exception] = {}
+    small: dict[Path, _Small] = {}
+    fetch(path for path, _ in files)
+    for path, facts in files:
+        try:
+            if (text := _Small.of(path, facts)) is not None:
+                small[path] = text
+            else:
+                read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    texts = [(path, text.chunks) for path, text in small.items()]
+    alike: dict[Detected, list[_Small]] = {}
+    for path, found in zip(small, detect_each(texts, tried.formats, tried.wanted), strict=True):
+        if isinstance(found, Exception):
+            read[path] = found
+        else:
+            alike.setdefault(found, []).append(small[path])
+    for detected, those in alike.items():
+        read |= _read_alike(detected, those, spool, extra)
+    return [read[path] for path, _ in files]
+
+
+class _Small(NamedTuple):
+    """A text that is read with others."""
+
+    source: Source
+    chunks: list[Chunk]
+    by_path: Sequence[Fact]
+
+    @classmethod
+    def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
+        """None of one that is not small, or packed. Raises FairmfuError, OSError."""
+        with Source(path) as source:
+            packed = source.holds_events() or path.name.endswith(COMPRESSED)
+            if packed or path.stat().st_size > SMALL_BYTES:
+                return None
+            return cls(source, list(source.chunks()), by_path)
+
+
+def _read_alike(
+    detected: Detected, texts: Sequence[_Small], spool: Spool, extra: Sequence[Fact]
+) -> dict[Path, Log | Exception]:
+    """Those of the same formats."""
+    parsers = (Parser(*detected, spool) for _ in texts)
+    each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
+    read: dict[Path, Log | Exception] = {}
+    for text, parsed in zip(texts, bulk.parse_each(each), strict=True):
+        path = text.source.path
+        try:
+            facts = [*text.by_path, *facts_beside(path), *extra]
+            read[path] = _log(text.source, *detected, parsed, facts)
+        except (FairmfuError, OSError) as error:
+            read[path] = error
+    return read
+
+
+def facts_beside(path: Path) -> list[Fact]:
+    """What the files beside a log say of its runs. Raises FairmfuError."""
+    return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
+
+
+def _log(
+    source: Source,
+    primary: LogFormat,
+    companions: Sequence[LogFormat],
+    parsed: Parsed,
+    facts: Sequence[Fact],
+) -> Log:
+    sha256 = source.sha256
+    launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
+    steps: list[tuple[str, Rows]] = []
+    ids: dict[str, int] = {}
+    for number, launch in enumerate(launches, start=1):
+        ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
+        again = ids[launch.run_id]
+        run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
+        _date(launch)
+        _name_rank(source.path, primary, launch)
+        run = _run(source, primary, launch, number, len(launches))
+        run |= {"run_id": run_id, "synthetic": parsed.synthetic}
+        run["framework"] = _framework(primary, companions)
+        rows["runs"].append(run | _ending(launch, facts))
+        steps.append((run_id, launch.rows))
+        rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
+        every = [*launch.stated, *facts, *given.inferred(primary, launch)]
+        rows["facts"] += [
+            {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
+        ]
+    rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
+    rows["sources"] = [_source(source, primary, companions, parsed)]
+    return Log(rows, steps)
+
+
+def _source(
+    source: Source, primary: LogFormat, companions: Sequence[LogFormat], parsed: Parsed
+) -> dict[str, Any]:
+    return {
+        "sha256": source.sha256,
+        "path": identity(source.path),
+        "bytes": source.bytes,
+        "log_format": primary.name,
+        "companions": [f.name for f in companions],
+        "lines": parsed.lines,
+        "step_lines": parsed.step_lines,
+        "known_lines": parsed.known_lines,
+        "companion_lines": parsed.companion_lines,
+        "other_lines": parsed.other_lines,
+        "unread_lines": parsed.unread_lines,
+        "other_kinds": parsed.other_kinds,
+    }
+
+
+def _run(
+    source: Source, primary: LogFormat, launch: Launch, number: int, launches: int
+) -> dict[str, Any]:
+    started = launch.started_at or _first_stamp(launch.events)
+    return {
+        "sha256": source.sha256,
+        "name": _name(source.path) + (f"#{number}" if launches > 1 else ""),
+        "launch": number,
+        "log_format": primary.name,
+        "first_line": launch.first_line,
+        "last_line": launch.last_line,
+        "started_at": None if started is None or started.year == YEAR_UNKNOWN else started,
+        "utc": primary.utc,
+        "step_unit": launch.step_unit or primary.step_unit,
+        "elapsed_covers": primary.elapsed_covers,
+        "elapsed_excludes_data": primary.elapsed_excludes_data,
+        "rate_covers": primary.rate_covers,
+        "rate_excludes_data": primary.rate_excludes_data,
+        "evidence": list(primary.evidence),
+    }
+
+
+def _framework(primary: LogFormat, companions: Sequence[LogFormat]) -> str:
+    """The Hugging Face Trainer trains on an engine; where that prints too, it is the framework."""
+    engines = [f.framework for f in companions if f.precedence <= ENGINE]
+    return engines[0] if engines and primary.framework == "transformers" else primary.framework
+
+
+def _ending(launch: Launch, facts: Sequence[Fact]) -> dict[str, Any]:
+    """The columns of `runs` that say how the launch ended."""
+    ending = endings.outcome(launch.rows, launch.events, _planned(launch, facts))
+    return dict(zip(("outcome", "outcome_line", "outcome_text"), ending, strict=True))
+
+
+def _first_stamp(events: Iterable[Mapping[str, Any]]) -> datetime | None:
+    """When a launch began whose steps have no stamps, or that got none."""
+    stamps = (event["logged_at"] for event in events if event["logged_at"] is not None)
+    return next(stamps, None)
+
+
+def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
+    """Steps that the launch was to train for, in the unit of its step lines.
+
+    By the log, else by what stands beside it.
+    """
+    both = [*facts, *launch.stated]
+    said = [fact["value"] for fact in both if fact["name"] == "total_steps"]
+    return int(said[-1]) if said and re.fullmatch(r"\d{1,18}", said[-1]) else None
+
+
+def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
+    """Rows of a file of one rank have that rank, where only the file's name says it."""
+    pattern = primary.rank_in_path
+    match = re.search(pattern, str(path)) if pattern else None
+    if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
+        launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
+
+
+def _name(path: Path) -> str:
+    """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
+    if path == STDIN:
+        return "stdin"
+    stem = path.name.removesuffix(".gz").removesuffix(".zst")
+    stem = stem.rsplit(".", 1)[0] if "." in stem else stem
+    parents = [part for part in path.absolute().parent.parts if part != "/"]
+    telling = [part for part in parents if not GENERIC.fullmatch(part)]
+    return "/".join(telling[-2:]) if GENERIC.fullmatch(stem) and telling else stem
+
+
+def _date(launch: Launch) -> None:
+    """Stamps without a year take it from a line that has one (`Exp name: cfg_20240504_…`)."""
+    said = [int(fact["value"]) for fact in launch.facts if fact["name"] == "started_year"]
+    before = launch.started_at
+    if before is None or before.year != YEAR_UNKNOWN:
+        return
+    years = _Years(before, said[-1] if said else YEAR_UNKNOWN)
+    launch.started_at = years.dated(before)
+    dated, events = launch.rows.like(), deque(launch.events)
+    for frame in launch.rows.frames(*SCHEMA):
+        stamps = []
+        for line, stamp in frame.select("line", "logged_at").iter_rows():
+            while events and events[0]["line"] < line:
+                years.date(events.popleft())
+            stamps.append(years.dated(stamp))
+        dated.extend(frame.with_columns(pl.Series("logged_at", stamps, SCHEMA["logged_at"])))
+    for event in events:
+        years.date(event)
+    dated.settle()
+    launch.rows = dated
+
+
+@dataclass(slots=True)
+class _Years:
+    """Gives stamps without a year one, in the order of their lines; last: the one before."""
+
+    last: datetime
+    year: int
+
+    def dated(self, stamp: datetime | None) -> datetime | None:
+        if stamp is None or stamp.year != YEAR_UNKNOWN:
+            return stamp
+        self.year += self.last - stamp > HALF_A_YEAR  # a New Year lies between them
+        self.last = stamp
+        return _in_year(stamp, self.year)
+
+    def date(self, row: dict[str, Any]) -> None:
+        row["logged_at"] = self.dated(row["logged_at"])
+
+
+def _in_year(stamp: datetime, year: int) -> datetime | None:
+    """Null for a 29 February in a year that has none."""
+    with suppress(ValueError):
+        return stamp.replace(year=year)
+    return None
