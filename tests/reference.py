@@ -26,7 +26,7 @@ from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
 from ingest.store import Store
 from metrics import accelerators, flops
-from metrics.calculator import Question, compared_with_others, shape_of
+from metrics.calculator import ask, compared_with_others
 from metrics.fairness import COMPARISON
 from metrics.identities import ERAS
 from metrics.meanings import COMPARED, MEANINGS
@@ -273,7 +273,7 @@ def formula() -> str:
 
 def others() -> str:
     """What formulas of other tools make of one model."""
-    found = compared_with_others(Question(shape=shape_of("llama3-8b", None), seq_len=8192))
+    found = compared_with_others(ask("llama3-8b", 8192))
     return table(
         [
             {
