@@ -317,12 +317,12 @@ def _counted(counts: Counter[str]) -> str:
 @format_option
 def runs(store: Path, output: str) -> None:
     """One row per run: rates, MFU, logged figures, what is missing."""
-    from reports.runs import RUN_COLUMNS, labelled
+    from reports.runs import LEAST_OF_RUN, RUN_COLUMNS, labelled
     from reports.tables import render
 
     metrics = _metrics(_open(store))
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
-    click.echo(render(shown, output, RUN_COLUMNS))
+    click.echo(render(shown, output, RUN_COLUMNS, least=LEAST_OF_RUN))
     if output == "table":
         _echo_missing(labelled(metrics))
 

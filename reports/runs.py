@@ -32,6 +32,13 @@ RUN_COLUMNS: Final[Columns] = {
 }
 
 
+LEAST_OF_RUN: Final = (
+    *("inferred", "logged_mfu", "steps", "tgs_end_to_end", "log_format", "mfu_full_attention"),
+    *("precision", "seq_len", "logged_tflops", "model"),
+)
+"""What a narrow terminal does without, the first of it first."""
+
+
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
     """The same with a name of its own for each run, for tables that have no column for its id."""
     known = names(metrics)

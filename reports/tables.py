@@ -8,11 +8,17 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from textwrap import wrap
+from typing import Any, Final
 
 import polars as pl
 
 Formatter = Callable[[Any], str]
+
+GAP: Final = 3
+"""Characters between two columns of a table."""
+READABLE: Final = 16
+"""Characters of a column of text, at the least, unless all of it is shorter."""
 
 
 def percent(value: float) -> str:
@@ -45,11 +51,13 @@ def render(
     output: str,
     columns: Mapping[str, tuple[str, Formatter]] | None = None,
     title: str = "",
+    least: Sequence[str] = (),
 ) -> str:
     """The frame as text: table, json, csv or markdown.
 
     JSON and CSV carry every column with its own name and full precision. The table and Markdown
-    show `columns` (name: heading and formatter), or all.
+    show `columns` (name: heading and formatter), or all. least: of these, what a terminal leaves
+    out first that is too narrow for all; the line below the table names it.
     """
     if output == "json":
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
@@ -59,7 +67,13 @@ def render(
     shown = columns or every
     body = [[_cell(row[name], how) for name, (_, how) in shown.items()] for row in _rows(frame)]
     headings = [heading for heading, _ in shown.values()]
-    return _markdown(headings, body) if output == "markdown" else _table(title, headings, body)
+    if output == "markdown":
+        return _markdown(headings, body)
+    order = [list(shown).index(name) for name in least]
+    left = _too_much(headings, body, order, _width(headings, body))
+    kept = [place for place in range(len(headings)) if place not in left]
+    table = _table(title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body])
+    return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left])}"
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -134,15 +148,56 @@ def _table(title: str, headings: Sequence[str], body: Sequence[Sequence[str]]) -
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    width = _width(headings, body)
+    headings = _broken(headings, body, width)
     numeric = [all(_is_number(row[i]) for row in body) for i in range(len(headings))]
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading, right in zip(headings, numeric, strict=True):
         table.add_column(heading, justify="right" if right else "left", overflow="fold")
     for row in body:
         table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), force_terminal=False, width=_width(headings, body))
+    console = Console(file=io.StringIO(), force_terminal=False, width=width)
     console.print(table)
     return "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
+
+
+def _too_much(
+    headings: Sequence[str], body: Sequence[Sequence[str]], order: Sequence[int], width: int
+) -> list[int]:
+    """The first columns of `order` without which the others fit into so many characters."""
+    needs = [_least_width(*column) for column in zip(headings, *body, strict=True)]
+    over = sum(needs) + GAP * (len(needs) - 1) - width
+    left: list[int] = []
+    while over > 0 and len(left) < len(order):
+        left.append(order[len(left)])
+        over -= needs[left[-1]] + GAP
+    return sorted(left)
+
+
+def _least_width(heading: str, *cells: str) -> int:
+    """Characters that a column needs: figures stay whole, headings break between words."""
+    words = max(map(len, heading.split()), default=0)
+    longest = max(map(len, cells), default=0)
+    figures = all(map(_is_number, cells))
+    return max(words, longest if figures else min(longest, READABLE))
+
+
+def _broken(headings: Sequence[str], body: Sequence[Sequence[str]], width: int) -> Sequence[str]:
+    """The headings over several lines where that gives other columns room that they lack."""
+    columns = [*zip(headings, *body, strict=True)]
+    if sum(max(map(len, column)) for column in columns) + GAP * (len(columns) - 1) <= width:
+        return headings
+    return [
+        "\n".join(wrap(heading, _least_width(heading, *cells))) or heading
+        for heading, *cells in columns
+    ]
+
+
+def _left_out(headings: Sequence[str]) -> str:
+    return (
+        f"Left out, as the terminal is too narrow: {', '.join(headings)}. "
+        "All of it: a wider one, or --format csv"
+    )
 
 
 def _text(console: Any) -> str:  # noqa: ANN401 - rich is imported late

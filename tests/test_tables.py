@@ -1,0 +1,72 @@
+"""Tables on a terminal: figures stay whole, and what is left out is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+
+import polars as pl
+import pytest
+
+from metrics.table import METRICS
+from reports.runs import LEAST_OF_RUN, RUN_COLUMNS
+from reports.tables import render
+
+RUN = {
+    "name": "llama3-8b-8xh100-megatron-deepspeed",
+    "log_format": "megatron-deepspeed",
+    "model": "llama-3-8b",
+    "gpus": 128,
+    "seq_len": 8192,
+    "precision": "bf16",
+    "steps": 1_000_000,
+    "tgs": 12_345.0,
+    "tgs_end_to_end": 12_289.0,
+    "mfu": 0.3333,
+    "mfu_full_attention": 0.3754,
+    "logged_tflops": 1481.25,
+    "logged_mfu": 0.4875,
+    "inferred": ["precision", "trainable"],
+    "outcome": "incomplete",
+}
+RUNS = pl.DataFrame([RUN], schema={name: METRICS[name] for name in RUN})
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The table of runs on a terminal of so many columns."""
+    size = os.terminal_size((request.param, 24))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: size)
+    return render(RUNS, "table", RUN_COLUMNS, least=LEAST_OF_RUN)
+
+
+@pytest.mark.parametrize("shown", [72, 80, 100, 120, 140, 160], indirect=True)
+def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
+    shown: str, request: pytest.FixtureRequest
+) -> None:
+    width = request.node.callspec.params["shown"]
+    table, _, left = shown.partition("\n\n")
+    assert max(map(len, table.splitlines())) <= width
+    assert re.search(r"12,345 .*33\.3 %", table)
+    named = left.removeprefix("Left out, as the terminal is too narrow: ").partition(". All")[0]
+    headings = [heading for heading, _ in RUN_COLUMNS.values()]
+    there = [h for h in headings if h not in named]
+    words = " ".join(table.split("───")[0].split())
+    assert all(word in words for heading in there for word in heading.split())
+    figures = {"GPUs": "128", "length": "8192", "steps": "1000000", "TGS end to end": "12,289"}
+    assert all((text in table) == (heading in there) for heading, text in figures.items())
+    assert "outcome" in there
+
+
+@pytest.mark.parametrize("shown", [240], indirect=True)
+def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
+    assert len(shown.splitlines()) == 3
+    assert "Left out" not in shown
+
+
+def test_what_goes_to_a_file_leaves_nothing_out() -> None:
+    for output in ("table", "markdown", "csv"):
+        assert "Left out" not in render(RUNS, output, RUN_COLUMNS, least=LEAST_OF_RUN)
