@@ -81,7 +81,7 @@ def read_logs(
 
     Arguments as of `ingest_logs`. Columns with their units: ingest.schema.TABLES; of `steps`
     elapsed_s, data_s [s], step_tokens [tokens], peak_memory_bytes [bytes], logged_tgs
-    [tokens/s/GPU], logged_tflops [TFLOP/s per GPU]: `logged_*` is what a log claims of itself.
+    [tokens/s/GPU], logged_tflops [TFLOP/s/GPU]: `logged_*` is what a log claims of itself.
 
     Raises UnreadableSourceError where a log cannot be read, or none is there: all of them, or
     none. FactError and FormatFileError as `ingest_logs`, StoreError where there is no room for it.

@@ -39,7 +39,6 @@ from ingest import catalogue, compaction, lock, older_stores, parts, unbatched
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
-from ingest.places import place, remote
 from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.shelf import WRITING, OvertakenError, Shelf, sync
@@ -149,7 +148,7 @@ class Store:
         patience_s: how long a write waits for another writer [s], by default lock.PATIENCE_S; says:
         gets a sentence about such a wait, and about a store that was brought up to date.
         """
-        path = place(path) if isinstance(path, str) else path
+        path = _named(path) if isinstance(path, str) else path
         self.shelf = _shelf_of(path)
         if GLOB.search(self.shelf.at("")):
             raise StoreError(
@@ -883,8 +882,17 @@ def _replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
     return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
 
 
+def _named(path: str) -> Path:
+    """The folder or the address that a text names."""
+    from ingest.places import place  # noqa: PLC0415 - commands have a path already
+
+    return place(path)
+
+
 def _shelf_of(path: Path) -> Shelf:
     """Where the parts of the store of that path lie."""
+    from ingest.places import remote  # noqa: PLC0415 - most stores are folders
+
     if (address := remote(path)) is None:
         return Shelf(path)
     from ingest.object_shelf import ObjectShelf  # noqa: PLC0415

@@ -160,12 +160,12 @@ def pixels(text: str) -> tuple[int, int]:
 def answer(question: Question) -> dict[str, Any]:
     """All that follows, by name; what was not asked for is absent.
 
-    Counts of parameters; `*flops_per_token` [FLOPs per token]: forward, of training under exact and
+    Counts of parameters; `*flops_per_token` [FLOP/token]: forward, of training under exact and
     under full attention, executed with recomputation (low, high); `operators`, `modules`,
     `uncounted`, `rules`: rows of these; kv_cache_bytes_per_token [bytes]. With a device peak_flops
     [FLOP/s, dense] and tgs_at_peak [tokens/s/GPU], with a speed tgs [tokens/s/GPU] and mfu
     [fraction, exact attention], with tokens and GPUs training_seconds [s], training_days [days],
-    gpu_hours [h], training_flops [FLOPs].
+    gpu_hours [GPU-hours], training_flops [FLOPs].
 
     Raises UnknownAcceleratorError, ShapeError of images or LoRA targets that the model does
     not have, and ValueError for a number format without a peak.

@@ -142,7 +142,7 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
 
     `metrics` has a row per run, sorted by name: tgs, tgs_low, tgs_high [tokens/s/GPU, its 95 %
     interval], tokens_per_second [tokens/s, all GPUs], mfu (exact attention), mfu_full_attention
-    [fraction], flops_per_token [FLOPs per token], wall_s [s], logged_* as the log claims; a value
+    [fraction], flops_per_token [FLOP/token], wall_s [s], logged_* as the log claims; a value
     that cannot be known is null, and `missing` says what for. `windows` has a row per logged step:
     its tokens and its time [s] by each evidence. Nothing is raised for what a log lacks.
 

@@ -36,7 +36,7 @@ class Comparison:
         """A row per run: `ranked` with the sentence on its group as `verdict`, and its `notes`.
 
         tgs, tgs_low, tgs_high [tokens/s/GPU]; relative_tgs, relative_low, relative_high [ratio to
-        the best]; logged_tflops, tflops [TFLOP/s per GPU]; gpu_hours_* [h per 10^9 tokens].
+        the best]; logged_tflops, tflops [TFLOP/s/GPU]; gpu_hours_* [GPU-hours per 10^9 tokens].
         """
         return with_verdicts(self.ranked, self.rows)
 
@@ -57,8 +57,8 @@ def compare(analysis: Analysis, *names: str, price: Price | None = None) -> Comp
     differs is said, and no winner.
 
     `sentences` say it; `table` has tgs, tgs_low, tgs_high [tokens/s/GPU, 95 % interval],
-    relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [h], loss_at_equal_tokens; a
-    notebook shows both.
+    relative_tgs [ratio to the best], gpu_hours_per_billion_tokens [GPU-hours],
+    loss_at_equal_tokens; a notebook shows both.
 
     Raises RunNameError where no run has one of the names.
 

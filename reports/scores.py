@@ -113,8 +113,8 @@ def keep(store: Store, found: Scores) -> None:
 def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.DataFrame:
     """Metrics of all runs by today's formula and these peaks, whatever is kept.
 
-    A row per run, as Analysis.metrics: tgs [tokens/s/GPU], mfu [fraction], flops_per_token [FLOPs
-    per token], wall_s [s]; columns of metrics.table.METRICS. overlay: devices of one's own.
+    A row per run, as Analysis.metrics: tgs [tokens/s/GPU], mfu [fraction], flops_per_token
+    [FLOP/token], wall_s [s]; columns of metrics.table.METRICS. overlay: devices of one's own.
 
     What had to be computed is kept, so that runs cost their computing once and not at each look;
     nor at `ingest`, where it would take longer than the reading. Whoever looks neither waits for

@@ -273,7 +273,7 @@ def formula() -> str:
 
 def others() -> str:
     """What formulas of other tools make of one model."""
-    found = compared_with_others(ask("llama3-8b", seq_len=8192))
+    found = compared_with_others(ask("llama3-8b", 8192))
     return table(
         [
             {

@@ -17,9 +17,7 @@ import metrics
 import reports
 from ingest import FairmfuError, Store
 from ingest.errors import ClusterError
-from ingest.schema import TABLES
-from metrics.fairness import COMPARISON
-from metrics.table import METRICS
+from metrics.meanings import COMPARED, MEANINGS
 from tests.raised import raised
 from tests.test_architecture import MODULES, PACKAGES, ROOT, param, tree
 
@@ -103,19 +101,8 @@ def test_the_commands_use_the_surface_and_not_what_it_stands_for() -> None:
 
 # --- what their docstrings say -----------------------------------------------------------------
 
-UNITS = {"tokens/s/GPU", "tokens/s", "tokens", "FLOPs per token", "FLOPs", "FLOP/s", "TFLOP/s"}
-UNITS |= {
-    "s",
-    "h",
-    "days",
-    "bytes",
-    "lines",
-    "pixels",
-    "fraction",
-    "ratio",
-    "%",
-    "h per 10^9 tokens",
-}
+UNITS = {unit for unit, _ in (MEANINGS | COMPARED).values() if unit}
+UNITS |= {"days", "bytes", "pixels", "fraction", "ratio", "%", "FLOPs"}
 TEXTS = {str, list[Path]}
 
 
@@ -145,19 +132,12 @@ def test_what_gives_numbers_says_their_units(name: str) -> None:
 
 @each(list(SURFACE))
 def test_brackets_hold_units_that_are_those_of_the_tables(name: str) -> None:
-    table = (ROOT / "docs" / "python.md").read_text("utf-8").partition("| column | unit |")[2]
-    units: dict[str, str] = {}
-    for line in table.partition("\n\n")[0].splitlines()[2:]:
-        columns, text = line.strip("| ").split(" | ")
-        units |= dict.fromkeys(
-            re.findall(r"`(\w+)`", columns), str(unit_of(re.split("[;,:]", text)[0]))
-        )
-    columns = {*METRICS, *COMPARISON, *(column for of in TABLES.values() for column in of)}
+    known = {column: unit for column, (unit, _) in (MEANINGS | COMPARED).items() if unit}
     for names, text in bracketed(SAID[name]):
         unit = unit_of(text)
         assert unit, f"[{text}] begins with no unit"
-        for one in columns.intersection(names) & set(units):
-            assert units[one] == unit, f"{name}: {one}"
+        for one in known.keys() & names:
+            assert known[one] == unit, f"{name}: {one}"
 
 
 @each(list(SURFACE))
