@@ -877,6 +877,7 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     """
     from ingest.facts import from_flags
     from metrics import choose
+    from reports.verdict import counted
 
     names = tuple(a for a in arguments if "=" not in a)
     facts = from_flags([a for a in arguments if "=" in a], may_take_back=True)
@@ -886,7 +887,8 @@ def set_facts(arguments: tuple[str, ...], store: Path) -> None:
     opened = _open(store)
     chosen = choose(opened.table("runs"), *names)
     new = opened.give(dict.fromkeys(chosen["run_id"], facts))
-    click.echo(f"{new:,} facts given or taken back, of {chosen.height:,} runs", err=True)
+    told, of = counted(new, "fact"), counted(chosen.height, "run")
+    click.echo(f"{told} given or taken back, of {of}", err=True)
 
 
 @main.command()

@@ -491,7 +491,7 @@ def test_facts_are_given_and_taken_back_on_the_command_line(
     (logs / "a.log").write_text(titan(5))
     run("ingest", logs / "a.log")
     assert seq_len() == 64
-    assert run("set", "a", "seq_len=128").stderr == "1 facts given or taken back, of 1 runs\n"
+    assert run("set", "a", "seq_len=128").stderr == "1 fact given or taken back, of 1 run\n"
     assert seq_len() == 128
     run("set", "a", "seq_len=")
     assert seq_len() is None
