@@ -59,6 +59,10 @@ SPEED_COLUMNS: Final[Columns] = {
 }
 
 
+LEAST_OF_SPEED: Final = ("logged_rank", "mfu_full_attention", "relative_tgs", "logged_mfu")
+"""What a narrow terminal does without, the first of it first."""
+
+
 def _cost_columns(of: pl.DataFrame) -> Columns:
     price, tokens = of["price_per_gpu_hour"][0], of["equal_tokens"].drop_nulls().to_list()
     return {
@@ -142,7 +146,8 @@ def show_comparison(
             continue
         heading = printable(str(group)) + _labels(of)
         shown = _with_ratios(of)
-        blocks.append(f"\n{heading}\n" + render(shown, output, _filled(SPEED_COLUMNS, shown)))
+        speed = render(shown, output, _filled(SPEED_COLUMNS, shown), least=LEAST_OF_SPEED)
+        blocks.append(f"\n{heading}\n{speed}")
         blocks.append("\n" + render(shown, output, _filled(_cost_columns(shown), shown)))
         blocks += [wrapped(f"- {printable(note)}") for note in notes.get(str(group), ())]
         if differs := of["differs"][0].to_list():

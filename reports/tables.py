@@ -69,7 +69,7 @@ def render(
     headings = [heading for heading, _ in shown.values()]
     if output == "markdown":
         return _markdown(headings, body)
-    order = [list(shown).index(name) for name in least]
+    order = [list(shown).index(name) for name in least if name in shown]
     left = _too_much(headings, body, order, _width(headings, body))
     kept = [place for place in range(len(headings)) if place not in left]
     table = _table(title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body])
@@ -185,7 +185,8 @@ def _least_width(heading: str, *cells: str) -> int:
 def _broken(headings: Sequence[str], body: Sequence[Sequence[str]], width: int) -> Sequence[str]:
     """The headings over several lines where that gives other columns room that they lack."""
     columns = [*zip(headings, *body, strict=True)]
-    if sum(max(map(len, column)) for column in columns) + GAP * (len(columns) - 1) <= width:
+    wide = [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
+    if sum(wide) + GAP * (len(columns) - 1) <= width:
         return headings
     return [
         "\n".join(wrap(heading, _least_width(heading, *cells))) or heading
@@ -194,9 +195,9 @@ def _broken(headings: Sequence[str], body: Sequence[Sequence[str]], width: int) 
 
 
 def _left_out(headings: Sequence[str]) -> str:
+    named = ", ".join(heading.replace("\n", " ") for heading in headings)
     return (
-        f"Left out, as the terminal is too narrow: {', '.join(headings)}. "
-        "All of it: a wider one, or --format csv"
+        f"Left out, as the terminal is too narrow: {named}. All of it: a wider one, or --format csv"
     )
 
 
