@@ -50,4 +50,4 @@ case_ torchtitan-0.3.0/llama3-1rank-resumed 1 ${llama3/outputs/../llama3-1rank-c
 export PYTHONPATH=$TITAN_022
 job="--job.config_file $here/job_0.2.2.toml"
 case_ torchtitan-0.2.2/llama3-2ranks-fsdp-plain 2 $job --metrics.log_freq 10 --metrics.disable_color_printing
-THREADS=1 case_ torchtitan-0.2.2/llama3-1rank-recompute-full 1 $job --metrics.log_freq 2 --training.steps 24 --activation_checkpoint.mode full
+THREADS=1 case_ torchtitan-0.2.2/llama3-1rank-recompute-full-color 1 $job --metrics.log_freq 2 --training.steps 24 --activation_checkpoint.mode full
