@@ -102,7 +102,8 @@ def test_a_store_is_the_same_whoever_has_read_its_logs(
     assert {one.status for one in told} == {"read", "known", "passed", "failed"}
     expect_alike(store, other)
     again, _ = read(paths, tmp_path / "two", engine)
-    assert {one.status for one in again} == {"known", "unchanged", "passed", "failed"}
+    # Files that were written a moment before are opened again: known, if reading was quick.
+    assert {one.status for one in again} - {"known"} == {"unchanged", "passed", "failed"}
 
 
 def test_workers_write_the_parts(
