@@ -105,13 +105,15 @@ class _Rejoiner:
             number = self.rest[0].number
             data = b"".join(line.text.encode() + b"\n" for line in self.rest) + data
             self.rest = []
+        if _holds(data, self.told_by):
+            data = self._added(data)  # what waits may itself add to the line before it
         end = self._waiting(data)
         if end < len(data):
             behind = number + data.count(b"\n", 0, end)
             lines = Chunk(behind, data[end:]).lines()
             self.rest, data = list(lines), data[:end]
         if data:
-            yield Chunk(number, self._added(data) if _holds(data, self.told_by) else data)
+            yield Chunk(number, data)
 
     def _waiting(self, data: bytes) -> int:
         """Where the last line begins if what is added to it is still to come, else the end."""

@@ -771,6 +771,7 @@ def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dic
     started = [row["started_at"] for row in rows if row["started_at"] is not None]
     return {
         **rows[0],
+        "framework": _framework(rows),
         "elapsed_covers": elapsed["elapsed_covers"],
         "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
         "rate_covers": rate["rate_covers"],
@@ -780,6 +781,13 @@ def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dic
         "started_at": rows[0]["started_at"] or next(iter(started), None),
         **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
     }
+
+
+def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The engine where one of the sources tells of it, as within one file; else the lead's."""
+    own = str(rows[0]["framework"])
+    engine = WITH_ENGINE.get(own, own)
+    return engine if any(row["framework"] == engine for row in rows) else own
 
 
 def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:

@@ -102,7 +102,8 @@ def test_a_store_is_the_same_whoever_has_read_its_logs(
     assert {one.status for one in told} == {"read", "known", "passed", "failed"}
     expect_alike(store, other)
     again, _ = read(paths, tmp_path / "two", engine)
-    assert {one.status for one in again} == {"known", "unchanged", "passed", "failed"}
+    # Files that were written a moment before are opened again: known, if reading was quick.
+    assert {one.status for one in again} - {"known"} == {"unchanged", "passed", "failed"}
 
 
 def test_workers_write_the_parts(
@@ -343,7 +344,8 @@ def test_metrics_are_the_same_whoever_computes_them(
     apart = night(logs, tmp_path / "two", engine)
     assert [name for name, _ in tasks[:3]] == ["_alone", "_across", "_alone"]
     assert tasks[0][1] > 5
-    assert apart[0].tonight["members"].list.len().max() == 2
+    # The console, the copy of it with one line more, and two companions.
+    assert apart[0].tonight["members"].list.len().max() == 4
     expect_same_night(alone, apart)
 
 

@@ -18,6 +18,7 @@ ADDITION = HF_CONSOLE.addition
 BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
 LINES = (
     *(b"{'loss': 6.947, 'epoch': 0.01}", b"{'loss': 6.947}", b"x {'loss': 1.0} {'loss': 2.0}"),
+    b"\r" + BAR + b"\r{'loss': 2.5}",
     *(BAR, b"\r" + BAR, BAR + b"\r" + BAR, b"\r\r" + BAR + b"\r", b"Map: 3%|# | 1/9 [00:01<00:09]"),
     *(
         b"",

@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
+from ingest.intake import ingest
 from ingest.log_rows import read_source
-from metrics.inputs import holding, typed
-from metrics.utilization import run_metrics
-from metrics.windows import clean, windows
+from ingest.store import Store
+from metrics.utilization import Analysis, analyse, run_metrics
+from metrics.windows import clean
 
 GENUINE = Path(__file__).parents[1] / "sample_logs" / "genuine"
 CASES = sorted(path.parent for path in GENUINE.glob("*/*/truth.json"))
@@ -21,24 +24,78 @@ TOLERANCE = {
 }
 
 
+def read_truth(case: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((case / "truth.json").read_text(encoding="utf-8"))
+    return found
+
+
+OUTCOMES = {"llama3-1rank-crashed": "crashed", "zero2-2ranks-killed": "killed"}
+"""Of launches that did not come to their end; of all others nothing else may be said."""
+
+CONTINUES = {"llama3-1rank-resumed": ("llama3-1rank-crashed", 3)}
+"""Which launch a case continues, and how many of that one's logged steps it trained again."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
+    """All cases at once, with the files that stand beside the logs."""
+    store = Store(tmp_path_factory.mktemp("genuine"))
+    outcomes = ingest([GENUINE], store)
+    told = {Path(one.given).name for one in outcomes if one.status != "read"}
+    assert told == {"command.txt"}
+    return analyse(store.tables())
+
+
+def row_of(told: Analysis, case: Path) -> dict[str, Any]:
+    """The run that the case's log tells of, maybe among others."""
+    log = pl.lit(str(case / "run.log"))
+    return told.metrics.row(by_predicate=pl.col("sources").list.contains(log), named=True)
+
+
+def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: str) -> float:
+    """tokens/s/GPU over the steady windows of `spans`."""
+    steady = clean(spans, basis)
+    before = truth.get("first_step", 1) - 1  # of a resumed run
+    ends = zip(steady["step"] - before, steady[f"{basis}_span"], strict=True)
+    seconds = sum(sum(truth["wall_s"][end - span : end]) for end, span in ends)
+    steps = int(steady[f"{basis}_span"].sum())
+    return steps * float(truth["tokens_per_step"]) / truth["gpus"] / seconds
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["run.log", "folder"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_recomputed_tgs_is_what_the_outer_clock_says(case: Path) -> None:
-    truth = json.loads((case / "truth.json").read_text(encoding="utf-8"))
-    tables = read_source(case / "run.log")
-    row = run_metrics(tables).row(0, named=True)
-    facts = typed(holding(tables["facts"]))
-    frame = windows(tables["steps"], tables["runs"], facts, tables["events"])
-    steady = clean(frame, row["time_basis"])
-    spans = zip(steady["step"], steady[f"{row['time_basis']}_span"], strict=True)
-    seconds = sum(sum(truth["wall_s"][step - span : step]) for step, span in spans)
-    steps = steady[f"{row['time_basis']}_span"].sum()
-    expected = steps * truth["tokens_per_step"] / truth["gpus"] / seconds
+def test_recomputed_tgs_is_what_the_outer_clock_says(
+    case: Path, whole: Analysis, *, alone: bool
+) -> None:
+    told = analyse(read_source(case / "run.log")) if alone else whole
+    row = row_of(told, case)
+    spans = told.windows.filter(run_id=row["run_id"])
+    expected = tgs_by_the_outer_clock(read_truth(case), spans, row["time_basis"])
     assert row["tgs"] == pytest.approx(expected, rel=TOLERANCE[row["framework"]])
+
+
+def test_each_case_is_one_run_however_many_files_tell_of_it(whole: Analysis) -> None:
+    runs = {row_of(whole, case)["run_id"] for case in CASES}
+    assert runs == set(whole.metrics["run_id"])
+    assert len(runs) == len(CASES)
+    assert whole.metrics["members"].list.len().max() == 3  # console, JSON and TensorBoard
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: Analysis) -> None:
+    row = row_of(whole, case)
+    assert case.parent.name.startswith(row["framework"])
+    allowed = {OUTCOMES[case.name]} if case.name in OUTCOMES else {"completed", "incomplete"}
+    assert row["outcome"] in allowed
+    earlier, again = CONTINUES.get(case.name, (None, 0))
+    before = None if earlier is None else row_of(whole, case.with_name(earlier))
+    assert row["continues"] == (before and before["run_id"])
+    assert before is None or before["repeated_steps"] == again
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_tokens_per_step_are_those_that_were_fed(case: Path) -> None:
-    truth = json.loads((case / "truth.json").read_text(encoding="utf-8"))
+    truth = read_truth(case)
     row = run_metrics(read_source(case / "run.log")).row(0, named=True)
     assert row["tokens_per_gpu_step"] == truth["tokens_per_step"] / truth["gpus"]
     assert row["seq_len"] == truth["seq_len"]

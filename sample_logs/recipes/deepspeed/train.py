@@ -2,7 +2,7 @@
 
 No line of DeepSpeed is changed. With --info the level of DeepSpeed's own logger is set to INFO,
 the default up to 0.17.5. Rank 0 writes the wall clock seconds of each optimizer step, taken
-outside DeepSpeed, to truth.json.
+outside DeepSpeed, to truth.json. With --kill-in-step, the last rank kills itself before that step.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from deepspeed.utils.logging import logger
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 MODEL = json.loads((Path(__file__).parent / "config.json").read_text())
 SEQ_LEN = 128
@@ -66,16 +68,23 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """Gives the loss of a batch of token ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, recompute: bool) -> None:
         super().__init__()
+        self.recompute = recompute
         hidden, vocab = MODEL["hidden_size"], MODEL["vocab_size"]
         self.embedding = nn.Embedding(vocab, hidden)
         self.layers = nn.Sequential(*(Layer() for _ in range(MODEL["num_hidden_layers"])))
         self.norm, self.head = nn.RMSNorm(hidden), nn.Linear(hidden, vocab, bias=False)
 
     def forward(self, ids: Tensor) -> Tensor:
-        logits = self.head(self.norm(self.layers(self.embedding(ids))))
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+        x = self.embedding(ids)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
+        return loss_of(self.head(self.norm(x)), ids)
+
+
+def loss_of(logits: Tensor, ids: Tensor) -> Tensor:
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 def sequences(count: int) -> list[Tensor]:
@@ -86,32 +95,64 @@ def sequences(count: int) -> list[Tensor]:
     return list((start + step * torch.arange(SEQ_LEN)) % MODEL["vocab_size"])
 
 
-def main() -> None:
+def arguments() -> argparse.ArgumentParser:
+    """What train.py and pipeline.py take alike."""
     parser = deepspeed.add_config_arguments(argparse.ArgumentParser())
     parser.add_argument("--local_rank", type=int)  # passed by the deepspeed launcher
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--info", action="store_true", help="let DeepSpeed log its INFO lines")
-    parser.add_argument("--print-loss", type=int, default=0, metavar="STEPS")
-    args = parser.parse_args()
-    if args.info:
+    return parser
+
+
+def start(*, info: bool) -> None:
+    """Set the log level and the seed, and let the ranks find one another."""
+    if info:
         for target in (logger, *logger.handlers):
             target.setLevel(logging.INFO)
     torch.manual_seed(0)
     deepspeed.init_distributed(dist_backend="gloo")
-    model = Decoder()
+
+
+def write_truth(
+    engine: deepspeed.DeepSpeedEngine, moments: list[float], gpus_per_replica: int = 1
+) -> None:
+    """moments: the start of the first step, then the end of each."""
+    micro_batch = engine.train_micro_batch_size_per_gpu()
+    accumulation, ranks = engine.gradient_accumulation_steps(), int(os.environ["WORLD_SIZE"])
+    truth = {
+        "steps": len(moments) - 1,
+        "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
+        "tokens_per_step": micro_batch * accumulation * ranks // gpus_per_replica * SEQ_LEN,
+        "gpus": ranks,
+        "seq_len": SEQ_LEN,
+        "micro_batch": micro_batch,
+        "accumulation": accumulation,
+    }
+    if os.environ["RANK"] == "0":
+        Path("truth.json").write_text(json.dumps(truth, indent=1))
+
+
+def main() -> None:
+    parser = arguments()
+    parser.add_argument("--print-loss", type=int, default=0, metavar="STEPS")
+    parser.add_argument("--recompute", action="store_true", help="keep no activations of layers")
+    parser.add_argument("--kill-in-step", type=int, metavar="STEP")
+    args = parser.parse_args()
+    start(info=args.info)
+    model = Decoder(recompute=args.recompute)
     engine, _, loader, _ = deepspeed.initialize(
         args=args, model=model, model_parameters=model.parameters(), training_data=sequences(4096)
     )
     batches = itertools.chain.from_iterable(itertools.repeat(loader))
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    micro_batch, accumulation = (
-        engine.train_micro_batch_size_per_gpu(),
-        engine.gradient_accumulation_steps(),
-    )
 
     moments = [time.perf_counter()]  # the start of the first step, then the end of each
     for step in range(1, args.steps + 1):
-        for _ in range(accumulation):
+        if step == args.kill_in_step:
+            write_truth(engine, moments)
+            if rank == ranks - 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+        for _ in range(engine.gradient_accumulation_steps()):
             loss = engine(next(batches))
             engine.backward(loss)
             engine.step()
@@ -122,17 +163,7 @@ def main() -> None:
                 flush=True,
             )
 
-    if rank == 0:
-        truth = {
-            "steps": args.steps,
-            "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
-            "tokens_per_step": micro_batch * accumulation * ranks * SEQ_LEN,
-            "gpus": ranks,
-            "seq_len": SEQ_LEN,
-            "micro_batch": micro_batch,
-            "accumulation": accumulation,
-        }
-        Path("truth.json").write_text(json.dumps(truth, indent=1))
+    write_truth(engine, moments)
     engine.destroy()
     torch.distributed.destroy_process_group()
 

@@ -3,7 +3,7 @@
 Torchtitan expects a GPU. The shims below give it what it asks for; none of them touches logging
 code, but one feeds the `memory:` field of the step line (peak resident memory of the process
 instead of device memory). Rank 0 writes the wall clock seconds of each step, taken outside the
-framework, to $TRUTH.
+framework, to $TRUTH. With $CRASH_IN_STEP, that step raises an exception before it has begun.
 """
 
 import functools
@@ -115,12 +115,16 @@ except ImportError:
     main = functools.partial(titan.main, titan.Trainer)
 
 moments: list[float] = []  # the start of the first step, then the end of each
+first_step: list[int] = []
 real_train_step, real_close = titan.Trainer.train_step, titan.Trainer.close
 
 
 def timed_train_step(self: titan.Trainer, batches: object) -> object:
     if not moments:
         moments.append(time.perf_counter())
+        first_step.append(self.step)
+    if str(self.step) == os.environ.get("CRASH_IN_STEP"):
+        raise RuntimeError(f"the recipe stops step {self.step}")
     result = real_train_step(self, batches)
     moments.append(time.perf_counter())
     return result
@@ -132,6 +136,7 @@ def close_and_write(self: titan.Trainer) -> None:
         training = (self.config if hasattr(self, "config") else self.job_config).training
         accumulation = self.gradient_accumulation_steps
         truth = {
+            "first_step": first_step[0],
             "steps": len(moments) - 1,
             "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
             "tokens_per_step": training.local_batch_size * accumulation * ranks * training.seq_len,

@@ -7,17 +7,29 @@ change what it counts.
 
 import itertools
 import json
+import os
 import time
 from pathlib import Path
 
 import datasets
 import mmengine.runner.loops as loops
 import torch
+from mmengine.model.wrappers import MMDistributedDataParallel
 
 # XTuner asks its device module for these.
 torch.cpu.is_bf16_supported = lambda *_: True
 torch.cpu.empty_cache = lambda: None
 torch.cpu.reset_peak_memory_stats = lambda *_: None
+# mmengine calls this for every backend, and names a device of each rank; a CPU has none.
+torch.cuda.set_device = lambda *_: None
+real_init = MMDistributedDataParallel.__init__
+
+
+def init_on_cpu(self, module, device_ids=None, **kwargs):
+    real_init(self, module, **kwargs)
+
+
+MMDistributedDataParallel.__init__ = init_on_cpu
 
 
 def in_this_process(method):
@@ -45,16 +57,18 @@ def timed_run_iter(self: loops.IterBasedTrainLoop, batch: dict) -> None:
 
 def write_truth(accumulation: int) -> None:
     ((micro_batch, seq_len),) = shapes  # one shape only, for the samples are packed
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
     truth = {
         "steps": len(moments) - 1,
         "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
-        "tokens_per_step": micro_batch * seq_len,
-        "gpus": 1,
+        "tokens_per_step": micro_batch * seq_len * ranks,
+        "gpus": ranks,
         "seq_len": seq_len,
         "micro_batch": micro_batch,
         "accumulation": accumulation,
     }
-    Path("truth.json").write_text(json.dumps(truth, indent=1))
+    if os.environ.get("RANK", "0") == "0":
+        Path("truth.json").write_text(json.dumps(truth, indent=1))
 
 
 loops.IterBasedTrainLoop.run_iter = timed_run_iter
