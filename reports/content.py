@@ -431,7 +431,7 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
 
 def _example(name: str) -> str:
     """What stands behind the = of a command."""
-    return "|".join(FACT_NAMES[name].choices) or "…"
+    return "/".join(FACT_NAMES[name].choices) or "…"
 
 
 def _claim(row: Row, card: Row) -> Json | None:

@@ -416,7 +416,9 @@ def _lead(changes: Sequence[Row], now: datetime, style: Style) -> str:
 def _nothing(found: Told) -> str:
     if not found.runs:
         return "No new run tonight."
-    if found.series and all(row["state"] == NEW for row in found.series):
+    if not found.series:
+        return "Nothing is watched yet: no run is in a series."
+    if all(row["state"] == NEW for row in found.series):
         return "Too early to tell."
     return "No change tonight."
 
