@@ -77,14 +77,16 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     there = frozenset(runs["run_id"])
     asked = asked_for(runs, kept.select(ABOUT), changed)
     groups = [group & there for group in _groups(_ties(kept), asked)]
-    if len(_packed(runs, groups)) < 2:  # noqa: PLR2004 - two are apart
+    parts = _packed(runs, groups)
+    if len(parts) < 2:  # noqa: PLR2004 - two are apart
         return rescore(runs, kept, changed, load, overlay)
     gone = sorted(asked - there)
     state = _State(runs, load, overlay, each, kept.filter(~_is_one_of(gone)))
-    state.compute(groups)
+    state.compute(parts)
     elsewhere = state.across()
     ties = pl.concat([elsewhere, _ties(state.rows)])
-    state.compute(_groups(ties, {*elsewhere["one"], *elsewhere["other"]}))
+    together = _groups(ties, {*elsewhere["one"], *elsewhere["other"]})
+    state.compute(_packed(runs, together))
     found = rescore(runs, state.rows, state.behind(), load, overlay)
     fresh = _is_one_of([*state.world, *found.rows["run_id"]])
     return Rescored(found.onto(state.rows).filter(fresh).sort("run_id"), None, gone)
@@ -105,9 +107,8 @@ class _State:
     rows: pl.DataFrame
     world: dict[str, int] = field(default_factory=dict)
 
-    def compute(self, groups: Sequence[Collection[str]]) -> None:
-        """Rows of these runs, as if there were no others than those of their partition."""
-        parts = _packed(self.runs, groups)
+    def compute(self, parts: Sequence[Collection[str]]) -> None:
+        """Rows of the runs of partitions, each as if there were no others."""
         work = partial(_alone, load=self.load, overlay=self.overlay)
         found = list(self.each(work, [self.runs.filter(_is_one_of(part)) for part in parts]))
         first = max(self.world.values(), default=0) + 1

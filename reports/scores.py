@@ -94,8 +94,10 @@ def analysed(
 
     What was computed by partition has none yet: these runs are computed once more.
     """
-    if found.done is None or found.done.analysis is not None:
-        return None if found.done is None else found.done.analysis
+    if found.done is None:
+        return None
+    if found.done.analysis is not None:
+        return found.done.analysis
     from metrics.rescoring import rescore  # noqa: PLC0415 - what is kept is shown without
 
     return rescore(store.table("runs"), found.kept, runs, store.tables, overlay).analysis
