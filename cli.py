@@ -37,6 +37,7 @@ CONTEXT = {
     "help_option_names": ["-h", "--help"],
     "show_default": True,
     "auto_envvar_prefix": "FAIRMFU",
+    "max_content_width": 100,
 }
 UNREAD_SOURCES = 4
 """Exit code: done, but some sources could not be read."""
@@ -218,9 +219,16 @@ class _Command(click.Command):
 
 
 class _Group(click.Group):
-    """Turns errors that a user can mend into one clear message and exit code 1."""
+    """Turns errors that a user can mend into one clear message and exit code 1.
+
+    Lists commands as they stand below: what one begins with first.
+    """
 
     command_class = _Command
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        """Names in the order in which they were added."""
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from ingest import FairmfuError
@@ -251,7 +259,11 @@ def _say(text: str) -> None:
     click.echo(_printable(text), err=True)
 
 
-@click.group(cls=_Group, context_settings=CONTEXT)
+@click.group(
+    cls=_Group,
+    context_settings=CONTEXT,
+    epilog="Begin with: fairmfu ingest LOG, then fairmfu runs, compare, explain RUN, report.",
+)
 @click.version_option(package_name="fairmfu", prog_name="fairmfu")
 @click.option(
     "--accelerators",
@@ -310,7 +322,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     ray_address: str | None,
     processes: int | None,
 ) -> None:
-    r"""Read log files or folders into the store; known content is not read again.
+    r"""Read logs into the store; known content is not read again.
 
     PATHS may be files, folders, patterns or - for standard input, also at an object store
     (s3://bucket/folder; docs/scale.md). Facts that a log lacks come from --set, from LOG.facts.toml
@@ -327,7 +339,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     from ingest.known_formats import known
 
     given = [*(from_toml(facts, "flag") if facts else []), *from_flags(assignments)]
-    _check_eras(given)
+    _check_names(given)
     tried = known().tried(log_formats)
     opened = _open(store)
     with _engine(engine, ray_address, processes) as reads:
@@ -389,11 +401,49 @@ def _counted(counts: Counter[str]) -> str:
     return ", ".join(f"{counts[key]:,} {word}" for key, word in words.items() if key in counts)
 
 
+@main.command(name="set")
+@click.argument(
+    "arguments",
+    nargs=-1,
+    required=True,
+    metavar="RUN... NAME=VALUE...",
+    shell_complete=_runs_begun,
+)
+@store_option
+def set_facts(arguments: tuple[str, ...], store: Path) -> None:
+    r"""Give or correct facts of stored runs, or take them back.
+
+    NAME= without a value takes back what was given by hand, here or with ingest --set; what the
+    log and the files beside it say holds again.
+
+    \b
+    Examples:
+      fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
+      fairmfu set my-run seq_len=
+    """
+    from ingest.facts import from_flags
+    from metrics import choose
+    from reports.verdict import counted
+
+    names = tuple(a for a in arguments if "=" not in a)
+    given = [a for a in arguments if "=" in a]
+    facts = from_flags(given, "fairmfu set", may_take_back=True)
+    if not names or not facts:
+        raise click.UsageError("Give at least one run and one NAME=VALUE.")
+    opened = _open(store)
+    chosen = choose(opened.table("runs"), *names)
+    _check_names(facts)
+    new = opened.give(dict.fromkeys(chosen["run_id"], facts))
+    of = counted(chosen.height, "run")
+    told = f"{counted(new, 'fact')} given or taken back" if new else "nothing new"
+    click.echo(f"{told}, of {of}", err=True)
+
+
 @main.command()
 @store_option
 @format_option
 def runs(store: Path, output: str) -> None:
-    """One row per run: rates, MFU, logged figures, what is missing."""
+    """One row per run: rates, MFU and what is missing."""
     from reports.runs import LEAST_OF_RUN, RUN_COLUMNS, labelled
     from reports.tables import render
 
@@ -410,7 +460,7 @@ def runs(store: Path, output: str) -> None:
 @store_option
 @format_option
 def compare(names: tuple[str, ...], price: Price | None, store: Path, output: str) -> None:
-    r"""Who is faster, by how much, how sure, and why the logs disagree.
+    r"""Who is faster, by how much, and why the logs disagree.
 
     RUN is a run id or a run's name; without one, all runs are compared. Runs are ranked within
     groups of like-for-like runs; of two runs that are not, what differs is said, and no winner.
@@ -420,8 +470,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
       fairmfu compare titan-8b xtuner-8b --price "2.50 EUR"
     """
     from reports import compare as side_by_side
-    from reports.summary import wrapped
-    from reports.tables import render
+    from reports.tables import render, wrapped
 
     found = side_by_side(_analysis(_open(store)), *names, price=price)
     if len(names) > 1 and found.ranked.height == 1:
@@ -450,7 +499,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     help="Text or JSON.",
 )
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
-    """The formula with this run's numbers, per operator, and where each input comes from.
+    """The formula with a run's numbers, and where each is from.
 
     Then what the log itself prints: whether its framework's own formula gives that, which facts it
     proves, and how its figure becomes ours, factor by factor.
@@ -466,8 +515,8 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     "--format",
     "output",
     type=click.Choice(["html", "md", "json"]),
-    default="html",
-    help="A page; Markdown with charts as SVG in a folder beside it; or the data of both.",
+    help="A page; Markdown with charts as SVG in a folder beside it; or the data of both.  "
+    "[default: as --out ends, else html]",
 )
 @click.option(
     "--out",
@@ -480,7 +529,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
 @store_option
 def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     names: tuple[str, ...],
-    output: str,
+    output: str | None,
     out: Path | None,
     title: str,
     price: Price | None,
@@ -488,7 +537,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     *,
     redact: bool,
 ) -> None:
-    r"""One offline page of all runs with tables and charts; or the same as Markdown or JSON.
+    r"""One offline page of all runs; or Markdown, or JSON.
 
     RUN is a run id, the beginning of one or a run's name; with some, the report is of these alone.
     Each number of the page stands in the JSON, by docs/report.schema.json. How to read it:
@@ -501,15 +550,17 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     """
     from reports import report as tell
     from reports import save_report
+    from reports.files import kind_of
     from reports.verdict import counted
 
+    out = out or Path(f"report.{output or 'html'}")
+    kind = kind_of(out, output)
     tables = _open(store).tables()
     told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
     if told.hidden is not None:
         _echo_hidden(told.hidden)
-    out = out or Path(f"report.{output}")
-    files = save_report(told, out, output)
-    beside = ", no network needed" if output == "html" else ""
+    files = save_report(told, out, kind)
+    beside = ", no network needed" if kind == "html" else ""
     if pictures := files[1:]:
         beside = f", with {counted(len(pictures), 'chart')} in {pictures[0].parent}"
     size = sum(file.stat().st_size for file in files)
@@ -550,7 +601,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     listed: bool,
     redact: bool,
 ) -> None:
-    r"""One chart of the report as a file: SVG, PNG, PDF, or Vega-Lite JSON.
+    r"""One chart of the report as SVG, PNG, PDF or Vega-Lite JSON.
 
     NAME is one of --list. RUN is a run id, the beginning of one or a run's name; a chart of one run
     takes one where the store holds several. A chart of a group is of the group that compares the
@@ -614,7 +665,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     *,
     redact: bool,
 ) -> None:
-    r"""Runs as files that TensorBoard, MLflow or W&B reads, recomputed beside logged.
+    r"""Runs as files that TensorBoard, MLflow or W&B reads.
 
     RUN is a run id, the beginning of one or a run's name; without one, all runs are written. What
     is in them, with units: docs/export.md.
@@ -642,6 +693,26 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error
     _say(f"Open: {trackers.TRACKERS[tracker].opens.format(out=out)}")
+
+
+@main.command()
+@click.argument("sql")
+@store_option
+@format_option
+def query(sql: str, store: Path, output: str) -> None:
+    r"""Read-only SQL over runs, metrics, facts, steps and events.
+
+    Views: runs, metrics, facts, steps, events, unread, sources. Their columns, with units:
+    docs/reference/columns.md.
+
+    \b
+    Example:
+      fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
+    """
+    from reports import query as select
+    from reports.tables import render
+
+    click.echo(render(select(_open(store), sql, _overlay()), output))
 
 
 @main.command()
@@ -695,7 +766,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
 )
 @redact_option
 def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) -> None:  # noqa: ANN401
-    r"""Read what is new, say what changed since, and write the report of the night.
+    r"""Read what is new, and report what became slower or faster.
 
     Unattended: it never asks. Known files that did not change are not opened. What is not given
     here stands in fairmfu.toml, or in a variable FAIRMFU_NIGHTLY_OPTION. Exit 0 if all is well, 3
@@ -720,21 +791,6 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
         _echo_hidden(order.hides)
     click.echo(f"{order.out / 'index.html'}: exit {code}", err=True)
     sys.exit(code)
-
-
-@main.command()
-@store_option
-def rescore(store: Path) -> None:
-    """Compute anew what was computed by another formula, with other peaks or by an older fairmfu.
-
-    What is new or whose facts changed needs no rescore: the next nightly, or any other command,
-    computes that by itself.
-    """
-    from reports.scores import rescore_all
-
-    opened = _open(store)
-    done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
-    click.echo(f"{done:,} runs computed anew", err=True)
 
 
 @main.group(cls=_Group)
@@ -776,6 +832,8 @@ def baseline_list(store: Path, output: str) -> None:
     rows = baselines(opened)
     if rows.is_empty():
         click.echo("No baseline is set. Set one with: fairmfu baseline set RUN", err=True)
+        if output in ("table", "markdown"):
+            return
     rows = rows.with_columns(rows["at"].dt.truncate("1s"), rows["tgs"].round(1))
     click.echo(render(rows, output))
 
@@ -796,10 +854,28 @@ def baseline_remove(names: tuple[str, ...], store: Path) -> None:
 
 
 @main.command()
+@store_option
+def rescore(store: Path) -> None:
+    """Compute anew what another formula, peak or version computed.
+
+    What is new or whose facts changed needs no rescore: the next nightly, or any other command,
+    computes that by itself.
+    """
+    from reports.scores import rescore_all
+
+    opened = _open(store)
+    done = rescore_all(opened, _overlay(), lambda words: click.echo(words, err=True))
+    click.echo(f"{done:,} runs computed anew", err=True)
+
+
+@main.command()
 @click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
-    """Forget runs, with all runs of their files; a file that is still there is read again."""
+    """Forget runs, with all runs of their files.
+
+    A file that is still there is read again by the next ingest of it.
+    """
     from metrics import choose
     from reports.verdict import counted
 
@@ -811,16 +887,8 @@ def remove(names: tuple[str, ...], store: Path) -> None:
 
 @main.command()
 @store_option
-def compact(store: Path) -> None:
-    """Merge the parts of each table into one; the store does so by itself as it grows."""
-    before, after = _open(store).compact()
-    click.echo(f"{before:,} parts merged into {after:,}", err=True)
-
-
-@main.command()
-@store_option
 def doctor(store: Path) -> None:
-    """Check a store: parts, catalogue, lines; say what is wrong and how to mend it.
+    """Check a store; say what is wrong and how to mend it.
 
     Nothing is changed. Exit 1 where something is lost or wrong.
     """
@@ -839,56 +907,14 @@ def doctor(store: Path) -> None:
 
 
 @main.command()
-@click.argument("sql")
 @store_option
-@format_option
-def query(sql: str, store: Path, output: str) -> None:
-    r"""Read-only SQL over the views runs, facts, steps, events, unread, sources and metrics.
+def compact(store: Path) -> None:
+    """Merge the parts of each table into one.
 
-    \b
-    Example:
-      fairmfu query "select name, tgs, mfu from metrics order by tgs desc"
+    The store does so by itself as it grows.
     """
-    from reports import query as select
-    from reports.tables import render
-
-    click.echo(render(select(_open(store), sql, _overlay()), output))
-
-
-@main.command(name="set")
-@click.argument(
-    "arguments",
-    nargs=-1,
-    required=True,
-    metavar="RUN... NAME=VALUE...",
-    shell_complete=_runs_begun,
-)
-@store_option
-def set_facts(arguments: tuple[str, ...], store: Path) -> None:
-    r"""Give or correct facts of stored runs, or take them back.
-
-    NAME= without a value takes back what was given by hand, here or with ingest --set; what the
-    log and the files beside it say holds again.
-
-    \b
-    Examples:
-      fairmfu set my-run accelerator="NVIDIA H800" seq_len=4096
-      fairmfu set my-run seq_len=
-    """
-    from ingest.facts import from_flags
-    from metrics import choose
-    from reports.verdict import counted
-
-    names = tuple(a for a in arguments if "=" not in a)
-    facts = from_flags([a for a in arguments if "=" in a], may_take_back=True)
-    _check_eras(facts)
-    if not names or not facts:
-        raise click.UsageError("Give at least one run and one NAME=VALUE.")
-    opened = _open(store)
-    chosen = choose(opened.table("runs"), *names)
-    new = opened.give(dict.fromkeys(chosen["run_id"], facts))
-    told, of = counted(new, "fact"), counted(chosen.height, "run")
-    click.echo(f"{told} given or taken back, of {of}", err=True)
+    before, after = _open(store).compact()
+    click.echo(f"{before:,} parts merged into {after:,}", err=True)
 
 
 @main.command()
@@ -963,7 +989,7 @@ def rebuild(store: Path) -> None:
     help="Text or JSON.",
 )
 def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
-    r"""The formula alone: FLOPs of MODEL per token, operator by operator.
+    r"""The formula alone: FLOPs per token, operator by operator.
 
     MODEL is a name that `fairmfu models` lists, or the path of a Hugging Face config.json.
 
@@ -1004,7 +1030,7 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
 )
 @format_option
 def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -> None:
-    r"""Log formats that can be read, the versions that print them, and where each is from.
+    r"""Log formats that can be read, and which versions print them.
 
     A format of your own is a TOML file: for one log with ingest --log-format FILE.toml, for all
     in ~/.config/fairmfu/formats (or $FAIRMFU_FORMATS). This one adds a step line to a known format;
@@ -1083,7 +1109,7 @@ def models(output: str) -> None:
 @main.command()
 @format_option
 def accelerators(output: str) -> None:
-    """Dense peaks by device and number format, each with its source."""
+    """Dense peaks of devices by number format, with sources."""
     from reports.summary import accelerator_table
     from reports.tables import render
 
@@ -1093,7 +1119,9 @@ def accelerators(output: str) -> None:
 @main.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    r"""Print the script that has a shell complete commands, options, runs, formats and models.
+    r"""Print the script for completion in bash, zsh or fish.
+
+    It completes commands, options, runs, formats and models.
 
     Runs are those of --store, else of FAIRMFU_STORE, else of ./fairmfu-store.
 
@@ -1112,19 +1140,26 @@ def completion(shell: str) -> None:
 # -- what several commands do ------------------------------------------------------------------
 
 
-def _check_eras(facts: Sequence[dict[str, Any]]) -> None:
-    """An own formula that is given has to be one that there is."""
-    named = [fact["value"] for fact in facts if fact["name"] == "logged_formula" and fact["value"]]
-    if not named:
-        return
-    from metrics.identities import BY_NAME
+def _check_names(facts: Sequence[dict[str, Any]]) -> None:
+    """An own formula that is given has to be one that there is; of what else is unknown it warns.
 
-    for name in named:
-        if name not in BY_NAME:
+    A model or a device may become known later, by a table of one's own or another fact.
+    """
+    given = {fact["name"]: fact["value"] for fact in facts if fact["value"]}
+    if "logged_formula" in given:
+        from metrics.identities import BY_NAME
+
+        if given["logged_formula"] not in BY_NAME:
             raise click.ClickException(
-                f"logged_formula={name!r} is no own formula. They are listed by: "
-                "fairmfu formats --eras"
+                f"logged_formula={given['logged_formula']!r} is no own formula. They are listed "
+                "by: fairmfu formats --eras"
             )
+    if {"model", "accelerator"} & given.keys():
+        from metrics.formula_inputs import unknown
+        from reports.tables import wrapped
+
+        for words in unknown(given, _overlay()):
+            _say(wrapped(f"Warning: {words}"))
 
 
 @contextmanager
@@ -1206,8 +1241,7 @@ def _order(
 
 def _echo_night(night: Night) -> None:
     from reports.night import says, told
-    from reports.summary import wrapped
-    from reports.tables import printable
+    from reports.tables import printable, wrapped
 
     said = says(told(night))
     click.echo(wrapped(printable(said.says)))
@@ -1264,7 +1298,7 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 
 def _echo_missing(metrics: pl.DataFrame) -> None:
     """What is doubtful and what would complete the rows, on stderr: the table stays a table."""
-    from reports.tables import printable
+    from reports.tables import printable, wrapped
 
     said: dict[str, list[str]] = {}
     for row in metrics.select("name", "missing", "warnings").iter_rows(named=True):
@@ -1273,7 +1307,7 @@ def _echo_missing(metrics: pl.DataFrame) -> None:
             said.setdefault(words, []).append(row["name"])
     for words, runs in said.items():
         few = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
-        click.echo(printable(f"{', '.join(few)}: {words}"), err=True)
+        click.echo(wrapped(printable(f"{', '.join(few)}: {words}")), err=True)
 
 
 MOST_NAMED: Final = 3

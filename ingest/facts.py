@@ -38,9 +38,12 @@ MAY_BE_ZERO: Final = frozenset({"zero_stage"})
 Fact = dict[str, Any]
 
 
-def from_flags(assignments: Iterable[str], *, may_take_back: bool = False) -> list[Fact]:
+def from_flags(
+    assignments: Iterable[str], where: str = "--set", *, may_take_back: bool = False
+) -> list[Fact]:
     """Facts of `NAME=VALUE` words as `--set` takes them.
 
+    where: what takes them, for errors to begin with.
     may_take_back: `NAME=` is a fact without a value, which takes back what was given by hand.
     Raises FactError on a name that is not in FACT_NAMES or a value that it can't have.
     """
@@ -48,12 +51,12 @@ def from_flags(assignments: Iterable[str], *, may_take_back: bool = False) -> li
     for assignment in assignments:
         name, equals, value = (word.strip() for word in assignment.partition("="))
         if not equals:
-            raise FactError(f"--set {assignment}: write NAME=VALUE, for example gpus=8.")
+            raise FactError(f"{where} {assignment}: write NAME=VALUE, for example gpus=8.")
         if may_take_back and not value:
-            _known(name, "--set")
+            _known(name, where)
             facts.append({"name": name, "value": None, "origin": "flag", "line": None})
         else:
-            facts.append(_fact(name, value, "flag", Path.cwd(), "--set"))
+            facts.append(_fact(name, value, "flag", Path.cwd(), where))
     return facts
 
 
@@ -228,8 +231,9 @@ def _json_file(path: Path, where: str) -> str:
 
 
 def _json_values(path: Path, where: str) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise FactError(f"{where}: {path} is no file.")
+    if not path.is_file():
+        why = "is no file" if path.exists() else "is not there"
+        raise FactError(f"{where}: {path} {why}.")
     try:
         if path.stat().st_size > LARGEST_COMPANION_BYTES:
             raise FactError(f"{where}: {path} is too large for a model's config.json.")

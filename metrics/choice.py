@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from ingest.errors import FairmfuError
+
+NAMED: Final = 3
+"""Runs that an error names."""
 
 
 class RunNameError(FairmfuError, LookupError):
@@ -42,8 +45,11 @@ def choose(table: pl.DataFrame, *names: str, noun: str = "run") -> pl.DataFrame:
 
 
 def _unknown(name: str, known: list[str], noun: str) -> RunNameError:
-    near = get_close_matches(name, known, n=3, cutoff=0.4)
-    hint = f" Nearest: {', '.join(near)}." if near else ""
+    begun = [one for one in known if name and one.startswith(name)]
+    near = list(dict.fromkeys([*begun, *get_close_matches(name, known, n=NAMED, cutoff=0.4)]))
+    hint = f" Nearest: {', '.join(near[:NAMED])}." if near else ""
+    if not near and 0 < len(set(known)) <= NAMED:
+        hint = f" There is: {', '.join(dict.fromkeys(known))}."
     see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
     return RunNameError(f"No {noun} is called {name!r}.{hint} See: {see}")
 

@@ -14,13 +14,14 @@ from functools import cache
 from typing import Any, Final
 
 from metrics import accelerators, flops, inputs, vision
-from metrics.accelerators import Accelerator
+from metrics.accelerators import Accelerator, UnknownAcceleratorError
 from metrics.flops import Dtype, Operator, Trainable
 from metrics.model_shapes import (
     Attention,
     LayerGroup,
     ModelShape,
     ShapeError,
+    UnknownModelError,
     from_hugging_face,
     from_megatron,
     from_torchtitan,
@@ -118,6 +119,26 @@ def shape_of(facts: Mapping[str, Mapping[str, Any]]) -> tuple[ModelShape | None,
     out = Score()
     shape = _shape(facts, out)
     return shape, "" if shape is not None else "; ".join(out.warnings) or "no model is given"
+
+
+def unknown(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> list[str]:
+    """What of some facts, values by name, names a model or a device that is not known: why, each.
+
+    overlay: devices that go before the table. Nothing where another of the facts says what the
+    name would have.
+    """
+    found = []
+    if "model" in given and not set(SHAPE_FACTS) & given.keys() - {"model"}:
+        try:
+            known(given["model"])
+        except UnknownModelError as error:
+            found.append(str(error))
+    if "accelerator" in given and "peak_flops" not in given:
+        try:
+            accelerators.find(given["accelerator"], overlay)
+        except UnknownAcceleratorError as error:
+            found.append(str(error))
+    return found
 
 
 def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:

@@ -12,6 +12,7 @@ from typing import Final
 import polars as pl
 
 from ingest.schema import FACT_NAMES
+from metrics import accelerators
 
 PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 
@@ -79,8 +80,14 @@ def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )
+    devices = said.filter(pl.col("name") == "accelerator")["value"].unique()
+    same = {name: _device(name) for name in devices}
     return (
-        said.with_columns(pl.col("value").str.to_lowercase().alias("folded"))
+        said.with_columns(
+            folded=pl.when(pl.col("name") == "accelerator")
+            .then(pl.col("value").replace(same))
+            .otherwise(pl.col("value").str.to_lowercase())
+        )
         .sort("run_id", "name", "sequence")
         .unique(["run_id", "name", "folded"], keep="last", maintain_order=True)
         .group_by("run_id", "name", maintain_order=True)
@@ -90,3 +97,11 @@ def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
             "run_id", warning=pl.format("{}: {}", "name", pl.col("said").list.join(" against "))
         )
     )
+
+
+def _device(name: str) -> str:
+    """What a device is called, whichever of its names is used."""
+    try:
+        return accelerators.find(name).name
+    except accelerators.UnknownAcceleratorError:
+        return accelerators.normalised(name)

@@ -18,8 +18,8 @@ from reports.layout import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, say
 
 MOST_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
-SHORT: Final = 13
-"""Characters of a run's name where there is little room."""
+SHORT, LONG = 13, 42
+"""Characters of a run's name where there is little room, and where there is most."""
 MOST_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
 
@@ -216,7 +216,7 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
 
 
 def _run_axis(*, named: bool) -> alt.Y:
-    wide = "datum.label" if named else "''"
+    wide = _ENDED if named else "''"
     label = f"narrow ? {_ENDING} : {wide}"
     axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, labelExpr=label)
     return alt.Y("run:N", title=None, sort=None, axis=axis)
@@ -227,8 +227,12 @@ _ENDING: Final = (
     f"length({_SHORTER}) > {SHORT} ? '\N{HORIZONTAL ELLIPSIS}' + slice({_SHORTER}, -{SHORT}) : "
     f"{_SHORTER}"
 )
-"""Names of runs mostly begin alike: where there is little room, the end is what tells. The
-page says above which runs are synthetic."""
+_ENDED: Final = (
+    f"length(datum.label) > {LONG} ? '\N{HORIZONTAL ELLIPSIS}' + slice(datum.label, -{LONG}) : "
+    "datum.label"
+)
+"""Names of runs mostly begin alike: where there is little room, the end is what tells. Where there
+is least, the page alone says which runs are synthetic, above."""
 
 
 def _value(

@@ -122,6 +122,11 @@ def linked(row: Row) -> str:
     return f'<span class="run">{name(row)} {link}{arrow}</a></span>'
 
 
+def whole(sentence: str) -> str:
+    """HTML in which a figure keeps to one line with what belongs to it: 33.3 %, (x 0.89)."""
+    return sentence.replace("(x ", "(x&nbsp;").replace(" %", "&nbsp;%")
+
+
 def tgs(run: Row) -> str:
     """With its interval beneath."""
     if run["tgs"] is None:

@@ -7,6 +7,7 @@ HTML; no clock and no random id: the same store gives the same content.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -273,7 +274,9 @@ def _to_give(rows: Iterable[Row]) -> list[Json]:
 
 
 def lacks(row: Row) -> list[str]:
-    """Names of the facts that would complete a run."""
+    """Names of the facts that would complete a run; without a step none would."""
+    if not row["steps"]:
+        return []
     unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
     asked = dict.fromkeys([*row["missing"], *unknown])
     return [name for name in asked if name in FACT_NAMES and name != "params_total"]
@@ -394,6 +397,7 @@ def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
 def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
     """All that is said of one run; varies: what is not the same in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
+    called = _called(row)
     (card,) = cards([row])
     facts = parts.of_facts.get(run_id)
     held = [] if facts is None else facts.to_dicts()
@@ -421,12 +425,20 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
             {
                 "name": name,
                 "meaning": _meaning(name),
-                "command": f"fairmfu set {run_id} {name}={_example(name)}",
+                "command": f"fairmfu set {called} {name}={_example(name)}",
             }
             for name in lacks(row)
         ],
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
+
+
+def _called(row: Row) -> str:
+    """What a command names a run by: its id where its name is not its own, or would not be one."""
+    name = str(row["name"])
+    if row["label"] != name or "=" in name or name.startswith("-") or not name.isprintable():
+        return str(row["run_id"])
+    return shlex.quote(name)
 
 
 def _example(name: str) -> str:

@@ -31,13 +31,20 @@ def save_report(told: Content, out: str | Path, kind: str | None = None) -> list
     >>> save_report(report(tables), "report.html")
     """
     out = Path(out)
-    kind = kind or out.suffix.removeprefix(".")
-    if kind not in KINDS:
-        raise UnknownKindError(f"{out}: a report is one of: {', '.join(KINDS)}; name the file so.")
+    kind = kind_of(out, kind)
     if kind == "md":
         return _save_markdown(told, out)
     write(out, (page.render(told) if kind == "html" else _json(told)).encode())
     return [out]
+
+
+def kind_of(out: Path, kind: str | None = None) -> str:
+    """What a report is written as: `kind`, else as `out` ends. Raises UnknownKindError."""
+    kind = kind or out.suffix.removeprefix(".")
+    if kind not in KINDS:
+        ends = ", ".join(f".{one}" for one in KINDS)
+        raise UnknownKindError(f"{out}: a report ends in one of {ends}; or say which: --format")
+    return kind
 
 
 def _json(told: Content) -> str:

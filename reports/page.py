@@ -32,6 +32,7 @@ from reports.cells import (
     static,
     tgs,
     unread_table,
+    whole,
 )
 from reports.content import MOST_MODELS, Content, Json
 from reports.document import DASH, Column, Sheet, controls, esc, legend, number, packaged, table
@@ -189,13 +190,14 @@ def spoken(said: Said, tag: str = "", kind: str = "", at: str = "") -> str:
 
     on = f'<p class="on">{tag}<span{here("label")}>{esc(said.label)}</span></p>'
     notes = "".join(
-        f'<p class="note"{here(f"notes.{n}")}>{note}</p>' for n, note in enumerate(said.notes)
+        f'<p class="note"{here(f"notes.{n}")}>{whole(note)}</p>'
+        for n, note in enumerate(said.notes)
     )
     notes += f'<p class="note"{here("differs")}>{said.differs}</p>' if said.differs else ""
     place = f' data-at="{at}"' if at else ""
     return (
         f'<section class="{f"verdict {kind}".strip()}"{place}>{on if said.label else ""}'
-        f'<p class="says"{here("says")}>{said.sentence}</p>'
+        f'<p class="says"{here("says")}>{whole(said.sentence)}</p>'
         f'<div class="notes">{notes}</div></section>'
     )
 
@@ -420,7 +422,8 @@ def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
 
 def _causes(run: Row) -> str:
     items = "".join(
-        f'<li data-of="causes.{n}">{esc(cause)}</li>' for n, cause in enumerate(run["causes"])
+        f'<li data-of="causes.{n}">{whole(esc(cause))}</li>'
+        for n, cause in enumerate(run["causes"])
     )
     return f'<ul class="plain">{items}</ul>'
 

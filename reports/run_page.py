@@ -19,6 +19,7 @@ from reports.cells import (
     significant,
     static,
     unread_table,
+    whole,
 )
 from reports.content import Content, Json
 from reports.course import seconds_text
@@ -320,7 +321,7 @@ OPERATOR_COLUMNS: Final = (
 
 def _claim(run: Json) -> str:
     """What the log prints, whether its own formula gives it, and why it is not ours."""
-    sentence = esc(run["words"]["claim"]).replace("(x ", "(x&nbsp;")  # one word
+    sentence = whole(esc(run["words"]["claim"]))
     heading = "Why the log's figure is not ours" if run["bridges"] else "The log's own figure"
     return f'<h3>{heading}</h3><p data-of="words.claim">{sentence}</p>'
 

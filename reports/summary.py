@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, Literal
@@ -40,8 +37,9 @@ from reports.tables import (
     ratio,
     records,
     render,
+    wrapped,
 )
-from reports.verdict import NONE_RANKED, SET, Said, between, groups, verdict
+from reports.verdict import NONE_RANKED, SET, Said, between, counted, groups, verdict
 from reports.verdict import joined as verdict_rows
 
 SPEED_COLUMNS: Final[Columns] = {
@@ -155,14 +153,6 @@ def show_comparison(
     return "\n".join(blocks).strip("\n")
 
 
-def wrapped(text: str) -> str:
-    """Broken between words where it goes to a terminal; as it is where a program reads it."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return textwrap.fill(text, width, subsequent_indent="  ", break_on_hyphens=False)
-
-
 def _labels(of: pl.DataFrame) -> str:
     return " [synthetic]" if of["synthetic"].any() else ""
 
@@ -264,7 +254,7 @@ def _formula(row: Mapping[str, Any]) -> str:
     if row["tgs"] is None:
         return "TGS: not known, so nothing follows."
     lines = [
-        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {row['windows']} windows, "
+        f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {counted(row['windows'], 'window')}, "
         f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
         f"       {_interval(row)}",
         f"       left out of steady, whole windows: {_share(row['excluded_share'])} of the time "
@@ -317,7 +307,8 @@ def _time(row: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(row['wall_s'])}; each cause: what it took beyond the steady pace"
+        f"Wall time {seconds_text(row['wall_s'])}; each cause: what it took beyond the steady pace,"
+        " not its whole windows"
     )
     return f"{head}\n" + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
 

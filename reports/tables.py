@@ -7,8 +7,11 @@ import io
 import json
 import math
 import re
+import shutil
+import sys
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from textwrap import wrap
+from textwrap import fill
 from typing import Any, Final
 
 import polars as pl
@@ -19,6 +22,13 @@ GAP: Final = 3
 """Characters between two columns of a table."""
 READABLE: Final = 16
 """Characters of a column of text, at the least, unless all of it is shorter."""
+SENTENCE: Final = 100
+"""Characters of a column of sentences in a file, at the most."""
+BLANK: Final = re.compile(r"(?<=\s)(?=\S)")
+SEAM: Final = re.compile(rf"{BLANK.pattern}|(?<=\w[-_/:])(?<!\d[eE]-)(?=\w)")
+"""Where a heading may be broken, and a cell: behind what joins the parts of a name as well."""
+WIDEST: Final = 1_000_000
+"""Characters of a table's line: how wide its columns are is settled before."""
 
 
 def percent(value: float) -> str:
@@ -69,10 +79,10 @@ def render(
     headings = [heading for heading, _ in shown.values()]
     if output == "markdown":
         return _markdown(headings, body)
+    cells = [*zip(headings, *body, strict=True)]
     order = [list(shown).index(name) for name in least if name in shown]
-    left = _too_much(headings, body, order, _width(headings, body))
-    kept = [place for place in range(len(headings)) if place not in left]
-    table = _table(title, [headings[i] for i in kept], [[row[i] for i in kept] for row in body])
+    left = _too_much(cells, order) if sys.stdout.isatty() else []
+    table = _table(title, [column for i, column in enumerate(cells) if i not in left])
     return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left])}"
 
 
@@ -142,31 +152,32 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<!\w)@", "@\N{ZERO WIDTH SPACE}", text)
 
 
-def _table(title: str, headings: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+def _table(title: str, columns: Sequence[Sequence[str]]) -> str:
+    """columns: each its heading, then its cells."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    width = _width(headings, body)
-    headings = _broken(headings, body, width)
-    numeric = [all(_is_number(row[i]) for row in body) for i in range(len(headings))]
+    fitted = [
+        [_broken(heading, width, BLANK), *(_broken(cell, width) for cell in cells)]
+        for (heading, *cells), width in zip(columns, _widths(columns), strict=True)
+    ]
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for heading, right in zip(headings, numeric, strict=True):
-        table.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in body:
+    for (heading, *_), (_, *cells) in zip(fitted, columns, strict=True):
+        right = all(map(_is_number, cells))
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    for row in list(zip(*fitted, strict=True))[1:]:
         table.add_row(*map(Text, row))
-    console = Console(file=io.StringIO(), force_terminal=False, width=width)
+    console = Console(file=io.StringIO(), force_terminal=False, width=WIDEST)
     console.print(table)
     return "\n".join(line.rstrip() for line in _text(console).splitlines()).strip("\n")
 
 
-def _too_much(
-    headings: Sequence[str], body: Sequence[Sequence[str]], order: Sequence[int], width: int
-) -> list[int]:
-    """The first columns of `order` without which the others fit into so many characters."""
-    needs = [_least_width(*column) for column in zip(headings, *body, strict=True)]
-    over = sum(needs) + GAP * (len(needs) - 1) - width
+def _too_much(columns: Sequence[Sequence[str]], order: Sequence[int]) -> list[int]:
+    """The first columns of `order` without which the others fit into the terminal."""
+    needs = [_least_width(*column) for column in columns]
+    over = sum(needs) - _room(len(columns))
     left: list[int] = []
     while over > 0 and len(left) < len(order):
         left.append(order[len(left)])
@@ -174,30 +185,73 @@ def _too_much(
     return sorted(left)
 
 
+def _room(columns: int) -> int:
+    """Characters of the terminal that so many columns share; one stands before them."""
+    return shutil.get_terminal_size().columns - 1 - GAP * (columns - 1)
+
+
+def _widths(columns: Sequence[Sequence[str]]) -> list[int]:
+    """Characters of each column: within the terminal, the widest gives first, none what it needs.
+
+    In a file only sentences are broken.
+    """
+    full = [max(map(_longest_line, column)) for column in columns]
+    if not sys.stdout.isatty():
+        told = [any(" " in cell for cell in cells) for _, *cells in columns]
+        return [min(n, SENTENCE) if of else n for n, of in zip(full, told, strict=True)]
+    needs = [_least_width(*column) for column in columns]
+
+    def within(most: int) -> list[int]:
+        return [max(least, min(n, most)) for n, least in zip(full, needs, strict=True)]
+
+    room = _room(len(columns))
+    most = bisect_right(range(max(full, default=0) + 1), room, key=lambda n: sum(within(n)))
+    return within(most - 1)
+
+
 def _least_width(heading: str, *cells: str) -> int:
     """Characters that a column needs: figures stay whole, headings break between words."""
     words = max(map(len, heading.split()), default=0)
-    longest = max(map(len, cells), default=0)
+    longest = max(map(_longest_line, cells), default=0)
     figures = all(map(_is_number, cells))
     return max(words, longest if figures else min(longest, READABLE))
 
 
-def _broken(headings: Sequence[str], body: Sequence[Sequence[str]], width: int) -> Sequence[str]:
-    """The headings over several lines where that gives other columns room that they lack."""
-    columns = [*zip(headings, *body, strict=True)]
-    wide = [max(len(line) for cell in column for line in cell.split("\n")) for column in columns]
-    if sum(wide) + GAP * (len(columns) - 1) <= width:
-        return headings
-    return [
-        "\n".join(wrap(heading, _least_width(heading, *cells))) or heading
-        for heading, *cells in columns
-    ]
+def _longest_line(cell: str) -> int:
+    return max(map(len, cell.split("\n")))
+
+
+def _broken(cell: str, width: int, seam: re.Pattern[str] = SEAM) -> str:
+    """A cell over several lines of at most `width` characters."""
+    if _longest_line(cell) <= width:
+        return cell
+    return "\n".join(part for line in cell.split("\n") for part in _parts(line, width, seam))
+
+
+def _parts(line: str, width: int, seam: re.Pattern[str] = SEAM) -> list[str]:
+    """Broken at seams; what is longer than a line anywhere."""
+    parts = [""]
+    for piece in seam.split(line):
+        for start in range(0, len(piece), width):
+            some = piece[start : start + width]
+            if len(parts[-1]) + len(some.rstrip()) > width:
+                parts.append("")
+            parts[-1] += some
+    return [part.strip() for part in parts]
+
+
+def wrapped(text: str) -> str:
+    """Broken between words where it goes to a terminal; as it is where a program reads it."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return fill(text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
 def _left_out(headings: Sequence[str]) -> str:
     named = ", ".join(heading.replace("\n", " ") for heading in headings)
-    return (
-        f"Left out, as the terminal is too narrow: {named}. All of it: a wider one, or --format csv"
+    return wrapped(
+        f"Left out for want of room: {named}. All of it: a wider terminal, or --format csv"
     )
 
 
@@ -207,14 +261,3 @@ def _text(console: Any) -> str:  # noqa: ANN401 - rich is imported late
 
 def _is_number(text: str) -> bool:
     return text == "-" or text[:1].isdigit() or (text[:1] == "-" and text[1:2].isdigit())
-
-
-def _width(headings: Sequence[str], body: Sequence[Sequence[str]]) -> int:
-    """As wide as the terminal, or as the table where output goes to a file."""
-    import shutil  # noqa: PLC0415
-    import sys  # noqa: PLC0415
-
-    if sys.stdout.isatty():
-        return shutil.get_terminal_size().columns
-    widths = [max(map(len, column)) for column in zip(headings, *body, strict=True)]
-    return max(80, min(sum(width + 3 for width in widths), 240))

@@ -97,18 +97,27 @@ FRAMEWORKS: Final = {
 
 
 def formats_by_framework() -> str:
-    """A row for each framework: its formats with their versions."""
-    return table(
-        [
-            {
-                "framework": label,
-                "formats: versions": "; ".join(
-                    f"{f.name}: {f.versions}" for f in FORMATS if f.framework == name
-                ),
-            }
-            for name, label in FRAMEWORKS.items()
+    """A row for each framework: its formats with their versions, and what is read beside them."""
+    rows = []
+    for framework, label in FRAMEWORKS.items():
+        of = {f.name: f.versions for f in FORMATS if f.framework == framework}
+        also: dict[str, list[str]] = {}
+        for name in of:
+            stem, _, rest = name.rpartition("-")
+            main = stem if stem in of and rest in BESIDE else name
+            also.setdefault(main, []).extend([rest] if main != name else [])
+        told = [
+            f"{name}: {of[name]}" + (f"; also {', '.join(rest)}" if rest else "")
+            for name, rest in also.items()
         ]
-    )
+        rows.append({"framework": label, "formats: versions": NEW_LINE.join(told)})
+    return table(rows).replace(NEW_LINE, "<br>")
+
+
+BESIDE: Final = ("tensorboard", "spans", "scalars", "tracker", "state", "timers", "csv")
+"""What a framework writes beside its step lines: formats of their own, named after its."""
+NEW_LINE: Final = "\N{PILCROW SIGN}"
+"""In a cell, until it is Markdown."""
 
 
 # -- what is read and stored -----------------------------------------------------------------
@@ -323,7 +332,7 @@ def _paragraphs(text: str) -> Iterator[str]:
         if re.fullmatch(r"\s*Examples?:", lines[0]):
             lines = lines[1:]
         lines = textwrap.dedent("\n".join(lines)).splitlines()
-        yield "\n".join(f"    {'$ ' * line.startswith('fairmfu ')}{line}" for line in lines)
+        yield "\n".join(f"    {line}" for line in lines)
 
 
 def _option(option: click.Option, context: click.Context) -> dict[str, str]:

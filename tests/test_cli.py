@@ -3,14 +3,17 @@
 import csv
 import io
 import json
+import re
 import shlex
 from pathlib import Path
 
 import click
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from metrics.choice import RunNameError, choose
 
 ROOT = Path(__file__).parents[1]
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -105,6 +108,43 @@ def test_report_writes_one_page_without_a_network(store: Path, tmp_path: Path) -
     html = page.read_text(encoding="utf-8")
     assert "A &amp; B" in html
     assert list(page.parent.iterdir()) == [page]
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        (["--out", "a.md"], "# "),
+        (["--out", "a.json"], "{"),
+        (["--out", "a.html"], "<!doctype html>"),
+        (["--out", "a", "--format", "json"], "{"),
+        (["--out", "a.pdf"], None),
+        (["--out", "a"], None),
+    ],
+)
+def test_a_report_is_what_its_name_ends_in(
+    words: list[str], begins: str | None, store: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / words[1]
+    result = run("report", "--store", store, "--out", out, *words[2:])
+    if begins is None:
+        assert (result.exit_code, out.exists()) == (1, False)
+        assert f"{out}: a report ends in one of .html, .md, .json" in result.stderr
+    else:
+        assert out.read_text(encoding="utf-8").startswith(begins)
+
+
+def test_an_unknown_run_is_told_what_there_is(store: Path) -> None:
+    begun = run("explain", "llama3-8b-8xh100-xt", "--store", store)
+    assert "Nearest: llama3-8b-8xh100-xtuner, llama3-8b-8xh100-xtuner-v1" in begun.stderr
+    few = pl.DataFrame({"run_id": ["a1", "b2"], "name": ["titan", "xtuner"]})
+    with pytest.raises(RunNameError, match=r"called 'qqq'\. There is: titan, xtuner\. See"):
+        choose(few, "qqq")
+
+
+def test_help_begins_with_what_one_begins_with() -> None:
+    commands = re.findall(r"^  (\w+)  ", run("-h").stdout.split("Commands:")[1], re.MULTILINE)
+    assert commands[:5] == ["ingest", "set", "runs", "compare", "explain"]
+    assert set(commands) == set(main.commands)
 
 
 def test_query_reads_every_view(store: Path) -> None:

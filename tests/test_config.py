@@ -230,7 +230,7 @@ def test_files_that_it_names_must_be_there(write: Write, tmp_path: Path) -> None
     text = 'accelerators = "x.toml"\n[[facts]]\npaths = "*"\nmodel_config = "m.json"\n'
     devices, model = wrong(write(text))
     assert devices == f"accelerators: {tmp_path / 'x.toml'}: no such file."
-    assert model.startswith(f"[[facts]] 1, {tmp_path / 'm.json'} is no readable JSON: ")
+    assert model.startswith(f"[[facts]] 1, {tmp_path / 'm.json'} is not there.")
 
 
 @pytest.mark.parametrize(

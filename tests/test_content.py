@@ -16,7 +16,7 @@ from metrics.table import METRICS
 from metrics.utilization import analyse
 from reports import cells, page, run_page
 from reports import content as told_content
-from reports.content import as_json, bins_of, content
+from reports.content import as_json, bins_of, content, lacks
 from tests.packs import rows, unpacked
 from tests.test_reports import EVIL, FACTS, a_run, a_store, claiming
 
@@ -239,7 +239,28 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     lacking = told["runs"]["id-deepspeed"]
     assert told["apart"] == ["id-deepspeed"]
     commands = [one["command"] for one in lacking["complete_with"]]
-    assert "fairmfu set id-deepspeed model=…" in commands
+    assert f"fairmfu set {lacking['name']} model=…" in commands
+
+
+@pytest.mark.parametrize(
+    ("name", "label", "called"),
+    [
+        ("titan-8b", "titan-8b", "titan-8b"),
+        ("two words", "two words", "'two words'"),
+        ("shared", "shared [id]", "id"),
+        ("lr=1", "lr=1", "id"),
+        ("-x", "-x", "id"),
+        ("a\x1b[1m", "a\x1b[1m", "id"),
+    ],
+)
+def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, called):
+    assert told_content._called({"name": name, "label": label, "run_id": "id"}) == called
+
+
+def test_no_fact_would_complete_a_run_without_a_step():
+    row = dict.fromkeys(METRICS.names()) | {"missing": ["model"]}
+    assert "model" in lacks(row | {"steps": 3})
+    assert lacks(row | {"steps": 0}) == []
 
 
 def test_many_runs_are_drawn_with_fewer_points():

@@ -87,6 +87,17 @@ def test_intervals_of_short_runs_cover_it_too(windows: int, autocorrelation: flo
     assert 0.915 <= covered(found, law.tgs) <= 0.975
 
 
+def test_few_independent_windows_make_an_interval_wide_and_not_wrong() -> None:
+    """As good as one or two: Student's t of two degrees of freedom pays for it."""
+    law = Simulation(windows=9, autocorrelation=0.6)
+    found = [rate for rate in law.estimates(4 * RUNS, seed=7) if rate.estimate is not None]
+    few = [rate for rate in found if rate.effective is not None and rate.effective < 1.5]
+    assert len(few) > 0.1 * len(found)
+    assert covered(known(few), law.tgs) >= 0.97
+    wide, all_ = (np.median([e.high / e.low - 1 for e in known(of)]) for of in (few, found))
+    assert wide > 1.5 * all_
+
+
 def test_too_few_windows_and_a_drift_have_no_interval_and_say_why() -> None:
     (few,) = Simulation(windows=8).estimates(1, seed=8)
     assert few.estimate is None

@@ -143,7 +143,7 @@ def test_flags_are_facts() -> None:
         ("packed=yes", "packed='yes': write true or false"),
         ("precision=bf17", "precision='bf17': one of bf16, fp16"),
         ("trainable=half", "trainable='half': one of full, lora, frozen"),
-        ("model_config=nowhere.json", "nowhere.json is no readable JSON"),
+        ("model_config=nowhere.json", "nowhere.json is not there"),
     ],
 )
 def test_a_wrong_flag_is_refused_and_says_why(assignment: str, says: str) -> None:
@@ -495,7 +495,7 @@ def test_facts_are_given_and_taken_back_on_the_command_line(
     assert seq_len() == 128
     run("set", "a", "seq_len=")
     assert seq_len() is None
-    assert "0 facts" in run("set", "a", "seq_len=").stderr
+    assert run("set", "a", "seq_len=").stderr == "nothing new, of 1 run\n"
     (logs / "a.log").write_text(titan(5, loss=9.0))
     said = run("ingest", logs / "a.log").stderr
     assert said.endswith("a.log holds another run now; the earlier one is kept\n1 read\n")
@@ -516,3 +516,55 @@ def test_a_number_that_cannot_be_printed_ends_no_reading(tmp_path: Path) -> None
     (tmp_path / "vis_data").mkdir()
     (tmp_path / "vis_data" / "config.py").write_text(f"batch_size = 0x{'f' * 5000}\n")
     assert from_companions(tmp_path / "run.log") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["model=llama3-9b"], ["No known model is called 'llama3-9b'", "llama3-8b"]),
+        (["accelerator=H1000"], ["No peak is known for the accelerator 'H1000'", "H100"]),
+        (["accelerator=H1000", "peak_flops=1e15"], []),
+        (["model=llama3-8b", "accelerator=h100"], []),
+        (["accelerator=ACME X1"], []),
+        (["model="], []),
+    ],
+)
+def test_a_name_that_nothing_is_known_of_is_taken_and_said(
+    given: list[str], says: list[str], tmp_path: Path, logs: Path, titan: Callable[..., str]
+) -> None:
+    (logs / "a.log").write_text(titan())
+    (tmp_path / "mine.toml").write_text(
+        '[[accelerator]]\nname = "ACME X1"\nunit = "GPU"\nsource = "sheet"\npeaks = {bf16 = 8e14}\n'
+    )
+    overlay = ["--accelerators", str(tmp_path / "mine.toml")]
+    store = ["--store", str(tmp_path / "store")]
+
+    def told(*words: str) -> list[str]:
+        result = CliRunner().invoke(main, [*overlay, *words, *store])
+        assert result.exit_code == 0, result.output
+        return [line for line in result.stderr.splitlines() if line.startswith("Warning: ")]
+
+    flags = [word for one in given for word in ("--set", one)] if given != ["model="] else []
+    for found in (told("ingest", str(logs / "a.log"), *flags), told("set", "a", *given)):
+        assert len(found) == bool(says)
+        assert all(words in found[0] for words in says)
+
+
+def test_errors_name_what_took_the_fact(tmp_path: Path) -> None:
+    wrong = CliRunner().invoke(main, ["set", "a", "seq_len=x", "--store", str(tmp_path / "none")])
+    assert wrong.stderr == "Error: fairmfu set: seq_len='x' is not a number [tokens].\n"
+
+
+def test_two_names_of_one_device_are_no_disagreement() -> None:
+    def said(*values: str) -> list[str]:
+        rows = [
+            {"run_id": "a", "name": "accelerator", "value": v, "origin": o, "sequence": n}
+            for n, (v, o) in enumerate(zip(values, ("log", "flag"), strict=True))
+        ]
+        return disagreements(pl.DataFrame(rows))["warning"].to_list()
+
+    assert said("NVIDIA H100 80GB HBM3", "h100") == []
+    assert said("ACME X1", "acme x1") == []
+    assert said("NVIDIA H100 80GB HBM3", "H200") == [
+        "accelerator: NVIDIA H100 80GB HBM3 (log) against H200 (flag)"
+    ]

@@ -395,6 +395,7 @@ class TestWhatSurroundsIt:
         assert f"No baseline is called {name!r}. See: fairmfu baseline list" in again.stderr
         listed = CliRunner().invoke(main, ["baseline", "list", "--store", "store"])
         assert "No baseline is set" in listed.stderr
+        assert not listed.stdout
         elsewhere = CliRunner().invoke(main, ["baseline", "list", "--store", "stroe"])
         assert (elsewhere.exit_code, "stroe: no store here" in elsewhere.stderr) == (1, True)
         assert nightly().exit_code == 0

@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 from metrics.table import METRICS
+from reports import tables
 from reports.runs import LEAST_OF_RUN, RUN_COLUMNS
-from reports.tables import render
+from reports.tables import render, wrapped
 
 RUN = {
     "name": "llama3-8b-8xh100-megatron-deepspeed",
@@ -43,15 +44,16 @@ def shown(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> st
     return render(RUNS, "table", RUN_COLUMNS, least=LEAST_OF_RUN)
 
 
-@pytest.mark.parametrize("shown", [72, 80, 100, 120, 140, 160], indirect=True)
+@pytest.mark.parametrize("shown", [*range(72, 161, 4)], indirect=True)
 def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
     shown: str, request: pytest.FixtureRequest
 ) -> None:
     width = request.node.callspec.params["shown"]
     table, _, left = shown.partition("\n\n")
+    left = " ".join(left.split())
     assert max(map(len, table.splitlines())) <= width
     assert re.search(r"12,345 .*33\.3 %", table)
-    named = left.removeprefix("Left out, as the terminal is too narrow: ").partition(". All")[0]
+    named = left.removeprefix("Left out for want of room: ").partition(". All")[0]
     headings = [heading for heading, _ in RUN_COLUMNS.values()]
     there = [h for h in headings if h not in named]
     words = " ".join(table.split("───")[0].split())
@@ -70,3 +72,36 @@ def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
 def test_what_goes_to_a_file_leaves_nothing_out() -> None:
     for output in ("table", "markdown", "csv"):
         assert "Left out" not in render(RUNS, output, RUN_COLUMNS, least=LEAST_OF_RUN)
+
+
+def test_names_are_whole_in_a_file_however_long() -> None:
+    name = "-".join(["llama3-8b-8xh100"] * 20)
+    frame = pl.DataFrame({"name": [name], "why": ["a sentence that goes on " * 20], "n": [1]})
+    lines = render(frame, "table").splitlines()
+    assert lines[2].split()[0] == name
+    assert max(map(len, lines)) < len(name) + 120
+
+
+def test_a_name_is_broken_where_its_parts_meet_and_a_number_nowhere() -> None:
+    assert tables._parts("llama3-8b-8xh100-megatron-deepspeed", 16) == [
+        "llama3-8b-",
+        "8xh100-megatron-",
+        "deepspeed",
+    ]
+    assert tables._parts("at 1e-05 and 6,398.2 tokens", 9) == [
+        "at 1e-05",
+        "and",
+        "6,398.2",
+        "tokens",
+    ]
+    assert tables._parts("x" * 20, 8) == ["x" * 8, "x" * 8, "x" * 4]
+    assert "".join(tables._parts("a/b_c:d-e" * 9, 5)) == "a/b_c:d-e" * 9
+
+
+def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a path /of/many-parts/that-stays-whole " * 4
+    assert wrapped(text) == text
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
+    assert max(map(len, wrapped(text).splitlines())) <= 40
+    assert wrapped(text).count("/of/many-parts/that-stays-whole") == 4
