@@ -111,7 +111,8 @@ ENDINGS: Final = (
     ),
     EventLine(
         anchor="Error",
-        regex=PREFIX + r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
+        regex=PREFIX
+        + r"(?: {2})?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
         kind="error",
         example="[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.",
         printed_by="python/cpython/Lib/traceback.py@v3.11.0",
@@ -161,6 +162,13 @@ NOT_FINITE: Final = re.compile(r"(?i)\bloss\b.*\b(?:not finite|nan|inf(?:inite)?
 
 BY_LAUNCHER: Final = re.compile(r"closing signal|Killing subprocess")
 """Kills by which a launcher answers the end of one rank, whatever that was."""
+
+SUMMARY: Final = re.compile(
+    r"failed \(exitcode: |exits with return code = |\bChildFailedError\b|\bCalledProcessError\b"
+)
+"""Errors by which a launcher tells that a rank failed, and not of what. The rank's own error may
+stand before its last step lines, which come late through a pipe; torchrun repeats it, indented.
+"""
 
 BAD: Final = ("out_of_memory", "error", "killed")
 
@@ -213,7 +221,8 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """The event that ended a launch: a launcher stops the other ranks after any of them."""
     own = [e for e in bad if not BY_LAUNCHER.search(e["text"])]
     memory = [e for e in own if e["kind"] == "out_of_memory"]
-    return next(iter((*memory, *own, *bad)), None)
+    told = [e for e in own if e["kind"] != "error" or not SUMMARY.search(e["text"])]
+    return next(iter((*memory, *told, *own, *bad)), None)
 
 
 @dataclass(slots=True)

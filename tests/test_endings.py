@@ -107,3 +107,21 @@ def test_a_long_line_is_read_in_no_time(unit: str) -> None:
     for line in ENDINGS:
         re.search(line.regex, unit * (60_000 // len(unit)) + line.anchor + unit * 9 + "!")
     assert time.monotonic() - began < 20
+
+
+def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
+    parse: Callable[..., Parsed],
+) -> None:
+    """Its traceback came before the last step line, through another pipe."""
+    failed = "E1120 10:00:00.0 23 api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 24) of x"
+    child = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: "
+    lines = [step(1), "[rank0]: RuntimeError: boom", step(2), failed, child]
+
+    def said(*lines: str) -> tuple[str, int | None, str | None]:
+        (launch,) = parse("torchtitan", lines).launches
+        return outcome(launch.rows, launch.events, None)
+
+    assert said(*lines) == ("crashed", 4, failed)
+    again = ["  traceback : Traceback (most recent call last):", "  RuntimeError: boom"]
+    assert said(*lines, *again) == ("crashed", 7, "RuntimeError: boom")
+    assert said(step(1), failed.replace(": 1)", ": -9)"), *again)[0] == "killed"
