@@ -195,5 +195,5 @@ def _end(step: alt.Chart, shape: Literal["diamond", "circle"], *, far: bool) -> 
 _TIPS: Final = [
     alt.Tooltip("what:N", title="step"),
     alt.Tooltip("times:N", title="factor"),
-    alt.Tooltip("text:N", title="then"),
+    alt.Tooltip("text:N", title="so far"),
 ]

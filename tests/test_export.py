@@ -120,6 +120,15 @@ def test_each_chart_of_the_list_is_written_in_each_format(
     assert {path.suffix[1:] for path in tmp_path.iterdir()} == {*export.KINDS}
 
 
+def test_no_tooltip_is_called_what_no_object_of_vega_may_have(told: Content) -> None:
+    """Its interpreter, which notebooks use, refuses them: such a chart stays empty there."""
+    specs = {figure.kind: figure.spec for figure in told.figures.values()}
+    assert len(specs) > len(export.CHARTS) - len(ABSENT)
+    for kind, spec in specs.items():
+        titles = re.findall(r'"title": "(\w+)"', json.dumps(spec, default=dict))
+        assert not {"then", "constructor", "prototype", "valueOf"} & set(titles), kind
+
+
 @pytest.mark.usefixtures("read_once")
 def test_a_png_has_two_pixels_per_pixel_of_the_svg(store: Path, tmp_path: Path) -> None:
     for kind in ("svg", "png"):

@@ -3,7 +3,7 @@
 import marimo
 
 __generated_with = "0.25.2"
-app = marimo.App(width="medium")
+app = marimo.App(width="full")
 
 with app.setup:
     from math import log
@@ -59,7 +59,9 @@ def _(a, analysis, b):
 @app.cell
 def _(compared):
     compared.table.select(
-        "name", "tgs", "tgs_low", "tgs_high", "relative_tgs", "mfu", "tflops", "logged_tflops"
+        "name",
+        pl.col("tgs", "tgs_low", "tgs_high", "tflops", "logged_tflops").round(1),
+        pl.col("relative_tgs", "mfu").round(4),
     )
     return
 
@@ -108,7 +110,7 @@ def _():
 def _(analysis):
     pace = per_step(analysis)
     pace.group_by("name", "window").agg(
-        windows=pl.len(), median_tgs=pl.col("tgs").median()
+        windows=pl.len(), median_tgs=pl.col("tgs").median().round(1)
     ).sort("name", "window")
     return (pace,)
 
