@@ -10,6 +10,8 @@ from ingest.errors import FairmfuError, not_written
 from reports import markdown, page
 from reports.content import Content, as_json
 
+ASIDE: Final = ".writing"
+"""What the name of a file ends in while it is written."""
 KINDS: Final = ("html", "md", "json")
 """What a report can be written as."""
 
@@ -64,16 +66,18 @@ def _save_markdown(told: Content, out: Path) -> list[Path]:
     return [out, *(folder / name for name in report.pictures)]
 
 
-def write(out: Path, data: bytes) -> None:
-    """Aside, then in the place of what was there: a reader never sees half a file.
+def put(path: Path, data: bytes) -> None:
+    """Aside, then in the place of what was there: a reader never sees half a file."""
+    aside = path.with_name(f"{path.name}{ASIDE}")
+    aside.write_bytes(data)
+    aside.replace(path)
 
-    Raises FairmfuError where it cannot be written.
-    """
+
+def write(out: Path, data: bytes) -> None:
+    """The same, with the folders above it. Raises FairmfuError where it cannot be written."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        aside = out.with_name(f"{out.name}.writing")
-        aside.write_bytes(data)
-        aside.replace(out)
+        put(out, data)
     except OSError as error:
         why, todo = not_written(error, "--out")
         raise FairmfuError(f"{out}: {why}; what stood there before is as it was. {todo}") from error

@@ -42,6 +42,7 @@ from metrics.history import SERIES_BY, History, history
 from metrics.utilization import Analysis
 from reports import night_files, night_page, page
 from reports.content import content
+from reports.files import ASIDE, put
 from reports.night import Night, exit_code
 from reports.redact import Redaction
 from reports.scores import BASELINE_SCHEMA, Scores, analysed, baselines, brought_up, keep
@@ -58,7 +59,6 @@ NIGHT_SCHEMA: Final = pl.Schema(
 as_of: the state of the store that it told of."""
 
 ARCHIVE: Final = "archive"
-ASIDE: Final = ".writing"
 DATED: Final = re.compile(r"\d{4}-\d\d-\d\d(-\d+)?")
 LOG: Final = "nightly.log"
 LONGEST_LOG_BYTES: Final = 1_000_000
@@ -194,7 +194,7 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
     with suppress(OSError):
         diary.write(f"failed: {why}")
         status = night_page.status_js(datetime.now().astimezone(), diary.told(why))
-        _replace(out / night_page.STATUS, status)
+        put(out / night_page.STATUS, status.encode())
 
 
 def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
@@ -463,20 +463,14 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
     _forget(archive, order.keep, dated)
     (out / "charts").mkdir(exist_ok=True)
     for name, text in files.items():
-        _replace(out / name, text)
-    _replace(out / "index.html", today)
-    _replace(out / night_page.STATUS, night_page.status_js())
+        put(out / name, text.encode())
+    put(out / "index.html", today.encode())
+    put(out / night_page.STATUS, night_page.status_js().encode())
     for chart in (out / "charts").glob("*.svg"):  # what else stands there is not ours
         if f"charts/{chart.name}" not in files:
             chart.unlink()
     if runs_page is None:
         (out / "runs.html").unlink(missing_ok=True)
-
-
-def _replace(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}{ASIDE}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 def _free(archive: Path, date: str) -> Path:
