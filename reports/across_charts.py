@@ -94,7 +94,7 @@ def comparison(rows: Sequence[Row]) -> Figure:
     rows: of reports.verdict.joined, best first; at most `MOST_RUNS` are drawn. TFLOP/s stand in a
     panel of their own where a log prints them and no MFU.
     """
-    cards = drawn(rows[:MOST_RUNS])
+    cards = _placed(drawn(rows[:MOST_RUNS]))
     panels = ["tgs", "mfu"]
     if any(c["logged_tflops"] is not None and c["logged_mfu"] is None for c in cards):
         panels.append("tflops")
@@ -215,11 +215,19 @@ def _axis(form: str, **more: Any) -> alt.Axis:  # noqa: ANN401 - properties of a
     return alt.Axis(labelOverlap=True, **said, **more)
 
 
+def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each with the number of its row: a panel orders runs as it meets their marks otherwise.
+
+    A run without a figure has no mark in its panel, and would stand in another row than beside.
+    """
+    return [card | {"place": place} for place, card in enumerate(cards)]
+
+
 def _run_axis(*, named: bool) -> alt.Y:
     wide = _ENDED if named else "''"
     label = f"narrow ? {_ENDING} : {wide}"
     axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, labelExpr=label)
-    return alt.Y("run:N", title=None, sort=None, axis=axis)
+    return alt.Y("run:N", title=None, sort=alt.EncodingSortField("place", op="min"), axis=axis)
 
 
 _SHORTER: Final = "replace(datum.label, ' (synthetic)', '')"
@@ -283,7 +291,7 @@ def mfu_by_run(rows: Sequence[Row]) -> Figure | None:
     """
     known = [c for c in drawn(rows) if c["mfu_exact_own"] or c["mfu_full_own"]]
     known.sort(key=lambda card: -(card["mfu_exact_own"] or card["mfu_full_own"]))
-    cards, rest = known[:MOST_RUNS], len(known) - MOST_RUNS
+    cards, rest = _placed(known[:MOST_RUNS]), len(known) - MOST_RUNS
     if not cards:
         return None
     notes = ["Dot: exact attention. Open diamond: full attention. The axis need not begin at 0."]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import cache
 from math import inf, nan, prod
@@ -643,3 +644,40 @@ def test_what_is_unexplained_is_said_with_what_the_print_allows():
     assert figure.params["order"][-2] == "unexplained"
     digit = charts.waterfall(BRIDGES["one digit"], "xtuner", None)
     assert "(x 0.5051 or more)" in digit.notes[1]
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def rows_of_text(figure):
+    """Texts of the marks of each panel by their height, from the top."""
+    found = []
+    root = ET.fromstring(svg(figure))  # noqa: S314 - our own
+
+    def walk(node, at):
+        moved = re.search(r"translate\(([-\d.]+),([-\d.]+)\)", node.get("transform", ""))
+        at = at + float(moved[2]) if moved else at
+        if node.tag.endswith("}text") and node.text:
+            found.append((round(at / 8), node.text))
+        for child in node:
+            walk(child, at)
+
+    walk(root, 0.0)
+    return found
+
+
+@pytest.mark.parametrize("without", range(3))
+def test_a_run_without_a_figure_leaves_the_others_in_their_rows(without):
+    """One that has no MFU has no mark in that panel, which took its row for another's."""
+    rows = [row | {"rank": None, "group": "g"} for row in three().rows]
+    assert len(rows) == 3
+    nothing = dict.fromkeys(name for name in rows[0] if "mfu" in name)
+    for n, row in enumerate(rows):
+        row |= {"tgs": 1111.0 * (n + 1), "mfu": 0.111 * (n + 1)}
+        rows[n] = row | {"tgs_low": None, "tgs_high": None, "logged_mfu": 0.111 * (n + 5)}
+    rows[without] |= nothing
+    heights = {text: at for at, text in rows_of_text(charts.comparison(rows))}
+    for one in {1, 2, 3} - {without + 1}:
+        four = one + 4
+        told = f"{one},{one}{one}{one}", f"{one}{one}.{one}%", f"{four}{four}.{four}%"
+        assert len({heights[text] for text in told}) == 1
