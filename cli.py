@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -451,7 +451,7 @@ def runs(store: Path, output: str) -> None:
     shown = labelled(metrics) if output in ("table", "markdown") else metrics
     click.echo(render(shown, output, RUN_COLUMNS, least=LEAST_OF_RUN))
     if output == "table":
-        _echo_missing(labelled(metrics))
+        _echo_doubts(labelled(metrics).iter_rows(named=True))
 
 
 @main.command()
@@ -481,6 +481,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     for sentence in found.sentences:
         click.echo(wrapped(sentence))
     click.echo(f"\n{found.text(output)}")
+    _echo_doubts([{**row, "name": row["label"]} for row in found.rows], missing=False)
 
 
 @main.command()
@@ -1155,11 +1156,14 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
                 "by: fairmfu formats --eras"
             )
     if {"model", "accelerator"} & given.keys():
-        from metrics.formula_inputs import unknown
+        from metrics.formula_inputs import taken_for, unknown
         from reports.tables import wrapped
 
-        for words in unknown(given, _overlay()):
+        overlay = _overlay()
+        for words in unknown(given, overlay):
             _say(wrapped(f"Warning: {words}"))
+        if (device := taken_for(given, overlay)) is not None:
+            _say(wrapped(f"{device}."))
 
 
 @contextmanager
@@ -1296,13 +1300,13 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _echo_missing(metrics: pl.DataFrame) -> None:
-    """What is doubtful and what would complete the rows, on stderr: the table stays a table."""
+def _echo_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> None:
+    """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
     from reports.tables import printable, wrapped
 
     said: dict[str, list[str]] = {}
-    for row in metrics.select("name", "missing", "warnings").iter_rows(named=True):
-        lacks = [f"missing {', '.join(row['missing'])}"] if row["missing"] else []
+    for row in rows:
+        lacks = [f"missing {', '.join(row['missing'])}"] if missing and row["missing"] else []
         for words in (*lacks, *row["warnings"]):
             said.setdefault(words, []).append(row["name"])
     for words, runs in said.items():

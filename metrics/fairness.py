@@ -19,6 +19,7 @@ import polars as pl
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 from metrics import cost, repeats, sameness
 from metrics.inputs import SETUP
+from metrics.throughput import why_no_rate
 
 Row = Mapping[str, Any]
 Verdict = Literal["like for like", "same model", "not comparable"]
@@ -226,9 +227,7 @@ def _obstacles(row: Row) -> list[str]:
     """Why a run can't stand in any ranking."""
     reasons = []
     if row["tgs"] is None:
-        missing = [] if row.get("steps") == 0 else row["missing"]
-        needs = ", ".join(missing) or "; ".join(row["warnings"][:1])
-        return [f"no TGS: {needs}"]
+        return [f"no TGS: {why_no_rate(row)[0]}"]
     unknown = [LABELS.get(name, name) for name in SAME_WORK if row[name] is None]
     if unknown:
         reasons.append(f"unknown: {', '.join(unknown)}")

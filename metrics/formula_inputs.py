@@ -141,6 +141,23 @@ def unknown(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> li
     return found
 
 
+def taken_for(given: Mapping[str, str], overlay: Sequence[Accelerator] = ()) -> str | None:
+    """Which device a name is taken for, in words; None where it is that device's own, or unknown.
+
+    H100 is the SXM card's: who has another one has to see it.
+    """
+    name = given.get("accelerator", "")
+    try:
+        device = accelerators.find(name, overlay)
+    except UnknownAcceleratorError:
+        return None
+    if accelerators.normalised(name) == accelerators.normalised(device.name):
+        return None
+    peak = device.peaks.get("bf16")
+    dense = "" if peak is None else f", {peak / 1e12:,g} TFLOP/s dense in bf16"
+    return f"{name} is taken for {device.name}{dense}"
+
+
 def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | None:
     """The shape by the fact of the best origin; checked against the logged parameter count."""
     given = [name for name in SHAPE_FACTS if name in facts]

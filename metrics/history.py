@@ -24,6 +24,7 @@ from metrics import statistics
 from metrics.changes import Change, Course, course
 from metrics.fairness import LABELS, MAY_DIFFER, MEASURED, written
 from metrics.statistics import Estimate
+from metrics.throughput import why_no_rate
 
 Row = Mapping[str, Any]
 
@@ -108,7 +109,8 @@ SERIES: Final = pl.Schema(
 
 READ: Final = (
     *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
-    *("peaks", "outcome", "synthetic", "missing", "framework", "model", "gpus"),
+    *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
+    "gpus",
 )
 """Columns of METRICS that points are made of, besides the key and what is marked."""
 
@@ -209,8 +211,8 @@ def _placed(metrics: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, lis
 
 def _why_not(row: Row, by: Sequence[str]) -> str:
     if row["tgs"] is None or not row["tgs"] > 0:
-        needs = ", ".join(row["missing"] or [])
-        return f"no TGS: {needs}" if needs else "no TGS"
+        why = why_no_rate(row)[0]
+        return f"no TGS: {why}" if why else "no TGS"
     unknown = [LABELS.get(name, name) for name in by if row[name] is None]
     return f"unknown: {', '.join(unknown)}" if unknown else "no time: no stamp, and not when read"
 

@@ -8,6 +8,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -232,6 +233,23 @@ PADDED: Final = (
 )
 
 
+NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
+SINGLE_STEP: Final = "a single logged step, which holds start-up"
+NO_TIMES: Final = "no times in the log"
+RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed")
+"""What a rate may lack; a model or a device is none of it."""
+
+
+def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
+    """Of metrics without a TGS: the reason, and which facts would mend it, if any would."""
+    warnings, missing = row["warnings"] or [], row["missing"] or []
+    fatal = [w for w in warnings if w in (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES)]
+    if fatal or row["steps"] == 0:
+        return "; ".join(fatal or warnings[:1]), []
+    lacks = [name for name in missing if name in RATE_FACTS]
+    return ", ".join(lacks) or "; ".join(warnings[:1]), lacks
+
+
 def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left."""
     times = ("elapsed", "clock", "stamp")
@@ -246,11 +264,5 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if uncounted and missing:
         padded = [PADDED] if facts.get("packed") is False else []
         return {"throughput_missing": missing, "throughput_warnings": padded}
-    reason = (
-        "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
-        if windows.height > 1
-        else "a single logged step, which holds start-up"
-    )
-    return {
-        "throughput_warnings": [reason if timed or windows.height <= 1 else "no times in the log"]
-    }
+    reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP
+    return {"throughput_warnings": [reason if timed or windows.height <= 1 else NO_TIMES]}

@@ -429,13 +429,14 @@ def _possible(
     mfu = values["mfu"]
     if mfu is None or mfu <= IMPOSSIBLE:
         above = _above(values, out)
+        if mfu is not None and mfu > PLAUSIBLE[1] and "mfu_full_attention" not in above:
+            out.warnings.append(
+                f"MFU of {mfu:.0%} is more than training is known to reach: {WRONG}"
+            )
         return {name: value for name, value in values.items() if name not in above}
     likely = [why for why, factor in _unit_errors(facts) if _plausible(mfu / factor)]
     causes = f"likely {' or '.join(likely)}" if likely else "no usual unit error explains it"
-    out.warnings.append(
-        f"MFU would be {mfu:.0%}, which is impossible: {causes}; else a wrong accelerator, "
-        "model or seq_len"
-    )
+    out.warnings.append(f"MFU would be {mfu:.0%}, which is impossible: {causes}; else {WRONG}")
     return {"implied": mfu}
 
 
@@ -446,8 +447,8 @@ def _above(values: Mapping[str, float | None], out: Score) -> list[str]:
     above = {name: share for name, share in shares.items() if share > IMPOSSIBLE}
     if "mfu_full_attention" in above:
         out.warnings.append(
-            f"MFU (full attention) would be {above['mfu_full_attention']:.0%}: it counts work that "
-            "windows or document masks leave out, so it is not shown"
+            f"MFU (full attention) would be {above['mfu_full_attention']:.0%}, so it is not shown: "
+            f"it counts work that windows or document masks leave out; else {WRONG}"
         )
     if "mfu_bf16" in above or list(above) == ["mfu_bf16_full_attention"]:
         convention = "BF16 peak" if "mfu_bf16" in above else "full attention, BF16 peak"
@@ -460,6 +461,7 @@ def _above(values: Mapping[str, float | None], out: Score) -> list[str]:
 
 PLAUSIBLE: Final = (0.02, 0.8)
 """MFU that real training reaches."""
+WRONG: Final = "a wrong accelerator, model or seq_len"
 
 
 def _plausible(mfu: float) -> bool:

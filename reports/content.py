@@ -26,6 +26,7 @@ from metrics.flops import FORMULA
 from metrics.logged import Audit
 from metrics.reconcile import Bridge
 from metrics.table import METRICS
+from metrics.throughput import why_no_rate
 from metrics.utilization import Analysis, analyse, operator_table
 from reports import bridge, charts, course
 from reports.cards import CONVENTIONS, cards
@@ -274,8 +275,8 @@ def _to_give(rows: Iterable[Row]) -> list[Json]:
 
 
 def lacks(row: Row) -> list[str]:
-    """Names of the facts that would complete a run; without a step none would."""
-    if not row["steps"]:
+    """Names of the facts that would complete a run; none where nothing gives it a rate."""
+    if row["tgs"] is None and not why_no_rate(row)[1]:
         return []
     unknown = [name for name in SAME_WORK if name in METRICS and row[name] is None]
     asked = dict.fromkeys([*row["missing"], *unknown])

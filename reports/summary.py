@@ -270,17 +270,27 @@ def _formula(row: Mapping[str, Any]) -> str:
             f"{row['flops_per_token_full_attention']:,.0f} with full attention"
         )
     if row["peak_flops"] is not None:
-        lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {row['accelerator']}")
+        lines.append(f"P      {row['peak_flops'] / 1e12:,.1f} TFLOP/s dense, {_device(row)}")
     if row["mfu"] is not None:
         lines.append(
             f"MFU  = TGS x F / P = {row['tgs']:,.1f} x {row['flops_per_token']:,.0f} / "
             f"{row['peak_flops']:.4g} = {percent(row['mfu'])} (exact attention); "
-            f"{percent(row['mfu_full_attention'])} (full attention)"
+            f"{_full(row['mfu_full_attention'])} (full attention)"
         )
     if row["hfu_low"] is not None:
         bounds = f"{percent(row['hfu_low'])} to {percent(row['hfu_high'])}"
         lines.append(f"HFU    {bounds}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
+
+
+def _device(row: Mapping[str, Any]) -> str:
+    """By the name of its peak, with the one that the run has where that is another."""
+    device, given = row["device"], row["accelerator"]
+    return str(given or device) if device in (None, given) else f"{device} ({given})"
+
+
+def _full(mfu: float | None) -> str:
+    return "above 100 %" if mfu is None else percent(mfu)
 
 
 def _interval(row: Mapping[str, Any]) -> str:
@@ -395,7 +405,7 @@ MOST_PROPOSED: Final = 20
 
 def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
     """Facts that would reproduce every line, as a command where there is no choice."""
-    if row["logged_reproduced"]:
+    if row["logged_reproduced"] and row["flops_per_token"] is not None:
         return "Proposals: none needed, the facts that it has reproduce every line."
     if row["logged_flops_low"] is None and not found:
         return "Proposals: none, the log prints no figure that tells of a model."
@@ -412,7 +422,8 @@ def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
     table = render(pl.DataFrame([asdict(p) for p in found[:MOST_PROPOSED]]), "table", heads)
     more = f"\n... and {len(found) - MOST_PROPOSED:,} more" if len(found) > MOST_PROPOSED else ""
     hint = "The print cannot tell these apart: choose by what you know of the run, then\n"
-    take = f"fairmfu set {row['run_id']} model=... seq_len=..."
+    recompute = " recompute=..." if any(p.recompute for p in found) else ""
+    take = f"fairmfu set {row['run_id']} model=... seq_len=...{recompute}"
     if len(found) == 1 and row["model"] is None:
         hint, take = "Take it with: ", f"fairmfu set {row['run_id']} {found[0].settings}"
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
@@ -473,7 +484,7 @@ def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.Da
         [
             {"accelerator": a.name, "unit": a.unit}
             | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in dtypes}  # type: ignore[index]
-            | {"confidence": a.confidence, "source": a.source}
+            | {"also": ", ".join(a.names), "confidence": a.confidence, "source": a.source}
             for a in (*overlay, *accelerators.table())
         ]
     )

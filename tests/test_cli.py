@@ -256,3 +256,35 @@ def test_a_users_devices_go_before_the_table(store: Path, tmp_path: Path) -> Non
     broken = run(*arguments)
     assert broken.exit_code == 1
     assert str(overlay) in broken.stderr
+
+
+def test_what_is_above_100_percent_is_said_and_not_shown(tmp_path: Path) -> None:
+    """Full attention alone is: of a device that is too small for the rate."""
+    mine = tmp_path / "store"
+    run("ingest", SYNTHETIC / "xtuner", "--store", mine)
+    told = run(
+        "set", "llama3-8b-8xh100-xtuner", "accelerator=", "peak_flops=340e12", "--store", mine
+    )
+    assert told.exit_code == 0, told.output
+    explained = run("explain", "llama3-8b-8xh100-xtuner", "--store", mine)
+    assert explained.exit_code == 0, explained.output
+    assert "(exact attention); above 100 % (full attention)" in explained.stdout
+    compared = run("compare", "--store", mine)
+    assert "MFU (full attention) would be 109%, so it is not shown" in compared.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("h100", "h100 is taken for NVIDIA H100 SXM, 989.4 TFLOP/s dense in bf16."),
+        ("NVIDIA H100 SXM", None),
+        ("a100", None),
+    ],
+)
+def test_a_short_name_says_which_device_it_is(given: str, says: str | None, tmp_path: Path) -> None:
+    mine = tmp_path / "store"
+    run("ingest", SYNTHETIC / "xtuner", "--store", mine)
+    told = run("set", "llama3-8b-8xh100-xtuner", f"accelerator={given}", "--store", mine)
+    assert told.stderr.splitlines()[:-1] == ([says] if says else [])
+    explained = run("explain", "llama3-8b-8xh100-xtuner", "--store", mine).stdout
+    assert ("TFLOP/s dense, NVIDIA H100 SXM (h100)" in explained) == (given == "h100")

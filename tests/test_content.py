@@ -13,6 +13,7 @@ import pytest
 
 from metrics.fairness import COMPARISON
 from metrics.table import METRICS
+from metrics.throughput import SINGLE_STEP, why_no_rate
 from metrics.utilization import analyse
 from reports import cells, page, run_page
 from reports import content as told_content
@@ -257,10 +258,15 @@ def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, cal
     assert told_content._called({"name": name, "label": label, "run_id": "id"}) == called
 
 
-def test_no_fact_would_complete_a_run_without_a_step():
-    row = dict.fromkeys(METRICS.names()) | {"missing": ["model"]}
-    assert "model" in lacks(row | {"steps": 3})
+def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
+    row = dict.fromkeys(METRICS.names()) | {"missing": ["model", "gpus"], "warnings": []}
+    assert "model" in lacks(row | {"steps": 3, "tgs": 1.0})
+    assert "gpus" in lacks(row | {"steps": 3})
     assert lacks(row | {"steps": 0}) == []
+    assert lacks(row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}) == []
+    without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}
+    assert why_no_rate(without) == (SINGLE_STEP, [])
+    assert why_no_rate(row | {"steps": 3}) == ("gpus", ["gpus"])
 
 
 def test_many_runs_are_drawn_with_fewer_points():

@@ -67,6 +67,14 @@ def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
     assert "Nearest known" in out.warnings[0]
 
 
+def test_more_than_training_is_known_to_reach_is_doubted() -> None:
+    for tgs, doubted in ((16_500.0, True), (15_000.0, False)):
+        out = score(held(), rate(tgs))
+        assert out.values["mfu"] == pytest.approx(tgs * F / 989.4e12)
+        told = [words for words in out.warnings if "a wrong accelerator, model or seq_len" in words]
+        assert bool(told) is doubted
+
+
 def test_above_100_percent_is_implied_and_never_published() -> None:
     out = score(held(), rate(20_000.0))
     assert "mfu" not in out.values
