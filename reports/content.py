@@ -398,7 +398,6 @@ def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
 def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
     """All that is said of one run; varies: what is not the same in its group."""
     run_id, audit = row["run_id"], parts.audits[row["run_id"]]
-    called = _called(row)
     (card,) = cards([row])
     facts = parts.of_facts.get(run_id)
     held = [] if facts is None else facts.to_dicts()
@@ -422,16 +421,16 @@ def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:
         "by_rank": [] if by_rank is None else by_rank.drop("run_id").to_dicts(),
         "events": [] if marks is None else marks.drop("run_id").to_dicts(),
         "event_counts": [] if events is None else _event_counts(events),
-        "complete_with": [
-            {
-                "name": name,
-                "meaning": _meaning(name),
-                "command": f"fairmfu set {called} {name}={_example(name)}",
-            }
-            for name in lacks(row)
-        ],
+        "complete_with": [{"name": name, "meaning": _meaning(name)} for name in lacks(row)],
+        "complete_command": _command(row),
         "source_places": [parts.place[path] for path in row["sources"] if path in parts.place],
     }
+
+
+def _command(row: Row) -> str | None:
+    """What gives a run all facts that it lacks."""
+    given = " ".join(f"{name}={_example(name)}" for name in lacks(row))
+    return f"fairmfu set {_called(row)} {given}" if given else None
 
 
 def _called(row: Row) -> str:

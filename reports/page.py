@@ -363,14 +363,11 @@ def _lines(name_: str, texts: Sequence[str]) -> str:
 
 
 def _to_give(run: Row) -> str:
-    if not run["complete_with"]:
-        return "nothing that a fact could give"
-    told = (
-        f'<code data-of="complete_with.{n}.command">{esc(one["command"])}</code>'
-        for n, one in enumerate(run["complete_with"])
-    )
-    return "<br>".join(told)
+    command = run["complete_command"]
+    return f"<code>{of('complete_command', esc(command))}</code>" if command else NOTHING_TO_GIVE
 
+
+NOTHING_TO_GIVE: Final = "nothing that a fact could give"
 
 APART_COLUMNS: Final = (
     NAME,

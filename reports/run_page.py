@@ -403,15 +403,16 @@ FACT_COLUMNS: Final = (
 
 
 def _missing(run: Json) -> str:
-    """Facts that nothing gives, each with the command that does."""
+    """Facts that nothing gives, and the command that does."""
     if not run["complete_with"]:
         return ""
+    command = f"<code>{of('complete_command', esc(run['complete_command']))}</code>"
     items = "".join(
-        f'<li><code data-of="complete_with.{n}.command">{esc(one["command"])}</code><br>'
+        f'<li><code data-of="complete_with.{n}.name">{esc(one["name"])}</code> '
         f'<span class="note" data-of="complete_with.{n}.meaning">{esc(one["meaning"])}</span></li>'
         for n, one in enumerate(run["complete_with"])
     )
-    return f"<h3>What is missing, and how to give it</h3><ul>{items}</ul>"
+    return f"<h3>What is missing, and how to give it</h3><p>{command}</p><ul>{items}</ul>"
 
 
 def _events(run: Json, *, lines: bool) -> str:

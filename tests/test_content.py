@@ -239,8 +239,10 @@ def test_runs_that_can_not_be_ranked_say_the_command_that_completes_them():
     told = three().data
     lacking = told["runs"]["id-deepspeed"]
     assert told["apart"] == ["id-deepspeed"]
-    commands = [one["command"] for one in lacking["complete_with"]]
-    assert f"fairmfu set {lacking['name']} model=…" in commands
+    command = lacking["complete_command"]
+    assert command.startswith(f"fairmfu set {lacking['name']} ")
+    assert " model=…" in command
+    assert [one["name"] for one in lacking["complete_with"]] == re.findall(r"(\w+)=", command)
 
 
 @pytest.mark.parametrize(
