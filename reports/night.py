@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from metrics.changes import FEWEST
 from reports.course import ENDED
 from reports.logs import listed
 from reports.tables import percent
@@ -353,6 +354,13 @@ def change_found(change: Row, now: datetime, threshold: float, style: Style = PL
     return ", ".join(words) + "."
 
 
+def to_compare(change: Row) -> str | None:
+    """The command that holds the runs on both sides of a change against each other, by id."""
+    ids = [change["last_before"], change["run_id"]]
+    known = all(run_id is not None and re.fullmatch(r"[\w-]+", run_id) for run_id in ids)
+    return f"fairmfu compare {' '.join(ids)}" if known else None
+
+
 def ended(run: Row) -> str:
     """How a run ended, in words."""
     return ENDED.get(run["outcome"], "unknown")
@@ -372,7 +380,7 @@ def says(found: Told, style: Style = PLAIN) -> Said:
         _suspects(found, style),
         _ended_badly(found, style),
         _not_read(found, style),
-        _not_watched(found),
+        _not_watched(found, style),
         _silent_series(found, style),
         _mixed(found, style),
     ]
@@ -420,7 +428,7 @@ def _nothing(found: Told) -> str:
         return "Nothing is watched yet: no run is in a series."
     if all(row["state"] == NEW for row in found.series):
         return "Too early to tell."
-    return "No change tonight."
+    return "No sure change tonight." if suspects(found) else "No change tonight."
 
 
 def _tonight(found: Told) -> str:
@@ -430,7 +438,7 @@ def _tonight(found: Told) -> str:
         return f"{counted(len(found.series), 'series')} in the history"
     of = counted(len(found.series), "series")
     series = of if len(ran) == len(found.series) else f"{len(ran):,} of {of}"
-    text = f"{counted(len(found.runs), 'run')}, {series}"
+    text = f"{counted(len(found.runs), 'run')}, {series if ran else 'in no series'}"
     if not ran:
         return text
     fresh = sum(row["state"] == NEW for row in ran)
@@ -441,7 +449,7 @@ def _tonight(found: Told) -> str:
         if row["state"] != NEW and not row["suspect"]
     )
     if fresh == len(ran):
-        return f"{text}, {'none with enough' if fresh > 1 else 'with too few'} runs yet"
+        return f"{text}, {'none' if fresh > 1 else 'not'} with the {FEWEST} runs that it takes"
     calm = len(ran) - fresh - doubt - moved
     if calm == len(ran):
         return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
@@ -522,15 +530,23 @@ def _not_read(found: Told, style: Style) -> str:
     return f"{counted(len(paths), 'log')} could not be read: {few(paths)}." if paths else ""
 
 
-def _not_watched(found: Told) -> str:
-    runs = len(found.runs)
-    left = sum(run["series"] is None and run["outcome"] not in ENDED_BADLY for run in found.runs)
+def _not_watched(found: Told, style: Style) -> str:
+    """Runs of tonight in no series, with why while they are few."""
+    why = dict(found.night.unplaced.select("run_id", "why").iter_rows())
+    left = [r for r in found.runs if r["series"] is None and r["outcome"] not in ENDED_BADLY]
     if not left:
         return ""
-    verb, these = ("is", "it lacks") if left == 1 else ("are", "each lacks")
+    named = [
+        style.plain(
+            f"{run['name']} ({why[run['run_id']]})" if run["run_id"] in why else run["name"]
+        )
+        for run in left
+    ]
+    one = len(left) == 1
+    which = few(named) if len(left) <= NAMED else "the report says what each lacks"
     return (
-        f"{left:,} of tonight's {counted(runs, 'run')} {verb} in no series, so nothing watches "
-        f"{'it' if left == 1 else 'them'}: the report says what {these}."
+        f"{counted(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
+        f"watches {'it' if one else 'them'}: {which}."
     )
 
 

@@ -25,6 +25,7 @@ from reports.night import (
     Row,
     Told,
     alarms,
+    change_found,
     change_says,
     day,
     doubts,
@@ -34,6 +35,7 @@ from reports.night import (
     says,
     standing,
     suspect_says,
+    to_compare,
     told,
 )
 from reports.redact import REDACTED
@@ -71,8 +73,8 @@ def markdown(night: Night) -> str:
     """The night in some forty lines at most, for a chat or the comment on a pull request."""
     found = told(night)
     said = says(found, MARKDOWN)
-    fresh = [_bullet(change, night) for change in found.changes if change["new"]]
-    told_above = len(fresh) == 1 and fresh[0] in said.says
+    bullets = [_bullet(change, night) for change in found.changes if change["new"]]
+    fresh = [bullet for bullet in bullets if bullet not in said.says]
     more = [
         *_some([f"did not complete: {_crash(run)}" for run in ended_badly(found)]),
         *_some([f"could not be read: {_not_read(row)}" for row in found.failed]),
@@ -85,7 +87,11 @@ def markdown(night: Night) -> str:
         said.says,
         *([""] if said.notes else []),
         *(f"- {note}" for note in said.notes),
-        *_section("Found tonight", [] if told_above else _some(fresh, MOST_FRESH)),
+        *_evidence(found),
+        *_section(
+            "Found tonight too" if len(fresh) < len(bullets) else "Found tonight",
+            _some(fresh, MOST_FRESH),
+        ),
         *_section(
             "Still standing", _some([_bullet(c, night) for c in standing(found)], MOST_STANDING)
         ),
@@ -95,6 +101,17 @@ def markdown(night: Night) -> str:
         + (f" {REDACTED.capitalize()}." if night.redacted else ""),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _evidence(found: Told) -> list[str]:
+    """What the worst regression is told by, and how to look into it."""
+    worst = next(iter(found.regressions), None)
+    if worst is None:
+        return []
+    told_by = change_found(worst, found.night.at, found.night.threshold, MARKDOWN)
+    command = to_compare(worst)
+    look = f" Look into it: `{command}`" if command else ""
+    return ["", f"{told_by}{look}"]
 
 
 def _section(heading: str, items: Sequence[str]) -> list[str]:

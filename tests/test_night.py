@@ -134,8 +134,7 @@ def test_runs_that_nothing_watches_are_told_but_not_the_crashed_ones_twice():
     lost = [{**crashed(name=name), "outcome": "completed"} for name in ("a", "b")]
     said = says(told(a_night(*many(nights=30), runs=[*lost, crashed()])))
     assert said.notes[-1] == (
-        "2 of tonight's 23 runs are in no series, so nothing watches them: the report says what "
-        "each lacks."
+        "2 runs of tonight are in no series, so nothing watches them: a and b."
     )
     assert "in no series" not in says(told(a_bad_night())).notes[-1]
 
@@ -149,7 +148,10 @@ def test_a_quiet_night_is_one_sentence():
 
 def test_a_first_night_says_that_it_is_too_early():
     night = a_night(*many(nights=1), number=1)
-    assert first(night) == "Too early to tell. 20 runs, 20 series, none with enough runs yet."
+    assert (
+        first(night)
+        == "Too early to tell. 20 runs, 20 series, none with the 10 runs that it takes."
+    )
 
 
 def test_of_several_regressions_the_largest_is_told():
@@ -572,6 +574,15 @@ def test_an_escaped_backslash_does_not_free_what_follows():
     assert markdown_text("a@b @c") == "a@b @\N{ZERO WIDTH SPACE}c"
 
 
+def test_markdown_says_which_runs_stand_on_both_sides_and_how_to_compare_them():
+    night = regression()
+    (change,) = [row for row in told(night).changes if row["new"]]
+    text = markdown(night)
+    assert f"`fairmfu compare {change['last_before']} {change['run_id']}`" in text
+    assert f"first seen in {change['run']}, last before it {change['before_run']}" in text
+    assert "fairmfu compare" not in markdown(quiet())
+
+
 def test_markdown_is_short_on_the_worst_of_nights():
     names = [(f, m, g) for g in (8, 64) for m in ("llama3-8b", "qwen3-32b") for f in "tdx"]
     bad = [a_series(*name, nights=60, steps=((30, 0.9), (1, 0.9)), baseline=0.8) for name in names]
@@ -581,7 +592,7 @@ def test_markdown_is_short_on_the_worst_of_nights():
     night = a_night(*bad, runs=runs, sources=logs, notes=words, comparison=words)
     text = markdown(night)
     assert len(text.splitlines()) <= 42
-    assert "and 7 more in the report" in text
+    assert "and 6 more in the report" in text  # one is the first sentence
     assert "and 28 more in the report" in text
 
 
