@@ -480,7 +480,7 @@ def standing(found: Told) -> list[dict[str, Any]]:
 
 
 def _standing(found: Told, style: Style) -> str:
-    fresh = {c["series"] for c in found.changes if c["new"]}
+    fresh = {c["series"] for c in found.changes if c["new"] or alarms(c)}
     old = [c for c in standing(found) if c["series"] not in fresh]
     down = [c for c in old if c["kind"] == REGRESSION and c["counts"]]
     if not down:

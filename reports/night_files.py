@@ -75,6 +75,8 @@ def markdown(night: Night) -> str:
     said = says(found, MARKDOWN)
     bullets = [_bullet(change, night) for change in found.changes if change["new"]]
     fresh = [bullet for bullet in bullets if bullet not in said.says]
+    above = {change["series"] for change in found.regressions[:1]}
+    others = [change for change in standing(found) if change["series"] not in above]
     more = [
         *_some([f"did not complete: {_crash(run)}" for run in ended_badly(found)]),
         *_some([f"could not be read: {_not_read(row)}" for row in found.failed]),
@@ -85,16 +87,14 @@ def markdown(night: Night) -> str:
         f"### {_safe(night.title)}: night {night.number:,}, {day(night.at)}",
         "",
         said.says,
+        *_evidence(found),
         *([""] if said.notes else []),
         *(f"- {note}" for note in said.notes),
-        *_evidence(found),
         *_section(
             "Found tonight too" if len(fresh) < len(bullets) else "Found tonight",
             _some(fresh, MOST_FRESH),
         ),
-        *_section(
-            "Still standing", _some([_bullet(c, night) for c in standing(found)], MOST_STANDING)
-        ),
+        *_section("Still standing", _some([_bullet(c, night) for c in others], MOST_STANDING)),
         *_section("Also", more),
         "",
         f"Formula {_safe(night.formula)}, fairmfu {_safe(night.version)}."
