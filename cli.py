@@ -506,8 +506,10 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     proves, and how its figure becomes ours, factor by factor.
     """
     from reports import explain as describe
+    from reports.tables import wrapped
 
-    click.echo(describe(_analysis(_open(store)), run, output=output, propose=propose))
+    told = describe(_analysis(_open(store)), run, output=output, propose=propose)
+    click.echo("\n".join(map(wrapped, told.splitlines())))
 
 
 @main.command()
@@ -1005,7 +1007,8 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
     from reports.calculator import show, show_others
 
     try:
-        named = model_config(Path(model)) if Path(model).is_file() else model
+        given = Path(model)
+        named = model_config(given) if given.suffix == ".json" or given.is_file() else model
         question = ask(named, **options, overlay=_overlay())
         if against_others:
             click.echo(show_others(question, compared_with_others(question), output))

@@ -94,8 +94,8 @@ class UnknownAcceleratorError(FairmfuError, LookupError):
         hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
         super().__init__(
             f"No peak is known for the accelerator {name!r}, and none is guessed.{hint}"
-            " Give its dense FLOP/s: --set peak_flops=… (e.g. 989.4e12), or the name of a known"
-            " one, as `fairmfu accelerators` lists them: --set accelerator=…"
+            " Give its dense FLOP/s, peak_flops=… (e.g. 989.4e12), or the name of a known one, as"
+            " `fairmfu accelerators` lists them, accelerator=…"
         )
 
 

@@ -64,8 +64,8 @@ class UnknownModelError(ShapeError):
         hint = f" Nearest known: {', '.join(nearest)}." if nearest else ""
         super().__init__(
             f"No known model is called {name!r}, and a model's dimensions are never guessed from"
-            f" its name.{hint} Give its config: --set model_config=PATH/config.json, or one of the"
-            " names that `fairmfu models` lists: --set model=NAME."
+            f" its name.{hint} Give its config, model_config=PATH/config.json, or one of the names"
+            " that `fairmfu models` lists, model=NAME."
         )
 
 

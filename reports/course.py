@@ -55,14 +55,14 @@ MOST_QUOTED: Final = 160
 END_TO_END: Final = {
     "stamp from start": "from the start of training, time by stamps",
     "runtime": "over the run time that the log prints",
-    "stamp": "behind the first line, time by stamps",
+    "stamp": "from the first line of a step on, time by stamps",
 }
 
 
 def end_to_end_words(row: Row) -> str:
     """What the end-to-end rate covers."""
     basis = row["end_to_end_basis"]
-    return END_TO_END.get(basis, f"behind the first line, time by {basis}")
+    return END_TO_END.get(basis, f"from the first line of a step on, time by {basis}")
 
 
 def sureness(row: Row) -> str:

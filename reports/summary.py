@@ -57,7 +57,7 @@ SPEED_COLUMNS: Final[Columns] = {
 }
 
 
-LEAST_OF_SPEED: Final = ("logged_rank", "mfu_full_attention", "relative_tgs", "logged_mfu")
+LEAST_OF_SPEED: Final = ("logged_rank", "mfu_full_attention", "logged_mfu", "logged_tflops")
 """What a narrow terminal does without, the first of it first."""
 
 
@@ -257,7 +257,7 @@ def _formula(row: Mapping[str, Any]) -> str:
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {counted(row['windows'], 'window')}, "
         f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
         f"       {_interval(row)}",
-        f"       left out of steady, whole windows: {_share(row['excluded_share'])} of the time "
+        f"       left out of steady: windows of {_share(row['excluded_share'])} of the time "
         f"logged ({joined(row['excluded_causes'] or ['nothing'])})",
     ]
     if row["tgs_end_to_end"] is not None:
@@ -317,8 +317,8 @@ def _time(row: Mapping[str, Any]) -> str:
     if not rows:
         return ""
     head = (
-        f"Wall time {seconds_text(row['wall_s'])}; each cause: what it took beyond the steady pace,"
-        " not its whole windows"
+        f"Wall time {seconds_text(row['wall_s'])}; of the windows of a cause, the time beyond what "
+        "as many steady ones take"
     )
     return f"{head}\n" + render(pl.DataFrame(rows), "table", TIME_COLUMNS)
 
@@ -381,15 +381,14 @@ FIGURES: Final[dict[str, tuple[str, Formatter, str]]] = {
 def bridge_text(bridge: Bridge) -> str:
     """From the log's figure to ours, a factor a line."""
     name, form, convention = FIGURES[bridge.figure]
-    rows = [("", f"logged {name}, median", form(bridge.logged))]
-    rows += [(f"x {times(f.factor)}", f.text, "") for f in bridge.factors]
+    rows = [(form(bridge.logged), f"logged {name}, median")]
+    rows += [(f"x {times(f.factor)}", f.text) for f in bridge.factors]
     high = times(1 / bridge.low) if bridge.low > 0 else "any"
     bounds = f"{times(1 / bridge.high)} to {high} by its last digit"
     left = "the print's rounding" if bridge.explained else "unexplained"
-    rows.append((f"x {times(1 / bridge.unexplained)}", f"{left} ({bounds})", ""))
-    rows.append(("", f"ours{convention}", form(bridge.ours)))
-    wide = max(len(text) for _, text, _ in rows)
-    lines = [f"  {factor:>10}  {text:<{wide}}  {value}".rstrip() for factor, text, value in rows]
+    rows.append((f"x {times(1 / bridge.unexplained)}", f"{left} ({bounds})"))
+    rows.append((form(bridge.ours), f"ours{convention}"))
+    lines = [f"  {figure:>10}  {text}" for figure, text in rows]
     return "\n".join([f"From the log's {name} to ours", *lines])
 
 

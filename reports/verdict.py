@@ -353,7 +353,10 @@ class _Speaker:
         text = f"The logs print {found.few(found.values)}{found.unit}. "
         ours = [value for value in found.ours if value is not None]
         if len(ours) == len(found.ours):
-            text += f"By one formula (exact attention) it is {found.few(ours)}{found.unit}. "
+            by = (
+                "By one formula (exact attention)" if found.figure != "logged_tgs" else "Recomputed"
+            )
+            text += f"{by} it is {found.few(ours)}{found.unit}. "
         silent = len(self.group) - len(found.rows)
         if silent:
             verb = "prints" if silent == 1 else "print"

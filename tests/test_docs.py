@@ -77,7 +77,7 @@ class Block:
 
     def file(self) -> str | None:
         """The file that the reader makes of it."""
-        found = re.fullmatch(r"# ([\w-]+\.\w+)", self.lines[0])
+        found = re.fullmatch(r"# ([\w-]+(?:\.\w+)+)", self.lines[0])
         return None if found is None else found[1]
 
 

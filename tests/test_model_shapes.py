@@ -210,7 +210,7 @@ def test_names(said: str, name: str) -> None:
     ["Llama-3", "llama", "8B", "Llama-3-8B-262k", "llama-4-8b", "qwen2.5", "my-llama-3-8b", ""],
 )
 def test_a_name_is_never_guessed(said: str) -> None:
-    with pytest.raises(UnknownModelError, match=r"--set model_config=PATH/config\.json") as error:
+    with pytest.raises(UnknownModelError, match=r"model_config=PATH/config\.json") as error:
         known(said)
     assert error.value.name == said
 
