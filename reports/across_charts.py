@@ -18,7 +18,7 @@ from reports.layout import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, say
 
 MOST_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
-SHORT, LONG = 13, 42
+SHORT, LONG = 13, 48
 """Characters of a run's name where there is little room, and where there is most."""
 MOST_DOTS: Final = 240
 """Dots of one chart; of more runs, those that are alike are one."""
@@ -153,10 +153,10 @@ def _reach(values: Sequence[float]) -> list[float]:
 
 @cache
 def _comparison(panels: tuple[str, ...]) -> Spec:
-    width = {2: 280, 3: 140}[len(panels)]  # beside names of 300 px on a page of 1,144 px
+    width = {2: 280, 3: 140}[len(panels)]  # beside names of 325 px on a page of 1,144 px
     parts = [_panel(_PANELS[name], width, first=place == 0) for place, name in enumerate(panels)]
     own: dict[str, Any] = {_PANELS[name].reach.split("[", maxsplit=1)[0]: None for name in panels}
-    chart = alt.hconcat(*parts, spacing=24)
+    chart = alt.hconcat(*parts, spacing=12)
     own["narrow"] = False  # a page sets it where it puts the panels one below the other
     return made(chart, *_CONVENED, data="runs", transform=[*TRANSFORM, *_BOUNDS], **own)
 
@@ -226,7 +226,7 @@ def _placed(cards: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def _run_axis(*, named: bool) -> alt.Y:
     wide = _ENDED if named else "''"
     label = f"narrow ? {_ENDING} : {wide}"
-    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=300, labelExpr=label)
+    axis = alt.Axis(grid=True, domain=False, ticks=False, labelLimit=325, labelExpr=label)
     return alt.Y("run:N", title=None, sort=alt.EncodingSortField("place", op="min"), axis=axis)
 
 
