@@ -143,7 +143,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in (*self.shapes.fixed, *self.shapes.known):
+        for shape in self.shapes.in_turn():
             self._fitted(shape, np.flatnonzero(self.free))
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
