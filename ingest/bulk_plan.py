@@ -279,7 +279,9 @@ class _Planner:
 
     def _quotes(self, lines: Ints) -> pl.Series:
         """What a row tells of these lines' texts."""
-        return self.parser.cleaner.texts(self.block.lines(lines)).str.slice(0, QUOTED_CHARACTERS)
+        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines))).str.slice(
+            0, QUOTED_CHARACTERS
+        )
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:

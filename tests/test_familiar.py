@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min
 
 def found(learned: Familiar, lines: list[bytes]) -> list[str | int]:
     """What each line is: BLANK, MAY_MATCH, or its kind."""
-    numbers = learned.of(pl.Series([line + b"\n" for line in lines], dtype=pl.Binary)).tolist()
+    numbers = learned.of(pa.array([line + b"\n" for line in lines], pa.large_binary())).tolist()
     return [number if number < 0 else learned.kinds[number].as_py() for number in numbers]
 
 
