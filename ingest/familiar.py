@@ -78,7 +78,8 @@ class Familiar:
         kinds = kinds_of(texts.filter(other)).to_list()
         found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
         found[blank] = BLANK
-        self.kinds = pa.array(self._numbers, pa.string())
+        new = [*self._numbers][len(self.kinds) :]
+        self.kinds = pa.concat_arrays([self.kinds, pa.array(new, pa.string())])
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
 

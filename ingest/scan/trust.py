@@ -79,7 +79,7 @@ def _drawn_digits(rng: random.Random, width: int) -> str:
     if rng.random() < 0.1:  # noqa: PLR2004 - of them all alike
         return rng.choice("09") * width
     first = rng.choice("0123456789" if rng.random() < 0.3 else "123456789")  # noqa: PLR2004
-    return first + "".join(rng.choice("0123456789") for _ in range(width - 1))
+    return first + f"{rng.randrange(10**width):0{width}}"[1:]
 
 
 def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:
