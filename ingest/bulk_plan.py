@@ -271,11 +271,10 @@ class _Planner:
         if not self.asides:
             return []
         asides = sorted(self.asides, key=itemgetter(0))
-        texts = self._quotes(np.array([line for line, _ in asides]))
-        return [
-            (line, Aside({**aside.row, "text": text}, aside.companion))
-            for (line, aside), text in zip(asides, texts, strict=True)
-        ]
+        texts = self._quotes(np.array([line for line, _ in asides])).to_list()
+        for (_, aside), text in zip(asides, texts, strict=True):
+            aside.row["text"] = text
+        return asides
 
     def _quotes(self, lines: Ints) -> pl.Series:
         """What a row tells of these lines' texts."""
