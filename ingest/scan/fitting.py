@@ -143,10 +143,10 @@ class Sheet:
 Fit = Walked | Sheet
 
 
-def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
-    """Those of `lines` that fit the shape."""
-    lengths = block.lengths[lines]
-    lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+def fit(block: Block, shape: Shape, free: Bools) -> Fit:
+    """The lines that fit the shape; free: which of them may."""
+    lengths = block.lengths
+    lines = np.flatnonzero(free & (lengths >= shape.least) & (lengths <= shape.most))
     if not len(lines):
         return Walked(block, shape, lines, {}, {}, {})
     return (_lay if shape.is_fixed else _walk)(block, shape, lines)

@@ -82,7 +82,8 @@ class Shapes:
                     one.lines = len(read)
         if len(read) < MANY_ALIKE or isinstance(found, Sheet):
             return
-        found = found.only(np.isin(found.lines, read))
+        if len(read) < len(found.lines):
+            found = found.only(np.isin(found.lines, read))
         starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
         for at in (*found.begins.values(), *found.stops.values()):
             key = key * MIXED + (at - starts).astype(np.uint64)

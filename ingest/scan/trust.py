@@ -22,7 +22,7 @@ def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
     lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
     block = Block(0, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     if 0 not in found.lines:
         return False
     rows = decode(found)
