@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import WINDOW, Bytes, Ints, windows
+from ingest.arrays import WINDOW, Bytes, Ints, owned, windows
 from ingest.reader import NEWLINE
 
 RETURN: Final = 13
@@ -50,7 +50,7 @@ class Block:
 
     def lines(self, which: Ints) -> pa.LargeBinaryArray:
         """The bytes of these lines, each with its newline; a copy."""
-        buffers = [None, pa.py_buffer(self.bounds), self.buffer]
+        buffers = [None, owned(self.bounds), self.buffer]
         every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
         return every.take(pa.array(which))
 
