@@ -143,8 +143,8 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in (*self.shapes.fixed, *self.shapes.known):
-            self._fitted(shape, np.flatnonzero(self.free))
+        for shape in self.shapes.in_turn():
+            self._fitted(shape)
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
@@ -171,9 +171,9 @@ class _Planner:
             traits=list(self.traits),
         )
 
-    def _fitted(self, shape: Shape, lines: Ints) -> None:
-        """Take those of `lines` that fit a shape."""
-        found = fit(self.block, shape, lines)
+    def _fitted(self, shape: Shape) -> None:
+        """Take the lines that fit a shape."""
+        found = fit(self.block, shape, self.free)
         rows = decode(found)
         self.shapes.narrow(found, rows.lines)
         if not len(rows.lines):
@@ -225,7 +225,7 @@ class _Planner:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
-            self._fitted(shape, np.flatnonzero(self.free))
+            self._fitted(shape)
 
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
@@ -271,15 +271,16 @@ class _Planner:
         if not self.asides:
             return []
         asides = sorted(self.asides, key=itemgetter(0))
-        texts = self._quotes(np.array([line for line, _ in asides]))
-        return [
-            (line, Aside({**aside.row, "text": text}, aside.companion))
-            for (line, aside), text in zip(asides, texts, strict=True)
-        ]
+        texts = self._quotes(np.array([line for line, _ in asides])).to_list()
+        for (_, aside), text in zip(asides, texts, strict=True):
+            aside.row["text"] = text
+        return asides
 
     def _quotes(self, lines: Ints) -> pl.Series:
         """What a row tells of these lines' texts."""
-        return self.parser.cleaner.texts(self.block.lines(lines)).str.slice(0, QUOTED_CHARACTERS)
+        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines))).str.slice(
+            0, QUOTED_CHARACTERS
+        )
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:

@@ -20,6 +20,8 @@ NUL: Final = "\0"
 ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
 """What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
+FEW: Final = 200
+"""Lines that are cleaned one by one in the time of a few calls of Polars."""
 NO_BREAK: Final = "\xa0"
 BEYOND_ASCII: Final = 0x80
 """The least byte of a character that is not ASCII."""
@@ -56,7 +58,7 @@ class Cleaner:
         Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
         one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
         """
-        if not self._alike:
+        if not self._alike or len(lines) <= FEW:
             return self._each(lines)
         text = pl.col("text")
         try:

@@ -64,7 +64,7 @@ def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
 def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that a shape takes, with the row of each."""
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     rows = decode(found)
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
@@ -121,7 +121,7 @@ def test_negative_numbers_are_learned_and_keep_their_sign(learned: str, *, fixed
     lines = [line.encode(), *others, long]
     if fixed:
         block = Block(1, line.encode() + b"\n")
-        found = fit(block, shape, np.arange(1))
+        found = fit(block, shape, np.arange(len(block)) < 1)
         shape = narrowed(found, 0) if isinstance(found, Walked) else shape
     rows = list(taken(shape, lines))
     assert {raw for raw, _ in rows} >= {line.encode(), *others}
@@ -147,7 +147,7 @@ def test_lines_laid_out_alike_are_read_as_by_their_shape(
         return
     lines = [learned, *lines, *(re.sub(rb"(?<=[ .])[1-8]", b"9", line) for line in lines)]
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     assert isinstance(found, Walked)
     by_shape = dict(taken(shape, lines))
     for place, line in enumerate(found.lines.tolist()):

@@ -6,12 +6,10 @@ from copy import copy
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints
-from ingest.clean import lines_of
+from ingest.arrays import WINDOW, Bytes, Ints, owned, windows
 from ingest.reader import NEWLINE
 
 RETURN: Final = 13
@@ -50,9 +48,11 @@ class Block:
         other.number = number
         return other
 
-    def lines(self, which: Ints) -> pl.Series:
-        """The bytes of these lines, each with its newline."""
-        return lines_of(self.buffer, self.bounds).gather(which)
+    def lines(self, which: Ints) -> pa.LargeBinaryArray:
+        """The bytes of these lines, each with its newline; a copy."""
+        buffers = [None, owned(self.bounds), self.buffer]
+        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+        return every.take(pa.array(which))
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
@@ -65,13 +65,9 @@ class Block:
         return [self.data[begin:stop] for begin, stop in spans]
 
 
-WINDOW: Final = 256 * 1024
-"""Bytes that stay in the processor's cache while they are looked at."""
-
-
 def _places(data: Bytes, byte: int) -> Ints:
     """Where that byte stands."""
-    found = [np.flatnonzero(data[at : at + WINDOW] == byte) for at in range(0, len(data), WINDOW)]
+    found = (np.flatnonzero(part == byte) for part in windows(data))
     return np.concatenate([places + at * WINDOW for at, places in enumerate(found)])
 
 

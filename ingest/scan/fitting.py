@@ -143,10 +143,12 @@ class Sheet:
 Fit = Walked | Sheet
 
 
-def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
-    """Those of `lines` that fit the shape."""
-    lengths = block.lengths[lines]
-    lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+def fit(block: Block, shape: Shape, free: Bools) -> Fit:
+    """The lines that fit the shape; free: which of them may."""
+    lengths = block.lengths
+    lines = np.flatnonzero(free & (lengths >= shape.least) & (lengths <= shape.most))
+    if not len(lines):
+        return Walked(block, shape, lines, {}, {}, {})
     return (_lay if shape.is_fixed else _walk)(block, shape, lines)
 
 
@@ -216,9 +218,9 @@ def _stand(stretch: Stretch, words: Words) -> Bools:
     wrong = np.zeros(words.shape[1], np.uint64)
     for word, there in zip(stretch.words, words, strict=True):
         other = there ^ word.zeros
-        wrong |= other & word.text
-        if word.digits:
-            wrong |= _no_digits(other) & word.digits
+        if word.sixes:  # what it carries over is of a byte that is wrong already
+            other |= other + word.sixes
+        wrong |= other & word.kept
     return np.asarray(wrong == 0)
 
 

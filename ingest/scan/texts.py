@@ -43,15 +43,17 @@ def is_view(texts: pl.Series) -> bool:
 
 def laid(parts: Sequence[Bytes]) -> pl.Series:
     """Texts that are all as long: the rows of the parts, one behind the other."""
-    text = np.concatenate(parts, axis=1)
-    rows, size = text.shape
+    rows, size = len(parts[0]), sum(part.shape[1] for part in parts)
+    data = pa.allocate_buffer(rows * size)
+    text = np.frombuffer(data, np.uint8).reshape(rows, size)
+    np.concatenate(parts, axis=1, out=text)
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
     inside = min(size, 4 if size > INLINE else INLINE)
     views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
     if size > INLINE:
         views[:, 3] = np.arange(0, rows * size, size)
-    return _viewed(views, owned(text) if size > INLINE else None)
+    return _viewed(views, data if size > INLINE else None)
 
 
 def _viewed(views: NDArray[Any], data: pa.Buffer | None) -> pl.Series:
