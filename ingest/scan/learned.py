@@ -31,6 +31,8 @@ MANY_ALIKE: Final = 1_000
 """Lines of a block that are laid out alike, before they become a shape of fixed widths."""
 MOST_FIXED: Final = 8
 """Of a format; the oldest is forgotten: a number that grows a digit lays all lines out anew."""
+MOST_LAYOUTS: Final = 64
+"""Of a shape in a block; with more of them, as full precision has, each would fit few lines."""
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 """Factor of a hash of places."""
 
@@ -42,6 +44,7 @@ class Shapes:
         self.known: list[Shape] = []
         self.fixed: deque[Shape] = deque(maxlen=MOST_FIXED)
         self._seen: Counter[bytes] = Counter()
+        self._spread: set[int] = set()
         self._alone = self._tried = 0
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
@@ -65,13 +68,17 @@ class Shapes:
 
     def narrow(self, found: Fit, read: Ints) -> None:
         """From now on try first how most of the lines that were read are laid out."""
-        if isinstance(found, Sheet) or len(read) < MANY_ALIKE:
+        known = id(found.shape)
+        if isinstance(found, Sheet) or len(read) < MANY_ALIKE or known in self._spread:
             return
         found = found.only(np.isin(found.lines, read))
         starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
         for at in (*found.begins.values(), *found.stops.values()):
             key = key * MIXED + (at - starts).astype(np.uint64)
         _, lines, counts = np.unique(key, return_index=True, return_counts=True)
+        if len(counts) > MOST_LAYOUTS:
+            self._spread.add(known)
+            return
         for line in lines[counts >= MANY_ALIKE].tolist():
             self.fixed.append(narrowed(found, line))
 
