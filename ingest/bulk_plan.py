@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -28,12 +28,16 @@ from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan.block import MARGIN, Block
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.fitting import fit
+from ingest.scan.learned import SEEN_IN_VAIN
 from ingest.scan.readings import Aside, Other, Step
 from ingest.scan.shapes import Shape
 
 NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+MANY_BYTES: Final = 1024 * 1024
+FIRST_LINES: Final = 2_000
+"""Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
 SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
 """Columns of rows that tell whether they are of one process."""
 
@@ -145,6 +149,8 @@ class _Planner:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
         for shape in self.shapes.in_turn():
             self._fitted(shape)
+        if not self.shapes.known and len(self.block.data) >= MANY_BYTES:
+            self._learn()
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
@@ -170,6 +176,15 @@ class _Planner:
             row_traits=traits,
             traits=list(self.traits),
         )
+
+    def _learn(self) -> None:
+        """Read the first lines that may be steps: then all like them need no looking through."""
+        anchors = [form.anchor.encode() for form in self.parser.primary.steps]
+        lines = range(min(FIRST_LINES, len(self.block)))
+        steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
+        for line in islice(steps, SEEN_IN_VAIN):
+            if self.free[line]:
+                self._by_regex(line)
 
     def _fitted(self, shape: Shape) -> None:
         """Take the lines that fit a shape."""

@@ -40,6 +40,7 @@ class Cleaner:
     def __init__(self, noise: str | None) -> None:
         self._noise = noise or ANSI
         self._sub = re.compile(self._noise).sub
+        self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
         self._alike = _alike(self._noise)
         self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
         """Whether what is noise stays so with other digits."""
@@ -82,22 +83,29 @@ class Cleaner:
 
     def whole(self, data: bytes) -> pl.Series | None:
         """All lines of `data` as one text; None where something of them may have to be cleaned."""
-        if not self._alike or NUL.encode() in data:
-            return None
-        every = np.frombuffer(data, np.uint8)
-        beyond = every[every >= BEYOND_ASCII].tobytes().decode(errors="replace")
-        if any(character == NO_BREAK or character.isdecimal() for character in set(beyond)):
+        if not self._alike or NUL.encode() in data or _beyond(data):
             return None
         try:
             text = lines_of(owned(data), np.array([0, len(data)])).cast(pl.String)
         except pl.exceptions.ComputeError:
             return None
+        if self._held_by_noise and not any(one in data for one in self._held_by_noise):
+            return text
         digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
         return None if text.str.contains(digits_are_ascii).item() else text
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
+
+
+def _beyond(data: bytes) -> bool:
+    """Whether there are characters beyond ASCII that change a text, or are digits."""
+    if data.isascii():
+        return False
+    every = np.frombuffer(data, np.uint8)
+    characters = set(every[every >= BEYOND_ASCII].tobytes().decode(errors="replace"))
+    return any(character == NO_BREAK or character.isdecimal() for character in characters)
 
 
 def _may_hold(noise: str, text: pl.Expr) -> pl.Expr:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import WINDOW, Bytes, Ints, owned, windows
+from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, windows
 from ingest.reader import NEWLINE
 
 RETURN: Final = 13
+ZERO: Final = np.uint8(ord("0"))
 LONGEST: Final = 4_000
 """Bytes of a line that may become a shape."""
 MARGIN: Final = 64
 """Bytes before a block, so that what is read at its ends stays inside the array."""
+SEEN: Final = 32
+"""Bytes from a place on of which it is asked whether they are digits."""
+FEW: Final = 16
+"""Of so many lines one, or fewer, are looked at by themselves."""
 BEHIND: Final = MARGIN + LONGEST
 """The same behind it: its last line is compared with shapes that may be longer."""
 
@@ -42,6 +48,22 @@ class Block:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def no_digits(self, at: Ints) -> Words:
+        """Of SEEN bytes or more from each of these places on a bit: set where one is no digit."""
+        if len(at) < len(self) // FEW:
+            rows = view(self.bytes, np.dtype("V64"))[at].view(np.uint8).reshape(-1, 64)
+            return np.asarray(_no_digits(rows).view("<u8")[:, 0])
+        return np.asarray(self._no_digits[at >> 5] >> (at & 31).astype(np.uint64))
+
+    @cached_property
+    def _no_digits(self) -> Words:
+        """The same of twice as many from each SEEN bytes on."""
+        out = np.zeros(len(self.bytes) // SEEN + 2, "<u4")
+        for at in range(0, len(self.bytes), WINDOW):
+            bits = _no_digits(self.bytes[at : at + WINDOW])
+            out.view(np.uint8)[at // 8 : at // 8 + len(bits)] = bits
+        return np.asarray(out[:-1] | out[1:].astype(np.uint64) << np.uint64(32))
+
     def numbered(self, number: int) -> Block:
         """The same lines, of which the first one has that number."""
         other = copy(self)
@@ -63,6 +85,11 @@ class Block:
         begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
         spans = zip(begins.tolist(), stops.tolist(), strict=True)
         return [self.data[begin:stop] for begin, stop in spans]
+
+
+def _no_digits(data: Bytes) -> Bytes:
+    """A bit of each byte, the first one the lowest: set where it is no digit."""
+    return np.packbits(data - ZERO > 9, axis=-1, bitorder="little")  # noqa: PLR2004 - the last one
 
 
 def _places(data: Bytes, byte: int) -> Ints:

@@ -33,6 +33,8 @@ MANY_ALIKE: Final = 1_000
 MOST_FIXED: Final = 8
 """Of a format; the one of the fewest lines is forgotten: a number that grows a digit lays all lines
 out anew."""
+MOST_LAYOUTS: Final = 64
+"""Of a shape in a block; with more of them, as full precision has, each would fit few lines."""
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 """Factor of a hash of places."""
 
@@ -44,6 +46,7 @@ class Shapes:
         self.known: list[Shape] = []
         self._fixed: list[_Fixed] = []
         self._seen: Counter[bytes] = Counter()
+        self._spread: set[int] = set()
         self._alone = self._tried = 0
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
@@ -76,11 +79,12 @@ class Shapes:
 
     def narrow(self, found: Fit, read: Ints) -> None:
         """From now on try first how most of the lines that were read are laid out."""
+        known = id(found.shape)
         if found.shape.is_fixed:
             for one in self._fixed:
                 if one.shape is found.shape:
                     one.lines = len(read)
-        if len(read) < MANY_ALIKE or isinstance(found, Sheet):
+        if len(read) < MANY_ALIKE or isinstance(found, Sheet) or known in self._spread:
             return
         if len(read) < len(found.lines):
             found = found.only(np.isin(found.lines, read))
@@ -88,6 +92,9 @@ class Shapes:
         for at in (*found.begins.values(), *found.stops.values()):
             key = key * MIXED + (at - starts).astype(np.uint64)
         _, lines, counts = np.unique(key, return_index=True, return_counts=True)
+        if len(counts) > MOST_LAYOUTS:
+            self._spread.add(known)
+            return
         many = counts >= MANY_ALIKE
         for line, count in zip(lines[many].tolist(), counts[many].tolist(), strict=True):
             self._fixed.append(_Fixed(narrowed(found, line), count))

@@ -108,6 +108,16 @@ class Stretch:
     pad: bool
     run: int | None
 
+    @property
+    def last(self) -> int:
+        """Its last byte, where that is no digit."""
+        return int(self.words[-1].zeros) >> 56
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is a single byte between two runs: of a number mostly, before many digits."""
+        return self.size == 1 and not (self.runs or self.pad) and self.run is not None
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints, owned
+from ingest.arrays import Bytes, Ints, Words, owned
 from ingest.scan.block import Block
 
 INLINE: Final = 12
@@ -19,10 +19,13 @@ FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 """The first n bytes of a word of eight."""
 
 
-def quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
-    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory."""
+def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> pl.Series:
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
+
+    head: the first eight bytes of each, and what is behind it.
+    """
     sizes = (stops - begins).astype(np.uint64)
-    head = block.words[begins]
+    head = block.words[begins] if head is None else head
     views = np.empty((len(begins), 2), np.uint64)
     views[:, 0] = sizes | head << np.uint64(32)
     views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
