@@ -20,7 +20,7 @@ from functools import cache
 from multiprocessing import get_context, parent_process
 from typing import Final, Self
 
-from ingest.bulk_plan import Plan
+from ingest.bulk_plan import Plan, plan_by
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
 from ingest.fanout import (
@@ -33,7 +33,6 @@ from ingest.fanout import (
     in_turn,
     names_of,
     parser_of,
-    plan_by,
     size_of,
 )
 from ingest.log_rows import SMALL_BYTES, read_logs
