@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +27,7 @@ from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
 from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
+from ingest.shared import Shared
 from ingest.store import Store
 from ingest.walk import Found, Walk
 from tests.alike import put_logs
@@ -200,6 +204,36 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
     assert same_tables(store, other)
     assert by_blocks[0] is not None
     assert by_blocks[-1] is None
+
+
+def test_blocks_and_plans_that_have_no_room_come_to_the_same(
+    logs: Path, tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, store = read([logs], tmp_path / "one", 1)
+    for room in (0, 3_100):  # of no block; of blocks, but of few plans
+        by_blocks.clear()
+        monkeypatch.setattr(ahead, "Shared", partial(Shared, room))
+        same, other = read([logs], tmp_path / f"of{room}", 2)
+        assert same == told
+        assert same_tables(store, other)
+        assert any(by_blocks) == bool(room)
+
+
+def test_a_file_that_breaks_off_leaves_room_for_the_next(
+    tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    whole = max(SAMPLES, key=lambda path: path.stat().st_size)
+    packed = gzip.compress(whole.read_bytes())
+    for number in range(4):
+        (tmp_path / f"a{number}.log.gz").write_bytes(packed[: -400 - number])
+    shutil.copy(whole, tmp_path / "b.log")
+    told, store = read([tmp_path], tmp_path / "one", 1)
+    assert [one.status for one in told] == ["failed"] * 4 + ["read"]
+    by_blocks.clear()
+    same, other = read([tmp_path], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert by_blocks[-1] is not None
 
 
 SENT: Final = """
