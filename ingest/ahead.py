@@ -37,10 +37,10 @@ from ingest.fanout import (
     parser_of,
     size_of,
 )
+from ingest.handover import Handover
 from ingest.log_rows import SMALL_BYTES, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
-from ingest.shared import Shared
 from ingest.shelf import Shelf
 from ingest.spool import Spool
 from ingest.together import Group, LogTables
@@ -185,7 +185,7 @@ class Ahead:
         if self._pool is None or not self._ready.done():
             return None
         place = next(place for place in count() if place not in self._lent)
-        if not self._shared.put(place, chunk.data):
+        if not self._handover.put(place, chunk.data):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
             size = len(chunk.data)
@@ -197,19 +197,19 @@ class Ahead:
         """The plan of the block in that place, which is free then; None where it was lost."""
         with suppress(BrokenProcessPool, OSError):
             made = self._lent.pop(place).result()
-            packed = self._shared.get(place, made) if isinstance(made, int) else made
+            packed = self._handover.get(place, made) if isinstance(made, int) else made
             plan: Plan = pickle.loads(packed)  # noqa: S301 - ours
             return plan
         return None
 
     def _start(self) -> None:
         if self._pool is None:
-            self._shared = Shared()
+            self._handover = Handover()
             self._pool = ProcessPoolExecutor(
                 self._others,
                 mp_context=get_context("spawn"),
                 initializer=_begin,
-                initargs=(self._state, self._shared),
+                initargs=(self._state, self._handover),
             )
             with _one_thread():
                 self._ready = self._pool.submit(os.getpid)
@@ -308,13 +308,13 @@ def _read_all(files: Sequence[Given], state: State) -> Read:
 # --- in the other processes -------------------------------------------------------------------
 
 _state: list[State] = []
-_shared: list[Shared] = []
+_handover: list[Handover] = []
 
 
-def _begin(state: State, shared: Shared) -> None:
+def _begin(state: State, handover: Handover) -> None:
     """Take what holds for all files; end with the process that began it, even if that is killed."""
     _state.append(state)
-    _shared.append(shared)
+    _handover.append(handover)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that
     parent = parent_process()
     assert parent is not None  # noqa: S101 - it has one
@@ -332,10 +332,10 @@ def _read(files: Sequence[Given]) -> Read:
 
 def _plan(names: Names, number: int, place: int, size: int) -> int | bytes:
     """Plan the block in that place; the size of the plan that is there then, or the plan itself."""
-    shared = _shared[0]
-    plan = plan_by(_parser(names), Chunk(number, shared.get(place, size)))
+    handover = _handover[0]
+    plan = plan_by(_parser(names), Chunk(number, handover.get(place, size)))
     packed = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
-    return len(packed) if shared.put(place, packed) else packed
+    return len(packed) if handover.put(place, packed) else packed
 
 
 @cache

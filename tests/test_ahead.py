@@ -23,11 +23,11 @@ from ingest.ahead import Ahead, Processes
 from ingest.bulk_plan import Plan
 from ingest.errors import UnknownFormatError
 from ingest.fanout import Coming
+from ingest.handover import Handover
 from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
 from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
-from ingest.shared import Shared
 from ingest.store import Store
 from ingest.walk import Found, Walk
 from tests.alike import put_logs
@@ -212,7 +212,7 @@ def test_blocks_and_plans_that_have_no_room_come_to_the_same(
     told, store = read([logs], tmp_path / "one", 1)
     for room in (0, 3_100):  # of no block; of blocks, but of few plans
         by_blocks.clear()
-        monkeypatch.setattr(ahead, "Shared", partial(Shared, room))
+        monkeypatch.setattr(ahead, "Handover", partial(Handover, room))
         same, other = read([logs], tmp_path / f"of{room}", 2)
         assert same == told
         assert same_tables(store, other)

@@ -17,7 +17,7 @@ PLACE_BYTES: Final = 64 * 1024 * 1024
 """Of the file for each place. Only what was written to it takes memory."""
 
 
-class Shared:
+class Handover:
     """Such a file; it is given to processes when they are started.
 
     It has as many places as are written to. Whoever uses them sees to it that one is not written to
@@ -61,8 +61,8 @@ class _Sent(Protocol):
         """The same file, there."""
 
 
-def _given(place_bytes: int, file: _Sent) -> Shared:
-    return Shared(place_bytes, file.detach())
+def _given(place_bytes: int, file: _Sent) -> Handover:
+    return Handover(place_bytes, file.detach())
 
 
 def _unnamed() -> int:
