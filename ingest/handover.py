@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
+from contextlib import suppress
 from multiprocessing.reduction import DupFd
 from typing import Any, Final, Protocol
 
@@ -66,8 +67,8 @@ def _given(place_bytes: int, file: _Sent) -> Handover:
 
 
 def _unnamed() -> int:
-    """In memory where the system has such files."""
-    if hasattr(os, "memfd_create"):
+    """In memory where the system has such files, and lets them be made."""
+    with suppress(AttributeError, OSError):
         return os.memfd_create("fairmfu")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())

@@ -219,6 +219,20 @@ def test_blocks_and_plans_that_have_no_room_come_to_the_same(
         assert any(by_blocks) == bool(room)
 
 
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_is_handed_over_is_whole(*, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    handover = Handover(1_000)
+    assert [handover.put(place, bytes([place]) * 1_000) for place in range(4)] == [True] * 4
+    assert handover.put(1, b"less")
+    assert not handover.put(2, bytes(1_001))
+    assert (handover.get(1, 4), handover.get(1, 5)) == (b"less", b"less\1")
+    assert handover.get(2, 1_000) == b"\2" * 1_000
+    with pytest.raises(OSError, match="0 of 1 bytes"):
+        handover.get(4, 1)
+
+
 def test_a_file_that_breaks_off_leaves_room_for_the_next(
     tmp_path: Path, by_blocks: list[Plan | None]
 ) -> None:
