@@ -25,7 +25,7 @@ from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan.block import MARGIN, Block
+from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.fitting import fit
 from ingest.scan.learned import SEEN_IN_VAIN
@@ -57,11 +57,13 @@ class Trait(NamedTuple):
 class Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. asides: lines of events, with what they say, their text too.
-    idle: of nothing. others: that no pattern knows, with the number of the kind of each. frame:
-    rows of step lines, with the places of their lines in the block and the numbers of their traits.
+    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: lines of events,
+    with what they say, their text too. idle: of nothing. others: that no pattern knows, with the
+    number of the kind of each. frame: rows of step lines, with the places of their lines in the
+    block and the numbers of their traits.
     """
 
+    bounds: Ints
     unsure: list[int]
     asides: list[tuple[int, Aside]]
     idle: Ints
@@ -109,7 +111,12 @@ def plan_of(block: Block, parser: Parser) -> Plan:
     return _Planner(block, parser).plan()
 
 
-def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Block, Plan, range]]:
+def plan_by(parser: Parser, chunk: Chunk) -> Plan:
+    """The same of a chunk of whole lines."""
+    return plan_of(Block(chunk.number, chunk.data), parser)
+
+
+def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
     """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
 
     All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
@@ -165,6 +172,7 @@ class _Planner:
             frame = frame.with_columns(self._texts(places, form))
         self._gather_others()
         return Plan(
+            bounds=self.block.bounds,
             unsure=np.flatnonzero(self.free).tolist(),
             asides=self._quoted_asides(),
             idle=np.sort(np.array(self.idle, np.int64)),

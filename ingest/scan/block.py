@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from functools import cached_property
 from typing import Any, Final
 
@@ -27,12 +26,39 @@ BEHIND: Final = MARGIN + LONGEST
 """The same behind it: its last line is compared with shapes that may be longer."""
 
 
-class Block:
-    """Lines of a file."""
+class Lines:
+    """Lines of a file, by their places."""
+
+    def __init__(self, number: int, data: bytes, bounds: Ints) -> None:
+        """number: of the first one; data: whole lines, each with its newline.
+
+        bounds: where each begins, counted from MARGIN, and where the last one ends.
+        """
+        self.number, self.data, self.bounds = number, data, bounds
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def numbered(self, number: int) -> Lines:
+        """The same lines, of which the first one has that number."""
+        return Lines(number, self.data, self.bounds)
+
+    def raw(self, line: int) -> bytes:
+        """The bytes of a line (from 0), without its newline."""
+        return self.data[self.bounds[line] - MARGIN : self.bounds[line + 1] - 1 - MARGIN]
+
+    def raws(self, lines: Ints) -> list[bytes]:
+        """The same of several."""
+        begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
+        spans = zip(begins.tolist(), stops.tolist(), strict=True)
+        return [self.data[begin:stop] for begin, stop in spans]
+
+
+class Block(Lines):
+    """The same, laid out so that they can be looked at all at once."""
 
     def __init__(self, number: int, data: bytes) -> None:
         """number: of its first line; data: whole lines, each with its newline."""
-        self.number, self.data = number, data
         size = len(data)
         self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
         self.bytes = np.frombuffer(self.buffer, np.uint8)
@@ -40,13 +66,10 @@ class Block:
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = view(self.bytes, np.dtype("<u8"))
         newlines = _places(self.bytes, NEWLINE)
-        self.bounds: Ints = np.concatenate([[MARGIN], newlines + 1])
+        super().__init__(number, data, np.concatenate([[MARGIN], newlines + 1]))
         self.starts = self.bounds[:-1]
         self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
         self.lengths: Ints = self.ends - self.starts
-
-    def __len__(self) -> int:
-        return len(self.starts)
 
     def no_digits(self, at: Ints) -> Words:
         """Of SEEN bytes or more from each of these places on a bit: set where one is no digit."""
@@ -64,27 +87,11 @@ class Block:
             out.view(np.uint8)[at // 8 : at // 8 + len(bits)] = bits
         return np.asarray(out[:-1] | out[1:].astype(np.uint64) << np.uint64(32))
 
-    def numbered(self, number: int) -> Block:
-        """The same lines, of which the first one has that number."""
-        other = copy(self)
-        other.number = number
-        return other
-
     def lines(self, which: Ints) -> pa.LargeBinaryArray:
         """The bytes of these lines, each with its newline; a copy."""
         buffers = [None, owned(self.bounds), self.buffer]
         every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
         return every.take(pa.array(which))
-
-    def raw(self, line: int) -> bytes:
-        """The bytes of a line (from 0), without its newline."""
-        return self.data[self.bounds[line] - MARGIN : self.bounds[line + 1] - 1 - MARGIN]
-
-    def raws(self, lines: Ints) -> list[bytes]:
-        """The same of several."""
-        begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
-        spans = zip(begins.tolist(), stops.tolist(), strict=True)
-        return [self.data[begin:stop] for begin, stop in spans]
 
 
 def _no_digits(data: Bytes) -> Bytes:
