@@ -8,6 +8,7 @@ there is no other process.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 from collections import deque
@@ -16,11 +17,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
+from itertools import count
 from multiprocessing import get_context, parent_process
 from typing import Final, Self
 
-from ingest.bulk_plan import Plan
+from ingest.bulk_plan import Plan, plan_by
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
 from ingest.fanout import (
@@ -33,9 +35,9 @@ from ingest.fanout import (
     in_turn,
     names_of,
     parser_of,
-    plan_by,
     size_of,
 )
+from ingest.handover import Handover
 from ingest.log_rows import SMALL_BYTES, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
@@ -119,13 +121,14 @@ class Ahead:
         self._total = self._waiting = 0
         self._ready = Future[int]()
         self._given: list[Future[Read]] = []
+        self._lent: dict[int, Future[int | bytes]] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def before(
         self, files: Iterable[Found], offer: Callable[[Found], Given | None]
@@ -173,23 +176,40 @@ class Ahead:
         names = names_of(parser)
         if self._others and size_of(found) >= ONE_PAYS_BYTES:
             self._start()
+        # a file that could not be read to its end may have left some
+        self._lent = {place: made for place, made in self._lent.items() if not made.done()}
         return in_turn(parser, chunks, lambda chunk: self._submit_block(names, chunk), self._others)
 
     def _submit_block(self, names: Names, chunk: Chunk) -> _Planned | None:
         """Nobody plans it while the processes still start, which takes as long as some blocks."""
         if self._pool is None or not self._ready.done():
             return None
+        place = next(place for place in count() if place not in self._lent)
+        if not self._handover.put(place, chunk.data):
+            return None
         with _one_thread(), suppress(BrokenProcessPool):
-            return _Planned(self._pool.submit(_plan, names, chunk))
+            size = len(chunk.data)
+            made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
+            return _Planned(made, partial(self._received, place))
+        return None
+
+    def _received(self, place: int) -> Plan | None:
+        """The plan of the block in that place, which is free then; None where it was lost."""
+        with suppress(BrokenProcessPool, OSError):
+            made = self._lent.pop(place).result()
+            packed = self._handover.get(place, made) if isinstance(made, int) else made
+            plan: Plan = pickle.loads(packed)  # noqa: S301 - ours
+            return plan
         return None
 
     def _start(self) -> None:
         if self._pool is None:
+            self._handover = Handover()
             self._pool = ProcessPoolExecutor(
                 self._others,
                 mp_context=get_context("spawn"),
                 initializer=_begin,
-                initargs=(self._state,),
+                initargs=(self._state, self._handover),
             )
             with _one_thread():
                 self._ready = self._pool.submit(os.getpid)
@@ -273,16 +293,11 @@ class Ahead:
 class _Planned:
     """A plan that another process makes."""
 
-    future: Future[Plan]
+    future: Future[int | bytes]
+    result: Callable[[], Plan | None]
 
     def done(self) -> bool:
         return self.future.done()
-
-    def result(self) -> Plan | None:
-        """None where the process was killed."""
-        with suppress(BrokenProcessPool):
-            return self.future.result()
-        return None
 
 
 def _read_all(files: Sequence[Given], state: State) -> Read:
@@ -293,11 +308,13 @@ def _read_all(files: Sequence[Given], state: State) -> Read:
 # --- in the other processes -------------------------------------------------------------------
 
 _state: list[State] = []
+_handover: list[Handover] = []
 
 
-def _begin(state: State) -> None:
+def _begin(state: State, handover: Handover) -> None:
     """Take what holds for all files; end with the process that began it, even if that is killed."""
     _state.append(state)
+    _handover.append(handover)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that
     parent = parent_process()
     assert parent is not None  # noqa: S101 - it has one
@@ -313,8 +330,12 @@ def _read(files: Sequence[Given]) -> Read:
     return _read_all(files, _state[0])
 
 
-def _plan(names: Names, chunk: Chunk) -> Plan:
-    return plan_by(_parser(names), chunk)
+def _plan(names: Names, number: int, place: int, size: int) -> int | bytes:
+    """Plan the block in that place; the size of the plan that is there then, or the plan itself."""
+    handover = _handover[0]
+    plan = plan_by(_parser(names), Chunk(number, handover.get(place, size)))
+    packed = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+    return len(packed) if handover.put(place, packed) else packed
 
 
 @cache

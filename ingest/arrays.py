@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,14 +18,23 @@ Words = NDArray[np.uint64]
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it once had: 28 MB of a log's
 
 
-def owned(data: bytes | NDArray[Any]) -> pa.Buffer:
+WINDOW: Final = 128 * 1024
+"""Bytes that stay in the processor's cache while they are looked at."""
+
+
+def windows(data: Bytes) -> Iterator[Bytes]:
+    """Parts of an array that stay in the processor's cache, one behind the other."""
+    return (data[at : at + WINDOW] for at in range(0, len(data), WINDOW))
+
+
+def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
     """A copy of contiguous bytes in memory of Arrow's own.
 
     What pa.py_buffer makes belongs to Python: it is let go of under Python's lock. A thread of
     Polars that does so waits for whoever has that lock, and who pickles a frame has it while it
     waits for that thread: neither goes on. So nothing made by py_buffer is to get into Polars.
     """
-    content = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data.view(np.uint8)
+    content = data.view(np.uint8) if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
     buffer = pa.allocate_buffer(content.nbytes)
     np.frombuffer(buffer, np.uint8)[:] = content.reshape(-1)
     return buffer

@@ -19,13 +19,13 @@ import numpy as np
 
 from ingest import scalars
 from ingest.arrays import Ints, there_are
-from ingest.bulk_plan import NO_EPOCH, Plan, plan_of, plans_of
+from ingest.bulk_plan import NO_EPOCH, Plan, plan_by, plans_of
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
 from ingest.parse import Parsed, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
-from ingest.scan.block import Block
+from ingest.scan.block import Lines
 from ingest.scan.readings import Aside
 
 NEAR: Final = 32
@@ -61,9 +61,7 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
     reader = _Reader(parser)
     for chunk, plan in planned(parser, every):
         if _whole(chunk):
-            block = Block(chunk.number, chunk.data)
-            reader.read(block, plan or plan_of(block, parser))
-            del block
+            reader.read_whole(chunk, plan)
         else:
             reader.read_alone(chunk)
         del chunk, plan  # so that they go before the next ones are made
@@ -117,7 +115,12 @@ class _Reader:
         for line in chunk.lines():
             self.parser.read(line)
 
-    def read(self, block: Block, plan: Plan, lines: range | None = None) -> None:
+    def read_whole(self, chunk: Chunk, plan: Plan | None) -> None:
+        """The lines of a chunk; it is planned here where nobody has."""
+        plan = plan or plan_by(self.parser, chunk)
+        self.read(Lines(chunk.number, chunk.data, plan.bounds), plan)
+
+    def read(self, block: Lines, plan: Plan, lines: range | None = None) -> None:
         """Lines of a block, by default all: those that are unsure, and what lies between them."""
         at, behind = (0, len(block)) if lines is None else (lines.start, lines.stop)
         first, last = (bisect_left(plan.unsure, line) for line in (at, behind))
@@ -131,13 +134,13 @@ class _Reader:
                 self._one(block, stop)
                 at = stop + 1
 
-    def _one(self, block: Block, at: int) -> None:
+    def _one(self, block: Lines, at: int) -> None:
         """Read a line by itself."""
         raw = block.raw(at)
         text, cut = text_of(raw[:LONGEST_LINE_BYTES]), len(raw) > LONGEST_LINE_BYTES
         self.parser.read(NumberedLine(block.number + at, text, cut))
 
-    def _together(self, block: Block, plan: Plan, at: int, stop: int) -> int:
+    def _together(self, block: Lines, plan: Plan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""
         parser = self.parser
         if stop - at < FEW or not parser.settled:
@@ -163,11 +166,11 @@ class _Reader:
         self._take_asides(block, asides)
         return stop - at
 
-    def _take_asides(self, block: Block, asides: Iterable[tuple[int, Aside]]) -> None:
+    def _take_asides(self, block: Lines, asides: Iterable[tuple[int, Aside]]) -> None:
         for place, aside in asides:
             self.parser.add_aside(block.number + place, aside)
 
-    def _take_others(self, block: Block, plan: Plan, at: int, stop: int) -> None:
+    def _take_others(self, block: Lines, plan: Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()
         if first == last:
             return
@@ -178,7 +181,7 @@ class _Reader:
         told, lines = plan.kinds.take(there), firsts[there] + block.number
         self.parser.add_others(told, counts[there], lines, lambda at: block.raws(at - block.number))
 
-    def _text(self, block: Block, line: int) -> str:
+    def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))
 
     def _sure_rows(self, launch: Launch, plan: Plan, first: int, last: int) -> int:
@@ -204,7 +207,7 @@ class _Reader:
         epoch = int(plan.epochs[row])
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
-    def _take_rows(self, block: Block, plan: Plan, first: int, last: int) -> None:
+    def _take_rows(self, block: Lines, plan: Plan, first: int, last: int) -> None:
         text = self._text(block, int(plan.places[last - 1]))
         steps = self.parser.add_rows(plan.frame[first:last], text)["step"].to_numpy()
         forms = plan.forms[first:last]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -25,15 +25,19 @@ from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
-from ingest.scan.block import MARGIN, Block
+from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.fitting import fit
+from ingest.scan.learned import SEEN_IN_VAIN
 from ingest.scan.readings import Aside, Other, Step
 from ingest.scan.shapes import Shape
 
 NO_EPOCH: Final = -1
 WORTH_LEARNING: Final = 64 * 1024
 """Bytes still to come in a block: to learn a shape costs as much as to read 200 lines."""
+MANY_BYTES: Final = 1024 * 1024
+FIRST_LINES: Final = 2_000
+"""Among those of a block of so many bytes, where no shape is known yet, one is looked for first."""
 SOUGHT: Final = ("step", "epoch", "rank", "since_start_s", "logged_at")
 """Columns of rows that tell whether they are of one process."""
 
@@ -53,11 +57,13 @@ class Trait(NamedTuple):
 class Plan:
     """What is known of a block's lines before they are read in their order.
 
-    unsure: lines for the parser. asides: lines of events, with what they say, their text too.
-    idle: of nothing. others: that no pattern knows, with the number of the kind of each. frame:
-    rows of step lines, with the places of their lines in the block and the numbers of their traits.
+    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: lines of events,
+    with what they say, their text too. idle: of nothing. others: that no pattern knows, with the
+    number of the kind of each. frame: rows of step lines, with the places of their lines in the
+    block and the numbers of their traits.
     """
 
+    bounds: Ints
     unsure: list[int]
     asides: list[tuple[int, Aside]]
     idle: Ints
@@ -105,7 +111,12 @@ def plan_of(block: Block, parser: Parser) -> Plan:
     return _Planner(block, parser).plan()
 
 
-def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Block, Plan, range]]:
+def plan_by(parser: Parser, chunk: Chunk) -> Plan:
+    """The same of a chunk of whole lines."""
+    return plan_of(Block(chunk.number, chunk.data), parser)
+
+
+def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
     """Of small chunks of whole lines: each as lines of a block, with the plan of that block.
 
     All are one block, which numbers the lines of each as the chunk does: a call of numpy or Polars
@@ -143,8 +154,10 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in (*self.shapes.fixed, *self.shapes.known):
-            self._fitted(shape, np.flatnonzero(self.free))
+        for shape in self.shapes.in_turn():
+            self._fitted(shape)
+        if not self.shapes.known and len(self.block.data) >= MANY_BYTES:
+            self._learn()
         self._looked_through(np.flatnonzero(self.free))
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
@@ -159,6 +172,7 @@ class _Planner:
             frame = frame.with_columns(self._texts(places, form))
         self._gather_others()
         return Plan(
+            bounds=self.block.bounds,
             unsure=np.flatnonzero(self.free).tolist(),
             asides=self._quoted_asides(),
             idle=np.sort(np.array(self.idle, np.int64)),
@@ -171,9 +185,18 @@ class _Planner:
             traits=list(self.traits),
         )
 
-    def _fitted(self, shape: Shape, lines: Ints) -> None:
-        """Take those of `lines` that fit a shape."""
-        found = fit(self.block, shape, lines)
+    def _learn(self) -> None:
+        """Read the first lines that may be steps: then all like them need no looking through."""
+        anchors = [form.anchor.encode() for form in self.parser.primary.steps]
+        lines = range(min(FIRST_LINES, len(self.block)))
+        steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
+        for line in islice(steps, SEEN_IN_VAIN):
+            if self.free[line]:
+                self._by_regex(line)
+
+    def _fitted(self, shape: Shape) -> None:
+        """Take the lines that fit a shape."""
+        found = fit(self.block, shape, self.free)
         rows = decode(found)
         self.shapes.narrow(found, rows.lines)
         if not len(rows.lines):
@@ -225,7 +248,7 @@ class _Planner:
             return
         shape = self.shapes.see(raw, self.parser.sure)
         if shape is not None:
-            self._fitted(shape, np.flatnonzero(self.free))
+            self._fitted(shape)
 
     def _trait(self, form: StepLine, printed: frozenset[str], row: Mapping[str, Any]) -> int:
         trait = Trait(self.forms[id(form)], printed, tuple(row["says"].items()))
@@ -271,15 +294,16 @@ class _Planner:
         if not self.asides:
             return []
         asides = sorted(self.asides, key=itemgetter(0))
-        texts = self._quotes(np.array([line for line, _ in asides]))
-        return [
-            (line, Aside({**aside.row, "text": text}, aside.companion))
-            for (line, aside), text in zip(asides, texts, strict=True)
-        ]
+        texts = self._quotes(np.array([line for line, _ in asides])).to_list()
+        for (_, aside), text in zip(asides, texts, strict=True):
+            aside.row["text"] = text
+        return asides
 
     def _quotes(self, lines: Ints) -> pl.Series:
         """What a row tells of these lines' texts."""
-        return self.parser.cleaner.texts(self.block.lines(lines)).str.slice(0, QUOTED_CHARACTERS)
+        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines))).str.slice(
+            0, QUOTED_CHARACTERS
+        )
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:

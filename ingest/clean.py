@@ -20,6 +20,8 @@ NUL: Final = "\0"
 ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
 """What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
+FEW: Final = 200
+"""Lines that are cleaned one by one in the time of a few calls of Polars."""
 NO_BREAK: Final = "\xa0"
 BEYOND_ASCII: Final = 0x80
 """The least byte of a character that is not ASCII."""
@@ -38,6 +40,7 @@ class Cleaner:
     def __init__(self, noise: str | None) -> None:
         self._noise = noise or ANSI
         self._sub = re.compile(self._noise).sub
+        self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
         self._alike = _alike(self._noise)
         self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
         """Whether what is noise stays so with other digits."""
@@ -56,7 +59,7 @@ class Cleaner:
         Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
         one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
         """
-        if not self._alike:
+        if not self._alike or len(lines) <= FEW:
             return self._each(lines)
         text = pl.col("text")
         try:
@@ -80,22 +83,29 @@ class Cleaner:
 
     def whole(self, data: bytes) -> pl.Series | None:
         """All lines of `data` as one text; None where something of them may have to be cleaned."""
-        if not self._alike or NUL.encode() in data:
-            return None
-        every = np.frombuffer(data, np.uint8)
-        beyond = every[every >= BEYOND_ASCII].tobytes().decode(errors="replace")
-        if any(character == NO_BREAK or character.isdecimal() for character in set(beyond)):
+        if not self._alike or NUL.encode() in data or _beyond(data):
             return None
         try:
             text = lines_of(owned(data), np.array([0, len(data)])).cast(pl.String)
         except pl.exceptions.ComputeError:
             return None
+        if self._held_by_noise and not any(one in data for one in self._held_by_noise):
+            return text
         digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
         return None if text.str.contains(digits_are_ascii).item() else text
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
+
+
+def _beyond(data: bytes) -> bool:
+    """Whether there are characters beyond ASCII that change a text, or are digits."""
+    if data.isascii():
+        return False
+    every = np.frombuffer(data, np.uint8)
+    characters = set(every[every >= BEYOND_ASCII].tobytes().decode(errors="replace"))
+    return any(character == NO_BREAK or character.isdecimal() for character in characters)
 
 
 def _may_hold(noise: str, text: pl.Expr) -> pl.Expr:

@@ -34,7 +34,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
-from ingest.bulk_plan import Plan
+from ingest.bulk_plan import Plan, plan_by
 from ingest.errors import (
     ClusterError,
     FairmfuError,
@@ -53,7 +53,6 @@ from ingest.fanout import (
     in_turn,
     names_of,
     parser_of,
-    plan_by,
     size_of,
 )
 from ingest.log_rows import read_log, read_logs

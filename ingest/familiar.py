@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.arrays import owned
+from ingest.arrays import owned, windows
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
 from ingest.prefilter import Sieve
@@ -29,7 +29,10 @@ VISIBLE: Final = "[!-~]"
 MOST_LINES: Final = 40_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Remembered; then all is forgotten, for what a log said at its start may never come again."""
-ZEROS: Final = bytes(ord("0") if chr(byte).isdecimal() else byte for byte in range(256))
+SAME: Final = bytes(range(256))
+ZERO: Final = ord("0")
+ZEROS: Final = bytes(ZERO if chr(byte).isdecimal() else byte for byte in SAME)
+TEN: Final = 10
 
 
 class Familiar:
@@ -38,8 +41,7 @@ class Familiar:
     def __init__(self, cleaner: Cleaner, patterns: Iterable[tuple[str, str]]) -> None:
         """patterns: each with a literal that it needs, or an empty one."""
         self._cleaner = cleaner
-        self._zeros = ZEROS if cleaner.digits_alike else bytes(range(256))
-        self._sieve = Sieve(patterns, self._zeros)
+        self._sieve = Sieve(patterns, ZEROS if cleaner.digits_alike else SAME)
         self._forget()
 
     def _forget(self) -> None:
@@ -48,28 +50,22 @@ class Familiar:
         self._known = pa.array([], pa.large_binary())
         self._found = np.empty(0, np.int64)
 
-    def of(self, lines: pl.Series) -> NDArray[np.int64]:
-        """Of each line (bytes, with its newline) BLANK, MAY_MATCH, or the number of its kind.
+    def of(self, lines: pa.LargeBinaryArray) -> NDArray[np.int64]:
+        """Of each line (with its newline) BLANK, MAY_MATCH, or the number of its kind.
 
         Numbers are places in `kinds`, until this is asked again.
         """
-        alike = self._alike(lines)
+        alike = _zeroed(lines) if self._cleaner.digits_alike else lines
         if len(self._known) > MOST_LINES or self._known.nbytes > MOST_BYTES:
             self._forget()
-        places = pc.index_in(alike, self._known)
-        if places.null_count:
-            self._learn(alike.filter(pc.is_null(places)).unique())
-            places = pc.index_in(alike, self._known)
-        return np.asarray(self._found[places.to_numpy()])
-
-    def _alike(self, lines: pl.Series) -> pa.LargeBinaryArray:
-        """The lines with zeros for their digits."""
-        array = lines.to_arrow().cast(pa.large_binary())
-        _, starts, data = array.buffers()
-        zeros = owned(bytes(data or b"").translate(self._zeros))
-        return pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(array), [None, starts, zeros]
-        )
+        known = pc.index_in(alike, self._known)
+        places = known.fill_null(len(self._known)).to_numpy()
+        if known.null_count:
+            new = alike.filter(pc.is_null(known)).dictionary_encode()
+            places = places.copy()
+            places[places == len(self._known)] += new.indices.to_numpy()
+            self._learn(new.dictionary)
+        return np.asarray(self._found[places])
 
     def _learn(self, alike: pa.LargeBinaryArray) -> None:
         """Look lines through that were not seen before."""
@@ -82,6 +78,19 @@ class Familiar:
         kinds = kinds_of(texts.filter(other)).to_list()
         found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
         found[blank] = BLANK
-        self.kinds = pa.array(self._numbers, pa.string())
+        new = [*self._numbers][len(self.kinds) :]
+        self.kinds = pa.concat_arrays([self.kinds, pa.array(new, pa.string())])
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
+
+
+def _zeroed(lines: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
+    """The lines with zeros for their digits."""
+    _, bounds, data = lines.buffers()
+    zeros = owned(data)
+    every = np.frombuffer(zeros, np.uint8)
+    for part in windows(every):
+        values = part - np.uint8(ZERO)
+        values *= values < TEN  # what is no digit stays
+        np.subtract(part, values, out=part)
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(lines), [None, bounds, zeros])

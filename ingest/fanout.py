@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self, TypeVar
 
-from ingest.bulk_plan import Plan, plan_of
+from ingest.bulk_plan import Plan, plan_by
 from ingest.facts import Fact
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.registry import Tried
-from ingest.scan.block import Block
 from ingest.shelf import Shelf
 from ingest.spool import Spool
 from ingest.together import Group, Log, LogTables
@@ -151,11 +150,6 @@ def in_turn(
             yield _planned(*waiting.popleft())
     for chunk, plan in waiting:
         yield _planned(chunk, plan)
-
-
-def plan_by(parser: Parser, chunk: Chunk) -> Plan:
-    """The plan of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.data), parser)
 
 
 def parser_of(names: Names, tried: Tried) -> Parser:

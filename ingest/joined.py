@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
 
-import numpy as np
-
 from ingest.log_format import Addition
-from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, text_of
+from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, newlines, text_of
 
 UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\r\n")
 """Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
@@ -57,12 +55,17 @@ def _as_text(data: bytes) -> bytes:
 
 def _holds(data: bytes, part: bytes) -> bool:
     """Whether it is in `data`; a byte that is not there at all is found out ten times as soon."""
-    return part[:1] in data and part in data
+    return all(byte in data for byte in set(part)) and part in data
 
 
-def _longest(data: bytes) -> int:
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    return int(np.diff(ends, prepend=-1).max(initial=0)) - 1
+def _has_long(data: bytes) -> bool:
+    """Whether a line of `data` is longer than LONG; of lines that are not, few are looked at."""
+    begin = 0
+    while begin + LONG < len(data):
+        begin = data.rfind(b"\n", begin, begin + LONG + 1) + 1
+        if not begin:
+            return True
+    return False
 
 
 class _Rejoiner:
@@ -78,7 +81,7 @@ class _Rejoiner:
         """The lines of chunks."""
         for chunk in chunks:
             single = chunk.cut or not chunk.ended
-            if single or _longest(chunk.data) > LONG or any(len(x.text) > LONG for x in self.rest):
+            if single or _has_long(chunk.data) or any(len(x.text) > LONG for x in self.rest):
                 yield from self._one_by_one(chunk.lines())
             else:
                 yield from self._block(chunk)
@@ -109,9 +112,8 @@ class _Rejoiner:
             data = self._added(data)  # what waits may itself add to the line before it
         end = self._waiting(data)
         if end < len(data):
-            behind = number + data.count(b"\n", 0, end)
-            lines = Chunk(behind, data[end:]).lines()
-            self.rest, data = list(lines), data[:end]
+            data, rest = data[:end], data[end:]
+            self.rest = list(Chunk(number + newlines(data), rest).lines())
         if data:
             yield Chunk(number, data)
 
@@ -147,9 +149,9 @@ class _Rejoiner:
         marks, old, new = self.addition.renames
         begin = 0
         if not self.renames:
-            found = [at for mark in marks if (at := data.find(mark.encode())) >= 0]
+            found = [mark.encode() for mark in marks if _holds(data, mark.encode())]
             if not found:
                 return data
-            begin = data.rfind(b"\n", 0, min(found)) + 1
+            begin = data.rfind(b"\n", 0, min(map(data.find, found))) + 1
             self.renames = True
         return data[:begin] + data[begin:].replace(old.encode(), new.encode())

@@ -40,7 +40,7 @@ from ingest.log_format import (
 )
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
-from ingest.prefilter import Guarded, any_of
+from ingest.prefilter import Deferred, Guarded, any_of
 from ingest.reader import NumberedLine
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
@@ -111,19 +111,19 @@ class _Compiled:
         self.clock = re.compile(primary.clock) if primary.clock else None
         self.looks = Guarded(primary.looks_like_step)
         self.launch = Guarded(primary.launch) if primary.launch else None
-        self.steps = [(line, re.compile(line.regex)) for line in primary.steps]
+        self.steps = [(line, Deferred(line.regex)) for line in primary.steps]
         self.pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
         self.companion_steps = [
-            (f, s, re.compile(s.regex), re.compile(f.clock or "(?!)"))
+            (f, s, Deferred(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
             for s in f.steps
         ]
         facts = _each(line for f in both for line in f.facts)
-        self.facts = [(line, re.compile(line.regex)) for line in facts]
+        self.facts = [(line, Deferred(line.regex)) for line in facts]
         self.stating = {id(line) for line in facts if line.states}
         self.primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDINGS]
-        self.events = [(line, re.compile(line.regex)) for line in events]
+        self.events = [(line, Deferred(line.regex)) for line in events]
         blocks = _each(block for f in both for block in f.blocks)
         self.blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
         known: list[StepLine | FactLine | EventLine] = [

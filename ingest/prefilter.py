@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -228,19 +228,31 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
     return re.compile("|".join((*groups, *alone)) or "(?!)").search
 
 
+class Deferred:
+    """A regex that is compiled when it is first tried: most lines of a format never show."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+
+    @cached_property
+    def search(self) -> Callable[[str], re.Match[str] | None]:
+        """As re.Pattern.search."""
+        return re.compile(self.pattern).search
+
+
 class Guarded:
     """A regex that is tried only on texts that hold a literal it needs."""
 
-    __slots__ = ("_literals", "_search", "pattern")
+    __slots__ = ("_literals", "_regex", "pattern")
 
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._literals = tuple(needed(pattern)) or ("",)
-        self._search = re.compile(pattern).search
+        self._regex = Deferred(pattern)
 
     def search(self, text: str) -> re.Match[str] | None:
         """As re.Pattern.search."""
         for literal in self._literals:
             if literal in text:
-                return self._search(text)
+                return self._regex.search(text)
         return None

@@ -129,6 +129,7 @@ class Source:
         self.path = path
         self.bytes = 0
         self.sha256 = ""
+        self.hashing = True
         self._reading: Generator[Chunk] | None = None
         self._peeked: list[Chunk] | None = []
         self._of_events: bool | None = None
@@ -163,8 +164,8 @@ class Source:
                 seen, most = seen + len(chunk.data), PEEKED_BYTES
             if self._peeked is not None and (self.path == STDIN or seen <= most):
                 self._peeked.append(chunk)
-            else:
-                self._peeked = None
+            else:  # all of it is read again, and hashed then
+                self._peeked, self.hashing = None, False
             yield from parts
 
     def lines(self) -> Iterator[NumberedLine]:
@@ -186,7 +187,7 @@ class Source:
         self._reading = None
 
     def _read(self) -> Generator[Chunk]:
-        self.bytes, self.sha256 = 0, ""
+        self.bytes, self.sha256, self.hashing = 0, "", True
         if self.holds_events():
             yield from self._events()
             return
@@ -278,9 +279,10 @@ class _HashingStream:
 
     def read(self, size: int = -1) -> bytes:
         block = self._raw.read(size)
-        self._hash.update(block)
         self._source.bytes += len(block)
-        if not block:
+        if self._source.hashing and block:
+            self._hash.update(block)
+        elif self._source.hashing:
             self._source.sha256 = self._hash.hexdigest()
         return block
 

@@ -42,7 +42,7 @@ from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
-from ingest.reader import NEWLINE, Chunk, NumberedLine, Source, newlines
+from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -103,8 +103,9 @@ Sought = tuple[tuple[str, str], ...]
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
-FIRST_BYTES, PIECE_BYTES = 256 * 1024, 1024 * 1024
-"""Of a log that are looked at together: at first, and at most. SNIFFED_LINES are about as many."""
+FIRST_BYTES: Final = 256 * 1024
+"""Of a log that are looked at together at first, then twice as many each time, up to a block.
+SNIFFED_LINES are about as many."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -346,8 +347,9 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             end = chunk.data.find(b"\n", begin + size) + 1 or len(chunk.data)
             piece = Chunk(number, chunk.data[begin:end])
             yield piece
-            number, begin = number + newlines(piece.data), end
-            size = min(2 * size, PIECE_BYTES)
+            if end < len(chunk.data):
+                number += newlines(piece.data)
+            begin, size = end, min(2 * size, BLOCK_BYTES)
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:

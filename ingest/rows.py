@@ -22,6 +22,8 @@ Row = dict[str, Any]
 FORM: Final = "form"
 EMPTY: Final = {"rank": None, "logged_at": None, "extra": None}
 """What every row of a line has."""
+SPARE: Final = (*EMPTY, "epoch", "since_start_s")
+"""Columns of rows of many lines at once that are null in most formats, and take time as others."""
 WHILE_READ: Final = {FORM: pl.Int8(), "text": pl.String(), "counted": pl.Boolean()}
 """What a row has beside its columns of `steps` until its launch is whole.
 
@@ -201,7 +203,7 @@ class Rows(Sequence[Row]):
         if own:
             placed = [row | {FORM: self._places[id(row[FORM])]} for row in own]
             frames = [framed(placed, KEPT, said_only=True), *frames]
-        joined = pl.concat(frames, how="diagonal", rechunk=True)
+        joined = _said(pl.concat(frames, how="diagonal", rechunk=True))
         in_order = all(isinstance(part, pl.DataFrame) for part in self._waiting[bool(own) :])
         return joined if in_order else joined[self._order()]
 
@@ -229,6 +231,12 @@ class Rows(Sequence[Row]):
         for row in frame.iter_rows(named=True):
             form = {FORM: self._forms[row[FORM]]} if FORM in row else {}
             yield EMPTY | row | form
+
+
+def _said(frame: pl.DataFrame) -> pl.DataFrame:
+    """A frame without those of SPARE that no row says."""
+    there = [name for name in SPARE if name in frame.columns]
+    return frame.drop([name for name in there if frame[name].null_count() == frame.height])
 
 
 def _filled(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:

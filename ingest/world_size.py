@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -49,7 +49,7 @@ def of_xtuner_v1(launch: Launch) -> list[Fact]:
     for frame in launch.rows.by_step("line", "rank", "step", "extra", *COLUMNS):
         once = frame["step"].n_unique() == frame.height  # of one rank that was not resumed
         last = frame if once else frame.unique(("rank", "step"), keep="last", maintain_order=True)
-        seen.add(_printed(last))
+        seen.add(last)
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
@@ -80,20 +80,20 @@ def _agreed(found: Mapping[str, int | None]) -> tuple[int, str] | None:
     return next(iter(values.items())) if len(values) == 1 else None
 
 
-def _printed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The rows with what they print of COUNTS, each as its text and null where it is not there.
+def _printed(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The rows with what they print of some of COUNTS: its text, null where it is not there.
 
     A tracker's names have a path before them; of two of one name the last one counts.
     """
     extra = frame["extra"]
-    if extra.str.contains("\\", literal=True).any():
-        return frame.with_columns(_each(extra))
     said: list[pl.Series] = []
-    for name in COUNTS:
+    for name in names:
         key = f'{name}": "'
         if not extra.str.contains(key, literal=True).any():
             said.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
             continue
+        if extra.str.contains("\\", literal=True).any():
+            return frame.with_columns(_each(extra))
         cut = extra.str.splitn(key, 3)  # in half the time that a regex takes
         before, behind, again = cut.struct.unnest()
         ends = before.filter(behind.is_not_null()).str.tail(1)
@@ -135,18 +135,20 @@ class _Seen:
         """What the ranks print of steps behind those before, one row for each of both."""
         for rank, count in frame.group_by("rank").len().iter_rows():
             self.ranks[rank] = self.ranks.get(rank, 0) + count
-        for row in frame.filter(pl.col("step") == 1).iter_rows(named=True):
+        for row in _printed(frame.filter(pl.col("step") == 1), COUNTS).iter_rows(named=True):
             self.first[row["rank"]] = {name: row[name] for name in (*COLUMNS, *COUNTS)}
-        mine = frame.select(
-            "rank",
-            "step",
-            pl.col("rank_tokens").replace(0, None).alias("tokens"),
-            _count(frame["est_global_batch_tokens"]).alias("estimate"),
-            _count(frame["approximate_total_consumed_tokens"]).alias("total"),
-        )
-        estimated = pl.col("estimate") / pl.col("tokens")
-        _gather(self.estimated, mine.select(estimated.drop_nulls().unique()).to_series())
         _gather(self.slots, frame["rank_slots"].unique())
+        tokens = pl.col("rank_tokens").replace(0, None).alias("tokens")
+        if len(self.estimated) < SEVERAL:
+            estimate = pl.lit(_counted(frame, "est_global_batch_tokens"))
+            estimated = frame.select(estimate / tokens).to_series()
+            _gather(self.estimated, estimated.drop_nulls().unique())
+        if len(self.grown) < SEVERAL:
+            total = _counted(frame, "approximate_total_consumed_tokens")
+            self._grow(frame.select("rank", "step", tokens, total.alias("total")))
+
+    def _grow(self, mine: pl.DataFrame) -> None:
+        """By how much the approximate total has grown; mine: rank, step, tokens, total."""
         both = mine if self.last is None else pl.concat([self.last, mine])
         start = pl.col("step") == 1
         last, before = (pl.col(name).shift(1).over("rank") for name in ("step", "total"))
@@ -256,8 +258,9 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _count(texts: pl.Series) -> pl.Series:
-    """Counts as printed; null where one is not exact."""
+def _counted(frame: pl.DataFrame, name: str) -> pl.Series:
+    """One of COUNTS as printed; null where it is not exact."""
+    texts = _printed(frame.select("extra"), [name])[name]
     numbers = texts.cast(pl.Float64, strict=False)
     exact = texts.str.contains(r"^[0-9]+$") | (numbers.abs() < EXACT_IN_FLOAT32)
     return pl.select(pl.when(exact).then(numbers)).to_series()

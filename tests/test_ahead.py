@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +23,7 @@ from ingest.ahead import Ahead, Processes
 from ingest.bulk_plan import Plan
 from ingest.errors import UnknownFormatError
 from ingest.fanout import Coming
+from ingest.handover import Handover
 from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
 from ingest.reader import Chunk
@@ -200,6 +204,50 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
     assert same_tables(store, other)
     assert by_blocks[0] is not None
     assert by_blocks[-1] is None
+
+
+def test_blocks_and_plans_that_have_no_room_come_to_the_same(
+    logs: Path, tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, store = read([logs], tmp_path / "one", 1)
+    for room in (0, 3_100):  # of no block; of blocks, but of few plans
+        by_blocks.clear()
+        monkeypatch.setattr(ahead, "Handover", partial(Handover, room))
+        same, other = read([logs], tmp_path / f"of{room}", 2)
+        assert same == told
+        assert same_tables(store, other)
+        assert any(by_blocks) == bool(room)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_what_is_handed_over_is_whole(*, in_memory: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not in_memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    handover = Handover(1_000)
+    assert [handover.put(place, bytes([place]) * 1_000) for place in range(4)] == [True] * 4
+    assert handover.put(1, b"less")
+    assert not handover.put(2, bytes(1_001))
+    assert (handover.get(1, 4), handover.get(1, 5)) == (b"less", b"less\1")
+    assert handover.get(2, 1_000) == b"\2" * 1_000
+    with pytest.raises(OSError, match="0 of 1 bytes"):
+        handover.get(4, 1)
+
+
+def test_a_file_that_breaks_off_leaves_room_for_the_next(
+    tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    whole = max(SAMPLES, key=lambda path: path.stat().st_size)
+    packed = gzip.compress(whole.read_bytes())
+    for number in range(4):
+        (tmp_path / f"a{number}.log.gz").write_bytes(packed[: -400 - number])
+    shutil.copy(whole, tmp_path / "b.log")
+    told, store = read([tmp_path], tmp_path / "one", 1)
+    assert [one.status for one in told] == ["failed"] * 4 + ["read"]
+    by_blocks.clear()
+    same, other = read([tmp_path], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert by_blocks[-1] is not None
 
 
 SENT: Final = """

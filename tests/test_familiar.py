@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import familiar
+from ingest import clean, familiar, other_lines
 from ingest.clean import Cleaner
 from ingest.familiar import BLANK, MAY_MATCH, Familiar
 from ingest.other_lines import kind_of
@@ -24,9 +25,18 @@ PIECES = [
 TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min_size=1)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def however_few() -> Iterator[None]:
+    """Lines are looked at together, however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clean, "FEW", 0)
+        patch.setattr(other_lines, "FEW", 0)
+        yield
+
+
 def found(learned: Familiar, lines: list[bytes]) -> list[str | int]:
     """What each line is: BLANK, MAY_MATCH, or its kind."""
-    numbers = learned.of(pl.Series([line + b"\n" for line in lines], dtype=pl.Binary)).tolist()
+    numbers = learned.of(pa.array([line + b"\n" for line in lines], pa.large_binary())).tolist()
     return [number if number < 0 else learned.kinds[number].as_py() for number in numbers]
 
 

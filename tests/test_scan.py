@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import bulk
+from ingest import bulk, bulk_plan, parse
 from ingest.log_rows import read_source
 from ingest.parse import Parser, parse_stamp
-from ingest.scan.block import Block
+from ingest.scan import learned
+from ingest.scan.block import MARGIN, SEEN, Block
 from ingest.scan.decoding import decode
-from ingest.scan.fitting import Walked, fit
+from ingest.scan.fitting import Walked, _width, fit
 from ingest.scan.learned import Shapes, narrowed
 from ingest.scan.learning import learn
 from ingest.scan.readings import Read, Reading, Step
@@ -64,7 +65,7 @@ def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
 def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that a shape takes, with the row of each."""
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     rows = decode(found)
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
@@ -121,7 +122,7 @@ def test_negative_numbers_are_learned_and_keep_their_sign(learned: str, *, fixed
     lines = [line.encode(), *others, long]
     if fixed:
         block = Block(1, line.encode() + b"\n")
-        found = fit(block, shape, np.arange(1))
+        found = fit(block, shape, np.arange(len(block)) < 1)
         shape = narrowed(found, 0) if isinstance(found, Walked) else shape
     rows = list(taken(shape, lines))
     assert {raw for raw, _ in rows} >= {line.encode(), *others}
@@ -147,7 +148,7 @@ def test_lines_laid_out_alike_are_read_as_by_their_shape(
         return
     lines = [learned, *lines, *(re.sub(rb"(?<=[ .])[1-8]", b"9", line) for line in lines)]
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     assert isinstance(found, Walked)
     by_shape = dict(taken(shape, lines))
     for place, line in enumerate(found.lines.tolist()):
@@ -299,11 +300,65 @@ def test_a_number_that_is_none_when_it_is_too_long_is_not_read_so() -> None:
         assert len(list(taken(shape, [b"[rank%s]: step 8" % (b"1" * 9)]))) == 1
 
 
+@settings(max_examples=50)
+@given(
+    data=st.lists(st.binary(max_size=80), min_size=1, max_size=40),
+    draw=st.randoms(use_true_random=False),
+)
+def test_of_each_place_it_is_known_how_many_digits_stand_there(
+    data: list[bytes], draw: random.Random
+) -> None:
+    """Of few lines as of many: up to SEEN - 1 exactly, of more that they are as many at least."""
+    digits = [b"".join(b"%d" % byte for byte in part) for part in data]
+    text = b"\n".join(draw.choice([*data, *digits, b"x"]) for _ in range(60)) + b"\n"
+    block = Block(1, text)
+    every = np.arange(MARGIN, MARGIN + len(text))
+    for places in (every, every[:1], np.array(draw.sample(every.tolist(), 2))):
+        found = _width(block, places).tolist()
+        assert len(found) == len(places)
+        for at, width in zip((places - MARGIN).tolist(), found, strict=True):
+            true = len(re.compile(rb"[0-9]*").match(text, at)[0])  # type: ignore[index]
+            assert width == true or (width >= SEEN <= true)
+
+
+@pytest.mark.parametrize(("most", "share"), [(learned.MOST_LAYOUTS, 0), (1_000, 1)])
+def test_lines_of_many_layouts_get_no_shape_of_fixed_widths(
+    most: int, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As repr() prints floats, each of them would take few lines."""
+    monkeypatch.setattr(learned, "MOST_LAYOUTS", most)
+    draw = random.Random(5)  # noqa: S311 - numbers to read
+    widths = [16] * 30 + list(range(1, 18))
+    drawn = [f"{draw.random():.{draw.choice(widths)}f}" for _ in range(6_000)]
+    texts = (f"run {10 ** draw.randint(0, 8)} of {number} at 12" for number in drawn)
+    lines = [f"{text}  says 3.10%\n".encode() for text in texts]
+    shape = shape_of(lines[0].strip())
+    assert shape is not None
+    block, shapes = Block(1, b"".join(lines * 4)), Shapes()
+    found = fit(block, shape, np.ones(len(block), bool))
+    shapes.narrow(found, found.lines)
+    assert bool(shapes._fixed) == share
+
+
 def test_lines_are_learned_once_for_all_files() -> None:
     shapes = Shapes()
     learned = [shapes.see(EXAMPLE, read) for _ in range(100)]
     assert sum(shape is not None for shape in learned) >= 1
     assert len(shapes.known) < 30
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_first_lines_are_read_before_others_as_line_by_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a large file, of which no shape is known yet."""
+    path = tmp_path / "run.log"
+    write_log(path, BY_NAME[name], 300_000)
+    expected = read_source(path, fast=False)
+    monkeypatch.setattr(bulk_plan, "MANY_BYTES", 0)
+    parse._compiled.cache_clear()
+    found = read_source(path)
+    assert all(found[table].equals(expected[table]) for table in expected)
 
 
 @pytest.mark.parametrize(

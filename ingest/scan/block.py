@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-from copy import copy
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints
-from ingest.clean import lines_of
+from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, windows
 from ingest.reader import NEWLINE
 
 RETURN: Final = 13
+ZERO: Final = np.uint8(ord("0"))
 LONGEST: Final = 4_000
 """Bytes of a line that may become a shape."""
 MARGIN: Final = 64
 """Bytes before a block, so that what is read at its ends stays inside the array."""
+SEEN: Final = 32
+"""Bytes from a place on of which it is asked whether they are digits."""
+FEW: Final = 16
+"""Of so many lines one, or fewer, are looked at by themselves."""
 BEHIND: Final = MARGIN + LONGEST
 """The same behind it: its last line is compared with shapes that may be longer."""
 
 
-class Block:
-    """Lines of a file."""
+class Lines:
+    """Lines of a file, by their places."""
 
-    def __init__(self, number: int, data: bytes) -> None:
-        """number: of its first line; data: whole lines, each with its newline."""
-        self.number, self.data = number, data
-        size = len(data)
-        self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
-        self.bytes = np.frombuffer(self.buffer, np.uint8)
-        self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
-        self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
-        self.words = view(self.bytes, np.dtype("<u8"))
-        newlines = _places(self.bytes, NEWLINE)
-        self.bounds: Ints = np.concatenate([[MARGIN], newlines + 1])
-        self.starts = self.bounds[:-1]
-        self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
-        self.lengths: Ints = self.ends - self.starts
+    def __init__(self, number: int, data: bytes, bounds: Ints) -> None:
+        """number: of the first one; data: whole lines, each with its newline.
+
+        bounds: where each begins, counted from MARGIN, and where the last one ends.
+        """
+        self.number, self.data, self.bounds = number, data, bounds
 
     def __len__(self) -> int:
-        return len(self.starts)
+        return len(self.bounds) - 1
 
-    def numbered(self, number: int) -> Block:
+    def numbered(self, number: int) -> Lines:
         """The same lines, of which the first one has that number."""
-        other = copy(self)
-        other.number = number
-        return other
-
-    def lines(self, which: Ints) -> pl.Series:
-        """The bytes of these lines, each with its newline."""
-        return lines_of(self.buffer, self.bounds).gather(which)
+        return Lines(number, self.data, self.bounds)
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
@@ -65,13 +54,54 @@ class Block:
         return [self.data[begin:stop] for begin, stop in spans]
 
 
-WINDOW: Final = 256 * 1024
-"""Bytes that stay in the processor's cache while they are looked at."""
+class Block(Lines):
+    """The same, laid out so that they can be looked at all at once."""
+
+    def __init__(self, number: int, data: bytes) -> None:
+        """number: of its first line; data: whole lines, each with its newline."""
+        size = len(data)
+        self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
+        self.bytes = np.frombuffer(self.buffer, np.uint8)
+        self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
+        self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
+        self.words = view(self.bytes, np.dtype("<u8"))
+        newlines = _places(self.bytes, NEWLINE)
+        super().__init__(number, data, np.concatenate([[MARGIN], newlines + 1]))
+        self.starts = self.bounds[:-1]
+        self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
+        self.lengths: Ints = self.ends - self.starts
+
+    def no_digits(self, at: Ints) -> Words:
+        """Of SEEN bytes or more from each of these places on a bit: set where one is no digit."""
+        if len(at) < len(self) // FEW:
+            rows = view(self.bytes, np.dtype("V64"))[at].view(np.uint8).reshape(-1, 64)
+            return np.asarray(_no_digits(rows).view("<u8")[:, 0])
+        return np.asarray(self._no_digits[at >> 5] >> (at & 31).astype(np.uint64))
+
+    @cached_property
+    def _no_digits(self) -> Words:
+        """The same of twice as many from each SEEN bytes on."""
+        out = np.zeros(len(self.bytes) // SEEN + 2, "<u4")
+        for at in range(0, len(self.bytes), WINDOW):
+            bits = _no_digits(self.bytes[at : at + WINDOW])
+            out.view(np.uint8)[at // 8 : at // 8 + len(bits)] = bits
+        return np.asarray(out[:-1] | out[1:].astype(np.uint64) << np.uint64(32))
+
+    def lines(self, which: Ints) -> pa.LargeBinaryArray:
+        """The bytes of these lines, each with its newline; a copy."""
+        buffers = [None, owned(self.bounds), self.buffer]
+        every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
+        return every.take(pa.array(which))
+
+
+def _no_digits(data: Bytes) -> Bytes:
+    """A bit of each byte, the first one the lowest: set where it is no digit."""
+    return np.packbits(data - ZERO > 9, axis=-1, bitorder="little")  # noqa: PLR2004 - the last one
 
 
 def _places(data: Bytes, byte: int) -> Ints:
     """Where that byte stands."""
-    found = [np.flatnonzero(data[at : at + WINDOW] == byte) for at in range(0, len(data), WINDOW)]
+    found = (np.flatnonzero(part == byte) for part in windows(data))
     return np.concatenate([places + at * WINDOW for at, places in enumerate(found)])
 
 

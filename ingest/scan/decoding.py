@@ -21,6 +21,10 @@ EXACT_POWER: Final = 22
 WHOLE_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
 POWERS: Final = np.array([10.0**n for n in range(EXACT_POWER + 1)])
+PAIRS: Final = (
+    *((10, 0x00FF00FF00FF00FF), (100, 0x0000FFFF0000FFFF), (10_000, 0x00000000FFFFFFFF)),
+)
+"""What makes one number of two of 1, 2 and 4 digits side by side: a factor, which bits are kept."""
 TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
 
 
@@ -116,17 +120,24 @@ def _digits(found: Fit, run: int, good: Bools) -> Ints:
     widest = int(width.max(initial=0))
     if widest > WHOLE_DIGITS:
         good &= width <= WHOLE_DIGITS
-    out = _eight(found.values(run))
+    out = _number(found.values(run), widest)
     if widest > WORD:
-        out = out + _eight(found.values(run, WORD)) * np.uint64(10**8)
+        out = out + _number(found.values(run, WORD), widest - WORD) * np.uint64(10**8)
     return np.asarray(out, np.uint64).astype(np.int64)
 
 
-def _eight(word: Words) -> Words:
-    """Eight digits, the first one in the lowest byte, as the number that they write."""
-    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
-    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
-    return (word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
+def _number(word: Words, digits: int) -> Words:
+    """The number of at most so many digits, eight of them if more, which stand last in a word.
+
+    Its first byte is the lowest; before them stand zeros.
+    """
+    width = 1
+    for factor, mask in PAIRS:
+        if width >= digits:
+            break
+        word = (word * np.uint64(factor) + (word >> np.uint64(8 * width))) & np.uint64(mask)
+        width *= 2
+    return word >> np.uint64(64 - 8 * width)
 
 
 def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from ingest.arrays import Bools, Bytes, Ints, Words
-from ingest.scan.block import Block, view
+from ingest.scan.block import SEEN, Block, view
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
 from ingest.scan.texts import is_view, laid, quoted
 
@@ -22,7 +22,8 @@ def _eight_of(byte: int) -> np.uint64:
 
 ZERO: Final = 0x30
 ZEROS: Final = _eight_of(ZERO)
-BLANKS: Final = _eight_of(0x20)
+BLANK: Final = 0x20
+BLANKS: Final = _eight_of(BLANK)
 HIGH: Final = _eight_of(0x80)
 BELOW: Final = _eight_of(0x7F)
 OVER: Final = _eight_of(0x80 - 10)
@@ -39,7 +40,8 @@ LOW: Final = LAST & np.uint64(0x0F0F0F0F0F0F0F0F)
 class Walked:
     """Lines of a block that fit a shape, and where each of their runs begins and ends.
 
-    heads: of runs that are not as wide in all lines the values of the first eight bytes.
+    heads: of runs that are not as wide in all lines, but for decimals, the values of the first
+    eight bytes.
     """
 
     block: Block
@@ -75,7 +77,10 @@ class Walked:
     def written(self, number: Number) -> pl.Series:
         """The text of a number; it may be a view of the block."""
         begins, stops = self.begins[number.first], self.stops[number.last]
-        return quoted(self.block, begins - number.negative, stops)
+        head = self.heads.get(number.first)
+        if number.negative or head is None:
+            return quoted(self.block, begins - number.negative, stops)
+        return quoted(self.block, begins, stops, head ^ ZEROS)
 
     def text(self, pieces: Sequence[str | Number]) -> pl.Series:
         """Each line's pieces one behind the other."""
@@ -143,10 +148,12 @@ class Sheet:
 Fit = Walked | Sheet
 
 
-def fit(block: Block, shape: Shape, lines: Ints) -> Fit:
-    """Those of `lines` that fit the shape."""
-    lengths = block.lengths[lines]
-    lines = lines[(lengths >= shape.least) & (lengths <= shape.most)]
+def fit(block: Block, shape: Shape, free: Bools) -> Fit:
+    """The lines that fit the shape; free: which of them may."""
+    lengths = block.lengths
+    lines = np.flatnonzero(free & (lengths >= shape.least) & (lengths <= shape.most))
+    if not len(lines):
+        return Walked(block, shape, lines, {}, {}, {})
     return (_lay if shape.is_fixed else _walk)(block, shape, lines)
 
 
@@ -160,9 +167,8 @@ def _lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
     good = _stand(stretch, words[:, 1:].T)
     data = words.view(np.uint8)
     runs = {run: (offset, offset + width) for run, offset, width in stretch.runs}
-    for run, alone in shape.bare.items():
-        zero = data[:, lead + runs[run][0]] == ZERO
-        good &= ~(zero & (shape.widths[run][1] > 1)) if alone else ~zero
+    for run in shape.bare:
+        good &= _may_begin(shape, run, data[:, lead + runs[run][0]], shape.widths[run][1])
     return Sheet(shape, lines, data, lead, runs).only(good)
 
 
@@ -171,34 +177,52 @@ def _walk(block: Block, shape: Shape, lines: Ints) -> Walked:
     last = shape.stretches[-1]
     lines = lines[_stand(last, _words(block, last, block.ends[lines] - last.size)[:-1])]
     found, at = Walked(block, shape, lines, {}, {}, {}), block.starts[lines]
+    good, head = np.ones(len(at), bool), np.zeros(len(at), np.uint64)
     for stretch in shape.stretches:
-        words = _words(block, stretch, at)
-        good, head = _stand(stretch, words[:-1]), words[-1]
+        if stretch.is_point:
+            good &= block.bytes[at] == stretch.last
+        else:
+            words = _words(block, stretch, at)
+            good &= _stand(stretch, words[:-1])
+            head = words[-1]
         if not good.all():
-            found, at, head = found.only(good), at[good], head[good]
+            found, at, head, good = found.only(good), at[good], head[good], good[good]
         if not len(at):
             break
         for run, offset, digits in stretch.runs:
             found.begins[run] = at + offset
             found.stops[run] = found.begins[run] + digits
+            if run in shape.bare:
+                good &= _may_begin(shape, run, block.bytes[at + offset], digits)
         at = at + stretch.size
-        if stretch.pad:
+        if stretch.pad and (head.astype(np.uint8) == BLANK).any():
             at = at + _before(head ^ BLANKS)
             head = block.words[at]
         if stretch.run is not None:
-            values = head ^ ZEROS
-            width = _width(block, at, values, shape.widths[stretch.run][1])
-            found.begins[stretch.run], found.heads[stretch.run] = at, values
-            found.stops[stretch.run] = at = at + width
-    good = at == block.ends[found.lines]
-    for run, (least, most) in shape.widths.items() if len(at) else ():
-        width = found.width(run)
-        if least != most:
-            good &= (width >= least) & (width <= most)
-        if run in shape.bare:
-            zero = block.bytes[found.begins[run]] == ZERO
-            good &= ~(zero & (width > 1)) if shape.bare[run] else ~zero
-    return found.only(good)
+            at = _counted(found, stretch.run, at, None if stretch.is_point else head, good)
+    return found.only(good & (at == block.ends[found.lines]))
+
+
+def _counted(found: Walked, run: int, at: Ints, head: Words | None, good: Bools) -> Ints:
+    """Where a run ends that begins there, perhaps with the bytes of `head`.
+
+    Lines are not good where it cannot be that of the shape.
+    """
+    width, (least, most) = _width(found.block, at), found.shape.widths[run]
+    good &= (width >= least) & (width <= min(most, SEEN - 1))
+    if run in found.shape.bare:
+        first = found.block.bytes[at] if head is None else head.astype(np.uint8)
+        good &= _may_begin(found.shape, run, first, width)
+    if head is not None:
+        found.heads[run] = head ^ ZEROS
+    found.begins[run], found.stops[run] = at, at + width
+    return found.stops[run]
+
+
+def _may_begin(shape: Shape, run: int, first: Bytes, width: Bytes | int) -> Bools:
+    """Whether so many digits may begin with this one, of a run that not every digit begins."""
+    zero = first == ZERO
+    return np.asarray(~(zero & (width > 1)) if shape.bare[run] else ~zero)
 
 
 def _words(block: Block, stretch: Stretch, at: Ints) -> Words:
@@ -216,9 +240,9 @@ def _stand(stretch: Stretch, words: Words) -> Bools:
     wrong = np.zeros(words.shape[1], np.uint64)
     for word, there in zip(stretch.words, words, strict=True):
         other = there ^ word.zeros
-        wrong |= other & word.text
-        if word.digits:
-            wrong |= _no_digits(other) & word.digits
+        if word.sixes:  # what it carries over is of a byte that is wrong already
+            other |= other + word.sixes
+        wrong |= other & word.kept
     return np.asarray(wrong == 0)
 
 
@@ -232,12 +256,7 @@ def _before(word: Words) -> Bytes:
     return np.bitwise_count(~word & (word - ONE)) >> np.uint8(3)
 
 
-def _width(block: Block, at: Ints, values: Words, most: int) -> Ints:
-    """How many digits stand there, as far as that matters; values: of the first eight bytes."""
-    width = _before(_no_digits(values)).astype(np.int64)
-    for seen in range(WORD, most, WORD):
-        more = np.flatnonzero(width == seen)
-        if not len(more):
-            break
-        width[more] += _before(_no_digits(block.words[at[more] + seen] ^ ZEROS))
-    return width
+def _width(block: Block, at: Ints) -> Bytes:
+    """How many digits stand there; SEEN or more of more than that."""
+    bits = block.no_digits(at)
+    return np.bitwise_count(~bits & (bits - ONE))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, deque
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -30,7 +31,10 @@ MOST_SKELETONS: Final = 5_000
 MANY_ALIKE: Final = 1_000
 """Lines of a block that are laid out alike, before they become a shape of fixed widths."""
 MOST_FIXED: Final = 8
-"""Of a format; the oldest is forgotten: a number that grows a digit lays all lines out anew."""
+"""Of a format; the one of the fewest lines is forgotten: a number that grows a digit lays all lines
+out anew."""
+MOST_LAYOUTS: Final = 64
+"""Of a shape in a block; with more of them, as full precision has, each would fit few lines."""
 MIXED: Final = np.uint64(0x9E3779B97F4A7C15)
 """Factor of a hash of places."""
 
@@ -40,8 +44,9 @@ class Shapes:
 
     def __init__(self) -> None:
         self.known: list[Shape] = []
-        self.fixed: deque[Shape] = deque(maxlen=MOST_FIXED)
+        self._fixed: list[_Fixed] = []
         self._seen: Counter[bytes] = Counter()
+        self._spread: set[int] = set()
         self._alone = self._tried = 0
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
@@ -63,17 +68,44 @@ class Shapes:
             self.known.append(shape)
         return shape
 
+    def in_turn(self) -> list[Shape]:
+        """All of them in the order in which they are to be tried.
+
+        Those of fixed widths first, of these again those of most lines: what is as long, but laid
+        out otherwise, is compared with each of them in vain.
+        """
+        self._fixed = sorted(self._fixed, key=attrgetter("lines"), reverse=True)[:MOST_FIXED]
+        return [*(one.shape for one in self._fixed), *self.known]
+
     def narrow(self, found: Fit, read: Ints) -> None:
         """From now on try first how most of the lines that were read are laid out."""
-        if isinstance(found, Sheet) or len(read) < MANY_ALIKE:
+        known = id(found.shape)
+        if found.shape.is_fixed:
+            for one in self._fixed:
+                if one.shape is found.shape:
+                    one.lines = len(read)
+        if len(read) < MANY_ALIKE or isinstance(found, Sheet) or known in self._spread:
             return
-        found = found.only(np.isin(found.lines, read))
+        if len(read) < len(found.lines):
+            found = found.only(np.isin(found.lines, read))
         starts, key = found.block.starts[found.lines], np.zeros(len(found.lines), np.uint64)
         for at in (*found.begins.values(), *found.stops.values()):
             key = key * MIXED + (at - starts).astype(np.uint64)
         _, lines, counts = np.unique(key, return_index=True, return_counts=True)
-        for line in lines[counts >= MANY_ALIKE].tolist():
-            self.fixed.append(narrowed(found, line))
+        if len(counts) > MOST_LAYOUTS:
+            self._spread.add(known)
+            return
+        many = counts >= MANY_ALIKE
+        for line, count in zip(lines[many].tolist(), counts[many].tolist(), strict=True):
+            self._fixed.append(_Fixed(narrowed(found, line), count))
+
+
+@dataclass(slots=True)
+class _Fixed:
+    """A shape of fixed widths, and how many lines it took when it was tried last."""
+
+    shape: Shape
+    lines: int
 
 
 def narrowed(found: Walked, line: int) -> Shape:

@@ -83,13 +83,14 @@ class Piece:
 class Word:
     """Eight bytes of a fixed stretch, as they are in memory.
 
-    zeros: its bytes, with 0 for each digit; text: which of them have to be these; digits: the
-    highest bit of those where any digit may stand.
+    zeros: its bytes, with 0 for each digit; sixes: a 6 for each byte where any digit may stand.
+    Xor with zeros leaves nothing of a text that is as it has to be, and of a digit its value, to
+    which 6 may be added within half a byte; kept: the bits where neither may leave any.
     """
 
     zeros: np.uint64
-    text: np.uint64
-    digits: np.uint64
+    sixes: np.uint64
+    kept: np.uint64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,16 @@ class Stretch:
     runs: tuple[tuple[int, int, int], ...]
     pad: bool
     run: int | None
+
+    @property
+    def last(self) -> int:
+        """Its last byte, where that is no digit."""
+        return int(self.words[-1].zeros) >> 56
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it is a single byte between two runs: of a number mostly, before many digits."""
+        return self.size == 1 and not (self.runs or self.pad) and self.run is not None
 
 
 @dataclass(frozen=True)
@@ -209,6 +220,6 @@ def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | 
 
 def _word(text: bytes, marks: bytes) -> Word:
     """Eight bytes of a stretch, or before it."""
-    same = bytes(0xFF if mark == SAME[0] else 0 for mark in marks)
-    digits = bytes(0x80 if mark == DIGIT[0] else 0 for mark in marks)
-    return Word(*(np.uint64(int.from_bytes(part, "little")) for part in (text, same, digits)))
+    sixes = bytes(6 if mark == DIGIT[0] else 0 for mark in marks)
+    kept = bytes({SAME[0]: 0xFF, DIGIT[0]: 0xF0}.get(mark, 0) for mark in marks)
+    return Word(*(np.uint64(int.from_bytes(part, "little")) for part in (text, sixes, kept)))

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints, owned
+from ingest.arrays import Bytes, Ints, Words, owned
 from ingest.scan.block import Block
 
 INLINE: Final = 12
@@ -19,10 +19,13 @@ FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 """The first n bytes of a word of eight."""
 
 
-def quoted(block: Block, begins: Ints, stops: Ints) -> pl.Series:
-    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory."""
+def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> pl.Series:
+    """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
+
+    head: the first eight bytes of each, and what is behind it.
+    """
     sizes = (stops - begins).astype(np.uint64)
-    head = block.words[begins]
+    head = block.words[begins] if head is None else head
     views = np.empty((len(begins), 2), np.uint64)
     views[:, 0] = sizes | head << np.uint64(32)
     views[:, 1] = begins.astype(np.uint64) << np.uint64(32)
@@ -43,15 +46,17 @@ def is_view(texts: pl.Series) -> bool:
 
 def laid(parts: Sequence[Bytes]) -> pl.Series:
     """Texts that are all as long: the rows of the parts, one behind the other."""
-    text = np.concatenate(parts, axis=1)
-    rows, size = text.shape
+    rows, size = len(parts[0]), sum(part.shape[1] for part in parts)
+    data = pa.allocate_buffer(rows * size)
+    text = np.frombuffer(data, np.uint8).reshape(rows, size)
+    np.concatenate(parts, axis=1, out=text)
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
     inside = min(size, 4 if size > INLINE else INLINE)
     views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
     if size > INLINE:
         views[:, 3] = np.arange(0, rows * size, size)
-    return _viewed(views, owned(text) if size > INLINE else None)
+    return _viewed(views, data if size > INLINE else None)
 
 
 def _viewed(views: NDArray[Any], data: pa.Buffer | None) -> pl.Series:

@@ -22,7 +22,7 @@ def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
     lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
     block = Block(0, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.arange(len(block)))
+    found = fit(block, shape, np.ones(len(block), bool))
     if 0 not in found.lines:
         return False
     rows = decode(found)
@@ -79,7 +79,7 @@ def _drawn_digits(rng: random.Random, width: int) -> str:
     if rng.random() < 0.1:  # noqa: PLR2004 - of them all alike
         return rng.choice("09") * width
     first = rng.choice("0123456789" if rng.random() < 0.3 else "123456789")  # noqa: PLR2004
-    return first + "".join(rng.choice("0123456789") for _ in range(width - 1))
+    return first + f"{rng.randrange(10**width):0{width}}"[1:]
 
 
 def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:

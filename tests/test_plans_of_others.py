@@ -1,0 +1,136 @@
+"""Blocks planned by who has read nothing before them: the same tables, wherever the blocks end."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from damaged_lines import damaged_log
+from test_gate import BY_LINE, Reading, differences, reading
+
+from ingest import bulk, bulk_plan, parse, reader
+from ingest.bulk_plan import Plan, plan_by
+from ingest.fanout import Names, names_of, parser_of
+from ingest.log_format import LogFormat
+from ingest.log_rows import read_log, read_source
+from ingest.parse import Parser
+from ingest.reader import Chunk
+from ingest.registry import BUILT_IN
+from ingest.scan import learned
+from ingest.spool import Spool, whole
+
+ROOT: Final = Path(__file__).parents[1]
+SYNTHETIC: Final = sorted((ROOT / "sample_logs" / "synthetic").iterdir())
+FEW_STEPS: Final = 5
+LOGS: Final = 2
+"""Damaged ones of a format."""
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is done with many lines is done with few."""
+    monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
+    monkeypatch.setattr(bulk, "FEW", 1)
+    monkeypatch.setattr(learned, "MANY_ALIKE", 2)
+
+
+class Other:
+    """Who plans blocks, and has learned nothing by what is read here."""
+
+    def __init__(self) -> None:
+        self._parsers: dict[Names, Parser] = {}
+
+    def plan(self, parser: Parser, chunk: Chunk) -> Plan:
+        names = names_of(parser)
+        if names not in self._parsers:
+            parse._compiled.cache_clear()
+            self._parsers[names] = parser_of(names, BUILT_IN)
+            parse._compiled.cache_clear()
+        plan: Plan = pickle.loads(pickle.dumps(plan_by(self._parsers[names], chunk)))  # noqa: S301
+        return plan
+
+
+def read(
+    path: Path,
+    other: Other,
+    is_theirs: Callable[[int], bool],
+    cut: Callable[[Chunk], Iterable[Chunk]] = lambda chunk: (chunk,),
+) -> Reading:
+    """A log, each chunk cut into blocks; is_theirs: of the number of a block's first line."""
+
+    def planned(parser: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, Plan | None]]:
+        for chunk in chunks:
+            if chunk.cut or not chunk.ended:
+                yield chunk, None
+                continue
+            for block in cut(chunk):
+                yield block, other.plan(parser, block) if is_theirs(block.number) else None
+
+    spool = Spool()
+    tables = read_log(path, spool, planned=planned).tables(spool)
+    return Reading({name: whole(table) for name, table in tables.items()})
+
+
+def blocks(chunk: Chunk, begins: Sequence[int]) -> Iterator[Chunk]:
+    """Its lines in blocks that begin with these lines."""
+    lines = chunk.data.split(b"\n")[:-1]
+    within = {begin - chunk.number for begin in begins} & set(range(len(lines)))
+    for begin, end in pairwise(sorted({0, *within, len(lines)})):
+        yield Chunk(chunk.number + begin, b"\n".join([*lines[begin:end], b""]))
+
+
+def that_begins_again(path: Path) -> bytes:
+    """The head of a log; damaged lines, the same steps without a header, then all of it again."""
+    lines = path.read_bytes().split(b"\n")
+    steps = read_source(path)["steps"]["line"].to_list()[:FEW_STEPS]
+    head, again = lines[: steps[-1]], lines[steps[0] - 1 : steps[-1]]
+    step = lines[steps[1] - 1]
+    damaged = [step[: len(step) // 2], b"\xff" + step, step + step, b"", step.replace(b"1", b"x")]
+    ranks = [b"[rank1]:" + line for line in again]
+    return b"\n".join([*head, *ranks, *damaged, *again, *head, *ranks, again[0]])
+
+
+@pytest.mark.parametrize("folder", SYNTHETIC, ids=lambda path: path.name)
+def test_a_block_may_begin_with_any_line(folder: Path, tmp_path: Path) -> None:
+    path, other = tmp_path / "run.log", Other()
+    path.write_bytes(that_begins_again(min(folder.rglob("*.log"))))
+    expected = Reading(read_source(path, fast=False))
+    assert expected.tables["runs"].height > 1
+    for seam in range(2, expected.source["lines"] + 1):
+        theirs = ({1}, {seam}, {1, seam})[seam % 3]
+        found = read(path, other, theirs.__contains__, partial(blocks, begins=[seam]))
+        assert list(differences(found, expected)) == [], (seam, theirs)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7])
+@pytest.mark.parametrize("folder", SYNTHETIC, ids=lambda path: path.name)
+def test_blocks_may_have_few_lines(folder: Path, most: int, tmp_path: Path) -> None:
+    path, other, draw = tmp_path / "run.log", Other(), Random(most)  # noqa: S311
+    path.write_bytes(that_begins_again(min(folder.rglob("*.log"))))
+    expected = Reading(read_source(path, fast=False))
+    begins = range(1, expected.source["lines"] + 1, most)
+    found = read(path, other, lambda _: draw.random() < 0.5, partial(blocks, begins=begins))
+    assert list(differences(found, expected)) == []
+
+
+@pytest.mark.parametrize("form", BY_LINE, ids=lambda form: form.name)
+def test_damaged_logs_are_read_alike_by_plans_of_others(
+    form: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, seed = 0, 0
+    while compared < LOGS:
+        path, draw = tmp_path / f"{seed}.log", Random(seed)  # noqa: S311
+        path.write_bytes(damaged_log(form, seed, 300))
+        monkeypatch.setattr(reader, "BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
+        slow = reading(path, fast=False)
+        if not slow.refused:  # a line that is damaged may look like one of another format
+            found = read(path, Other(), lambda _, draw=draw: draw.random() < 0.5)
+            assert list(differences(found, slow)) == [], seed
+            compared += 1
+        seed += 1
