@@ -509,7 +509,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
     from reports.tables import wrapped
 
     told = describe(_analysis(_open(store)), run, output=output, propose=propose)
-    click.echo("\n".join(map(wrapped, told.splitlines())))
+    click.echo("\n".join(map(wrapped, told.splitlines())) if output == "table" else told)
 
 
 @main.command()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
 import pytest
 
-from ingest import intake
+from ingest import clean, intake, other_lines
 from ingest.known_formats import FOLDER
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser
@@ -35,6 +35,15 @@ def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if r"\x1f\x8b" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"{odd[0]}: give it an id")
+
+
+@pytest.fixture(scope="module")
+def however_few() -> Iterator[None]:
+    """Lines are cleaned and named together, however few they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clean, "FEW", 0)
+        patch.setattr(other_lines, "FEW", 0)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import clean
 from ingest.arrays import owned
 from ingest.clean import Cleaner, lines_of
 from ingest.registry import FORMATS
@@ -22,12 +19,7 @@ PIECES = [
 LINES = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), min_size=1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def however_few() -> Iterator[None]:
-    """Lines are looked at together, however few they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clean, "FEW", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("however_few")
 
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])

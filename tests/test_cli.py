@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from metrics.choice import RunNameError, choose
+from tests.test_docs import printed
 
 ROOT = Path(__file__).parents[1]
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -100,6 +101,16 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
     whole = json.loads(result.stdout)
     assert sum(row["share"] for row in whole["operators"]) == pytest.approx(1.0)
     assert {fact["name"]: fact["origin"] for fact in whole["facts"]}["gpus"] == "log:15"
+
+
+def test_json_is_json_on_a_terminal_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    run_ = ["explain", "llama3-8b-8xh100-xtuner", "--store", str(store), "--format"]
+    whole, _ = printed([*run_, "json"])
+    assert json.loads(whole)["run"]["framework"] == "xtuner"
+    table, _ = printed([*run_, "table"])
+    prose = table[: table.index("Wall time")]
+    assert max(map(len, prose.splitlines())) <= 60
 
 
 def test_report_writes_one_page_without_a_network(store: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest import clean, familiar, other_lines
+from ingest import familiar
 from ingest.clean import Cleaner
 from ingest.familiar import BLANK, MAY_MATCH, Familiar
 from ingest.other_lines import kind_of
@@ -25,13 +24,7 @@ PIECES = [
 TEXTS = st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min_size=1)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def however_few() -> Iterator[None]:
-    """Lines are looked at together, however few they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clean, "FEW", 0)
-        patch.setattr(other_lines, "FEW", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("however_few")
 
 
 def found(learned: Familiar, lines: list[bytes]) -> list[str | int]:

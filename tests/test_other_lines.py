@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from operator import itemgetter
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest import clean, other_lines
 from ingest.clean import Cleaner
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.other_lines import BEGINNING, LENGTH, MOST_KINDS, REMEMBERED, Kinds, kind_of, kinds_of
@@ -29,13 +27,7 @@ LINES = st.one_of(
 ).map(lambda raw: raw.replace(b"\n", b""))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def however_few() -> Iterator[None]:
-    """Lines are looked at together, however few they are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clean, "FEW", 0)
-        patch.setattr(other_lines, "FEW", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("however_few")
 
 
 @pytest.mark.parametrize("noise", NOISES)
