@@ -219,7 +219,7 @@ def _toml_text(value: object) -> str:
 
 def model_config(path: Path) -> dict[str, Any]:
     """The object of a Hugging Face config.json. Raises FactError."""
-    return _json_values(path, str(path))
+    return _json_values(path, "MODEL")
 
 
 def _json_file(path: Path, where: str) -> str:
