@@ -82,9 +82,9 @@ class Block(Lines):
     def _no_digits(self) -> Words:
         """The same of twice as many from each SEEN bytes on."""
         out = np.zeros(len(self.bytes) // SEEN + 2, "<u4")
-        for at in range(0, len(self.bytes), WINDOW):
-            bits = _no_digits(self.bytes[at : at + WINDOW])
-            out.view(np.uint8)[at // 8 : at // 8 + len(bits)] = bits
+        for at, part in enumerate(windows(self.bytes)):
+            bits, first = _no_digits(part), at * WINDOW // 8
+            out.view(np.uint8)[first : first + len(bits)] = bits
         return np.asarray(out[:-1] | out[1:].astype(np.uint64) << np.uint64(32))
 
     def lines(self, which: Ints) -> pa.LargeBinaryArray:

@@ -24,10 +24,6 @@ ZERO: Final = 0x30
 ZEROS: Final = _eight_of(ZERO)
 BLANK: Final = 0x20
 BLANKS: Final = _eight_of(BLANK)
-HIGH: Final = _eight_of(0x80)
-BELOW: Final = _eight_of(0x7F)
-OVER: Final = _eight_of(0x80 - 10)
-"""Added to a byte below 0x80 it sets the highest bit of what is no digit's value."""
 ONE: Final = np.uint64(1)
 LAST: Final = np.array(
     [0, *(((1 << (8 * n)) - 1) << (64 - 8 * n) for n in range(1, 9))], dtype=np.uint64
@@ -244,11 +240,6 @@ def _stand(stretch: Stretch, words: Words) -> Bools:
             other |= other + word.sixes
         wrong |= other & word.kept
     return np.asarray(wrong == 0)
-
-
-def _no_digits(values: Words) -> Words:
-    """The highest bit of each byte that is not 0 to 9."""
-    return np.asarray(((values & BELOW) + OVER | values) & HIGH)
 
 
 def _before(word: Words) -> Bytes:
