@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +59,7 @@ def read_source(
     by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
     lines that look alike are read many at once, which comes to the same.
     """
-    spool = Spool()
+    spool = Spool(held=math.inf)  # all of them are asked for at once, so none has to go to the disk
     log = read_log(path, spool, by_path=by_path, extra=extra, tried=tried, fast=fast)
     return {name: whole(table) for name, table in log.tables(spool).items()}
 

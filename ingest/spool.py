@@ -27,9 +27,13 @@ PIECE_ROWS: Final = 32_768
 class Spool:
     """Frames that are put aside and read again, in any order and as often as they are asked for."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """folder: where the file is, made when it is needed; by default that of the system."""
+    def __init__(self, folder: Path | None = None, held: float | None = None) -> None:
+        """folder: where the file is, made when it is needed; by default that of the system.
+
+        held: bytes that may wait in memory, HELD_BYTES by default.
+        """
         self._folder = folder
+        self._most = HELD_BYTES if held is None else held
         self._file: IO[bytes] | None = None
         self._end = 0
         self._held: list[weakref.ref[Piece]] = []
@@ -41,7 +45,7 @@ class Spool:
         piece = Piece(self, frame)
         self._held.append(weakref.ref(piece))
         self._bytes += piece.bytes
-        if self._bytes > HELD_BYTES:
+        if self._bytes > self._most:
             self._relieve()
         return piece
 
@@ -56,7 +60,7 @@ class Spool:
         waiting = [piece for held in self._held if (piece := held()) is not None]
         self._held = [weakref.ref(piece) for piece in waiting]
         self._bytes = sum(piece.bytes for piece in waiting)
-        if self._bytes > HELD_BYTES:
+        if self._bytes > self._most:
             for piece in waiting:
                 piece.spill()
             self._held, self._bytes = [], 0
