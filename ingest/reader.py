@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import zlib
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -22,6 +21,7 @@ from typing import IO, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
+from isal import isal_zlib
 
 from ingest.errors import UnreadableSourceError
 from ingest.event_files import Telling, Values, event_values, is_event_file
@@ -41,7 +41,8 @@ LONGEST_LINE_BYTES: Final = 256 * 1024
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP: Final = 31
-"""To zlib: a header and a checksum as gzip has them, and the largest window."""
+"""To ISA-L, as to zlib: a header and a checksum as gzip has them, and the largest window."""
+Damaged: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # its stub errs
 PACKED_BYTES: Final = 256 * 1024
 STDIN: Final = Path("-")
 CONTROL: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
@@ -298,11 +299,11 @@ class _Gunzipped:
     """
 
     def __init__(self, packed: _Readable) -> None:
-        self._packed, self._waiting, self._member = packed, b"", zlib.decompressobj(GZIP)
+        self._packed, self._waiting, self._member = packed, b"", isal_zlib.decompressobj(GZIP)
         self._error: Exception | None = None
 
     def read(self, size: int = BLOCK_BYTES, /) -> bytes:
-        """So many bytes, fewer at the end. Raises EOFError, zlib.error behind what is whole."""
+        """So many bytes, fewer at the end. Raises EOFError, Damaged behind what is whole."""
         if self._error is not None:
             raise self._error
         pieces: list[bytes] = []
@@ -310,7 +311,7 @@ class _Gunzipped:
         while missing:
             try:
                 piece = self._piece(missing)
-            except (EOFError, zlib.error, OSError) as error:
+            except (EOFError, Damaged, OSError) as error:
                 if not pieces:
                     raise
                 self._error, piece = error, b""
@@ -332,7 +333,7 @@ class _Gunzipped:
                     break
                 if not self._waiting:
                     continue
-                self._member = zlib.decompressobj(GZIP)
+                self._member = isal_zlib.decompressobj(GZIP)
             block = self._member.decompress(self._waiting, size)
             self._waiting = self._member.unconsumed_tail or self._member.unused_data
             if ended and not block and not self._member.eof:
@@ -422,7 +423,7 @@ def _block(stream: _Readable, path: Path, read: int) -> bytes:
     """
     try:
         return stream.read(BLOCK_BYTES)
-    except (EOFError, zlib.error, pa.ArrowException, OSError) as error:
+    except (EOFError, Damaged, pa.ArrowException, OSError) as error:
         raise UnreadableSourceError(
             f"{path}: broken off or damaged after line {read:,} ({error}). "
             "Nothing of it was stored; copy the file again or decompress what is left."
