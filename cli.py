@@ -551,12 +551,16 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu report --out nightly.html
       fairmfu report titan-8b xtuner-8b --format md
     """
+    from reports import drawing
+
+    out = out or Path(f"report.{output or 'html'}")
+    drawing.begin(output or out.suffix)
+
     from reports import report as tell
     from reports import save_report
     from reports.files import kind_of
     from reports.verdict import counted
 
-    out = out or Path(f"report.{output or 'html'}")
     kind = kind_of(out, output)
     tables = _open(store).tables()
     told = tell(tables, *names, title=title, price=price, overlay=_overlay(), redact=redact)
@@ -615,20 +619,24 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
       fairmfu chart comparison --out comparison.svg
       fairmfu chart course titan-8b --attention full --out titan.png
     """
+    from reports import drawing
+
+    if listed:
+        from reports.export import listing
+
+        click.echo(listing())
+        return
+    if name is None:
+        raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
+    drawing.begin(out.suffix if out else "svg")
+
     from reports import draw, export
     from reports import report as tell
     from reports.files import write
 
-    if listed:
-        click.echo(export.listing())
-        return
-    if name is None:
-        raise click.UsageError("Give the NAME of a chart. They are listed by: fairmfu chart --list")
     wanted = export.named(name)
     out = out or Path(f"{wanted.name}.svg")
     kind = export.kind_of(out.suffix)
-    if kind != "json":
-        export.begin()
     tables, drawable = _open(store).tables(), partial(export.check, wanted)
     told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
     drawn = export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)

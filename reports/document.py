@@ -20,8 +20,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, Protocol
 
-import vl_convert
-
+from reports import drawing
 from reports.cards import CONVENTIONS
 from reports.theme import ACCENT, FRAMEWORK_COLOURS, fairmfu
 
@@ -450,7 +449,7 @@ def _packed_library() -> str:
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and vega-embed in one script, some 0.9 MB."""
-    return vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub lacks the default
+    return drawing.make("scripts").decode()
 
 
 @cache

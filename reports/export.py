@@ -1,4 +1,4 @@
-"""Charts by name, and charts as files: SVG, PNG, PDF by vl_convert, Vega-Lite JSON.
+"""Charts by name, and charts as files: SVG, PNG, PDF, Vega-Lite JSON.
 
 Nothing is written here: bytes come out. Of one store SVG, PNG and JSON are the same bytes each
 time; PDF is the same picture, its objects in an order that the library draws by lot.
@@ -11,13 +11,12 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from threading import Thread
 from typing import Any, Final, Literal
 
 import polars as pl
-import vl_convert
 
 from ingest.errors import FairmfuError
+from reports import drawing
 from reports.charts import Figure, Spec
 from reports.content import Content
 from reports.runs import names
@@ -274,9 +273,6 @@ def _shown(node: Any) -> Iterator[str]:  # noqa: ANN401 - any part of a spec
 
 FONT: Final = "Arial, 'Liberation Sans', Helvetica, sans-serif"
 """Text of a file is measured in Liberation Sans, as wide as Arial and Helvetica: it fits in any."""
-SCALE: Final = 2.0
-"""Pixels of a PNG per pixel of a chart."""
-
 KINDS: Final = ("svg", "png", "pdf", "json")
 """Suffixes of the files that a chart can be written to."""
 
@@ -296,18 +292,7 @@ def rendered(figure: Figure, kind: str) -> bytes:
     if kind == "json":
         return f"{json.dumps(figure.whole(), indent=1, allow_nan=False)}\n".encode()
     drawn = svg(figure)
-    if kind == "png":
-        return bytes(vl_convert.svg_to_png(drawn, scale=SCALE))
-    return bytes(vl_convert.svg_to_pdf(drawn)) if kind == "pdf" else drawn.encode()
-
-
-def begin() -> None:
-    """Have the library start meanwhile, half a second before it draws anything.
-
-    It does so without Python's lock, and whoever draws waits for it.
-    """
-    nothing = {"$schema": "https://vega.github.io/schema/vega/v6.json"}
-    Thread(target=vl_convert.vega_to_svg, args=(nothing,)).start()
+    return drawn.encode() if kind == "svg" else drawing.make(kind, drawn)
 
 
 def svg(figure: Figure) -> str:
@@ -319,9 +304,12 @@ NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010f
 
 
 def drawn(spec: Spec) -> str:
-    """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end the process."""
-    text: str = vl_convert.vegalite_to_svg(_holdable(spec))
-    return text
+    """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end its process.
+
+    Marks do not say in words what they are: nobody points at those of a file, half of which it was.
+    """
+    config = {**spec.get("config", {}), "mark": {"aria": False}}
+    return drawing.make("svg", _holdable({**spec, "config": config})).decode()
 
 
 def _holdable(value: Any) -> Any:  # noqa: ANN401 - any part of a spec

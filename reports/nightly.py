@@ -40,7 +40,7 @@ from metrics.fairness import compare
 from metrics.flops import FORMULA
 from metrics.history import SERIES_BY, History, history
 from metrics.utilization import Analysis
-from reports import night_files, night_page, page
+from reports import drawing, night_files, night_page, page
 from reports.content import content
 from reports.files import ASIDE, put
 from reports.night import Night, exit_code
@@ -199,6 +199,7 @@ def _failed(out: Path, diary: _Diary, error: BaseException) -> None:
 
 def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     outcomes = _read(order, diary)
+    drawing.begin("html")
     before = _nights(order)
     told_by = before["as_of"][-1] if before.height else -1
     touched = order.store.touched(told_by)

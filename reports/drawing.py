@@ -1,0 +1,126 @@
+"""The library that draws, in a process of its own while there is something else to do.
+
+It takes half a second to start, and more than another to have its scripts ready, all of it with
+Python's lock. So a command that is going to draw has it begin first, and imports, reads and
+computes meanwhile. Whoever draws asks the same, begun or not. The library ends its process where it
+finds no memory; of one of its own, ours can tell.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from ingest.errors import FairmfuError
+
+BEGINS: Final = {"html": "scripts", "md": "begun", "svg": "begun", "png": "begun", "pdf": "begun"}
+"""What is made first for a file of such an ending."""
+
+
+class DrawingEndedError(FairmfuError, RuntimeError):
+    """The library ended while it drew."""
+
+
+class _Elsewhere:
+    """A process that makes what `reports.vega` does; one asks at a time."""
+
+    def __init__(self) -> None:
+        code = Path(__file__).with_name("vega.py")
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", code],  # -P: what lies beside it is none of its modules
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # who ends ours by the keyboard is told by ours alone
+        )
+        atexit.register(self.end)
+        self._lock = Lock()
+        self._awaited: str | None = None
+
+    def begin(self, what: str) -> None:
+        """Have it make something that nobody waits for yet."""
+        with self._lock:
+            if self._awaited is None:
+                self._ask(what, None)
+                self._awaited = what
+
+    def make(self, what: str, given: object) -> bytes:
+        """As `reports.vega.make`. Raises DrawingEndedError where the process ends."""
+        with self._lock:
+            before, self._awaited = self._awaited, None
+            made = self._answer() if before else b""
+            if before == what and given is None:
+                return made
+            self._ask(what, given)
+            return self._answer()
+
+    def end(self) -> None:
+        """Let it go."""
+        atexit.unregister(self.end)
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, what: str, given: object) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - a pipe
+        with suppress(BrokenPipeError):  # the answer tells
+            self._process.stdin.write(json.dumps([what, given]).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def _answer(self) -> bytes:
+        out = self._process.stdout
+        assert out is not None  # noqa: S101 - a pipe
+        said = out.readline()
+        if said.startswith(b'"'):
+            raise ValueError(json.loads(said))
+        made = out.read(int(said)) if said else b""
+        if not said or len(made) < int(said):
+            code = self._process.wait()
+            raise DrawingEndedError(
+                f"vl_convert, which draws, ended with status {code}: it may have found no memory, "
+                "or is not installed as it should be."
+            )
+        return made
+
+
+_elsewhere: list[_Elsewhere] = []
+
+
+def begin(ending: str) -> None:
+    """Have it begin what a file of such an ending takes, with or without its dot; others nothing.
+
+    Where no process can be started, it draws in this one later.
+    """
+    what = BEGINS.get(ending.lower().removeprefix("."))
+    if what is None:
+        return
+    with suppress(OSError):
+        if not _elsewhere:
+            _elsewhere.append(_Elsewhere())
+        _elsewhere[0].begin(what)
+
+
+def end() -> None:
+    """Let go of what has begun."""
+    while _elsewhere:
+        _elsewhere.pop().end()
+
+
+def make(what: str, given: object = None) -> bytes:
+    """As `reports.vega.make`: by what has begun, else here.
+
+    Raises ValueError on a spec that cannot be drawn, DrawingEndedError.
+    """
+    if not _elsewhere:
+        from reports import vega  # noqa: PLC0415 - not needed where it has begun
+
+        return vega.make(what, given)
+    try:
+        return _elsewhere[0].make(what, given)
+    except DrawingEndedError:
+        end()
+        raise

@@ -1,0 +1,121 @@
+"""The library that draws makes the same in a process of its own, and its end is told."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import drawing, vega
+
+ROOT = Path(__file__).parents[1]
+SPEC: dict[str, Any] = {
+    "data": {"values": [{"x": 1, "y": "é"}, {"x": 2, "y": '\n"'}]},
+    "mark": "bar",
+    "encoding": {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "y"}},
+}
+WRONG = {"mark": "bar", "encoding": {"x": {"field": "x", "type": "no such"}}, "data": {"url": 1}}
+
+
+BEGIN = """
+import os
+from reports import drawing
+drawing.begin("svg")
+print(drawing._elsewhere[0]._process.pid, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    drawing.end()
+    yield
+    drawing.end()
+
+
+def process() -> subprocess.Popen[bytes]:
+    (one,) = drawing._elsewhere
+    return one._process
+
+
+@pytest.mark.parametrize("ending", [".svg", "PNG", "html"])
+def test_what_was_begun_elsewhere_is_what_is_made_here(ending: str) -> None:
+    here = drawing.make("svg", SPEC)
+    text = here.decode()
+    expected = [here, drawing.make("png", text), drawing.make("scripts"), here]
+    assert drawing._elsewhere == []
+    drawing.begin(ending)
+    drawing.begin("html")  # what is awaited is not asked for again
+    asked = [("svg", SPEC), ("png", text), ("scripts", None), ("svg", SPEC)]
+    assert [drawing.make(*one) for one in asked] == expected
+    assert process().poll() is None
+
+
+def test_the_scripts_that_were_begun_are_those_that_are_made() -> None:
+    drawing.begin("html")
+    begun = drawing.make("scripts")
+    assert len(begun) > 500_000
+    assert begun == vega.make("scripts")
+
+
+def test_a_spec_that_cannot_be_drawn_is_told_as_it_is_here() -> None:
+    with pytest.raises(ValueError, match=r"\w") as here:
+        drawing.make("svg", WRONG)
+    drawing.begin("svg")
+    with pytest.raises(ValueError, match=r"\w") as elsewhere:
+        drawing.make("svg", WRONG)
+    assert str(elsewhere.value) == str(here.value)
+    assert drawing.make("svg", SPEC) == vega.make("svg", SPEC)
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_process_that_ends_is_told_and_another_draws(*, awaited: bool) -> None:
+    drawing.begin("svg")
+    if not awaited:
+        drawing.make("svg", SPEC)
+    process().kill()
+    process().wait()
+    with pytest.raises(drawing.DrawingEndedError, match="ended with status -9"):
+        drawing.make("svg", SPEC)
+    assert drawing.make("svg", SPEC) == vega.make("svg", SPEC)
+
+
+@pytest.mark.parametrize("ending", ["json", ".xlsx", "", "htm"])
+def test_for_what_is_not_drawn_nothing_is_begun(ending: str) -> None:
+    drawing.begin(ending)
+    assert drawing._elsewhere == []
+
+
+def test_where_no_process_starts_it_is_made_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    drawing.begin("svg")
+    assert drawing.make("svg", SPEC) == vega.make("svg", SPEC)
+
+
+def test_it_ends_with_who_began_it(tmp_path: Path) -> None:
+    """However that one ends; nothing of it is heard."""
+    for end, code in (("1 / 0", 1), ("os._exit(3)", 3), ("os.abort()", -6), ("", 0)):
+        told = tmp_path / "told"
+        with told.open("wb") as out:
+            ran = subprocess.run(  # noqa: S603 - our own code
+                [sys.executable, "-c", BEGIN + end],
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        assert ran.returncode == code
+        assert b"vega.py" not in ran.stderr
+        pid = int(told.read_text())
+        assert not Path(f"/proc/{pid}").exists() or "vega" not in _command(pid)
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
