@@ -347,6 +347,31 @@ def test_lines_are_learned_once_for_all_files() -> None:
     assert len(shapes.known) < 30
 
 
+@pytest.mark.parametrize(
+    ("often", "become"), [(learned.EVENTS_BEFORE - 1, False), (learned.EVENTS_BEFORE, True)]
+)
+def test_events_become_a_shape_where_a_block_has_many(often: int, *, become: bool) -> None:
+    shapes = Shapes()
+    for _ in range(3):
+        shapes.in_turn()
+        for _ in range(often):
+            shapes.see(EXAMPLE, read, event=True)
+    assert bool(shapes.known) == become
+
+
+def test_events_that_become_no_shape_are_not_tried_in_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes, tried = Shapes(), []
+    monkeypatch.setattr(learned, "learn", lambda *_: tried.append(1))
+    monkeypatch.setattr(learned, "FREE", 1_000)
+    for _ in range(20):
+        shapes.in_turn()
+        for _ in range(learned.EVENTS_BEFORE + 1):
+            shapes.see(EXAMPLE, read, event=True)
+    assert len(tried) == learned.IN_VAIN + 1
+
+
 @pytest.mark.parametrize("name", BY_NAME)
 def test_first_lines_are_read_before_others_as_line_by_line(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
