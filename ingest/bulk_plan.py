@@ -114,7 +114,7 @@ def plan_of(block: Block, parser: Parser) -> Plan:
 
 def plan_by(parser: Parser, chunk: Chunk) -> Plan:
     """The same of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.data), parser)
+    return plan_of(Block(chunk.number, chunk.data, chunk.newlines), parser)
 
 
 def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
@@ -125,9 +125,11 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
     """
     if not chunks:
         return []
-    block = Block(0, b"".join(chunk.data for chunk in chunks))
+    begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
+    newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
+    block = Block(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
     plan = plan_of(block, parser)
-    ends = block.starts.searchsorted(MARGIN + np.cumsum([len(chunk.data) for chunk in chunks]))
+    ends = block.starts.searchsorted(MARGIN + begins[1:])
     lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
     before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
     numbers = plan.places + before[np.searchsorted(ends, plan.places, "right")]
