@@ -282,7 +282,7 @@ class _Planner:
         if (np.diff(places) > 0).all():
             return places, traits, frame
         order = np.argsort(places)
-        return places[order], traits[order], frame[order]
+        return places[order], traits[order], frame.rechunk()[order]
 
     def _texts(self, places: Ints, forms: Ints) -> pl.Series:
         """The lines of rows with a counter of their own: they may turn out to be events."""
