@@ -148,14 +148,12 @@ class Sheet:
 
     def text(self, pieces: Sequence[str | Number]) -> pl.Series:
         """Each line's pieces one behind the other."""
-        parts = (self._part(piece) for piece in pieces)
-        rows = len(self.lines)
-        return laid([np.broadcast_to(part, (rows, part.shape[-1])) for part in parts])
+        return laid([self._part(piece) for piece in pieces], len(self.lines))
 
-    def _part(self, piece: str | Number) -> Bytes:
+    def _part(self, piece: str | Number) -> bytes | Bytes:
         """The bytes of a piece, of all lines or of each."""
         if isinstance(piece, str):
-            return np.frombuffer(piece.encode(), np.uint8)
+            return piece.encode()
         begin, end = self.runs[piece.first][0] - piece.negative, self.runs[piece.last][1]
         return self.bytes[:, self.begin + begin : self.begin + end]
 
