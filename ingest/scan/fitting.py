@@ -12,7 +12,7 @@ import polars as pl
 from ingest.arrays import Bools, Bytes, Ints, Words
 from ingest.scan.block import SEEN, Block, view
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
-from ingest.scan.texts import is_view, laid, quoted
+from ingest.scan.texts import Part, is_view, laid, quoted
 
 
 def _eight_of(byte: int) -> np.uint64:
@@ -150,7 +150,7 @@ class Sheet:
         """Each line's pieces one behind the other."""
         return laid([self._part(piece) for piece in pieces], len(self.lines))
 
-    def _part(self, piece: str | Number) -> bytes | Bytes:
+    def _part(self, piece: str | Number) -> Part:
         """The bytes of a piece, of all lines or of each."""
         if isinstance(piece, str):
             return piece.encode()

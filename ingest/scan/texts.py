@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from ingest.arrays import Bytes, Ints, Words, owned
 from ingest.scan.block import Block
 
+Part = bytes | Bytes
+"""Of texts: the same of all, or a row of bytes of each."""
 INLINE: Final = 12
 """Bytes of a text that stand in its view."""
 FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
@@ -45,8 +47,8 @@ def is_view(texts: pl.Series) -> bool:
     return bool((texts.str.len_bytes() > INLINE).any())
 
 
-def laid(parts: Sequence[bytes | Bytes], rows: int) -> pl.Series:
-    """Texts that are all as long: parts that are the same in all, or rows of bytes, in turn."""
+def laid(parts: Sequence[Part], rows: int) -> pl.Series:
+    """Texts that are all as long: the parts of each, one behind the other."""
     widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
     size = sum(widths)
     data = pa.allocate_buffer(rows * size)
