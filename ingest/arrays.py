@@ -27,6 +27,12 @@ def windows(data: Bytes) -> Iterator[Bytes]:
     return (data[at : at + WINDOW] for at in range(0, len(data), WINDOW))
 
 
+def places(data: Bytes, byte: int) -> Ints:
+    """Where that byte stands."""
+    found = (np.flatnonzero(part == byte) for part in windows(data))
+    return np.concatenate([here + at * WINDOW for at, here in enumerate(found)])
+
+
 def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
     """A copy of contiguous bytes in memory of Arrow's own.
 

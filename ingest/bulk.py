@@ -167,8 +167,7 @@ class _Reader:
         return stop - at
 
     def _take_asides(self, block: Lines, asides: Iterable[tuple[int, Aside]]) -> None:
-        for place, aside in asides:
-            self.parser.add_aside(block.number + place, aside)
+        self.parser.add_asides([(block.number + place, aside) for place, aside in asides])
 
     def _take_others(self, block: Lines, plan: Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.arrays import Floats, Ints, there_are
 from ingest.familiar import BLANK
@@ -28,7 +29,7 @@ from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.fitting import fit
-from ingest.scan.learned import SEEN_IN_VAIN
+from ingest.scan.learned import IN_VAIN, SEEN_BEFORE
 from ingest.scan.readings import Aside, Other, Step
 from ingest.scan.shapes import Shape
 
@@ -85,22 +86,22 @@ class Plan:
     @cached_property
     def epochs(self) -> Ints:
         """Its epoch, or NO_EPOCH."""
-        return self.frame["epoch"].fill_null(NO_EPOCH).to_numpy()
+        return _filled(self.frame["epoch"], NO_EPOCH)
 
     @cached_property
     def steps(self) -> Ints:
         """Its step, or NO_STEP."""
-        return self.frame["step"].fill_null(NO_STEP).to_numpy()
+        return _filled(self.frame["step"], NO_STEP)
 
     @cached_property
     def clocks(self) -> Floats:
         """How long after the start it was printed, in seconds, or nan."""
-        return self.frame["since_start_s"].fill_null(float("nan")).to_numpy()
+        return _filled(self.frame["since_start_s"], float("nan"))
 
     @cached_property
     def stamps(self) -> Ints:
         """When it was printed, in microseconds since 1970, or NO_STAMP."""
-        return self.frame["logged_at"].to_physical().fill_null(NO_STAMP).to_numpy()
+        return _filled(self.frame["logged_at"].to_physical(), NO_STAMP)
 
 
 def plan_of(block: Block, parser: Parser) -> Plan:
@@ -113,7 +114,7 @@ def plan_of(block: Block, parser: Parser) -> Plan:
 
 def plan_by(parser: Parser, chunk: Chunk) -> Plan:
     """The same of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.data), parser)
+    return plan_of(Block(chunk.number, chunk.data, chunk.newlines), parser)
 
 
 def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
@@ -124,9 +125,11 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
     """
     if not chunks:
         return []
-    block = Block(0, b"".join(chunk.data for chunk in chunks))
+    begins = np.cumsum([0, *(len(chunk.data) for chunk in chunks)])
+    newlines = [begin + chunk.newlines for begin, chunk in zip(begins, chunks, strict=False)]
+    block = Block(0, b"".join(chunk.data for chunk in chunks), np.concatenate(newlines))
     plan = plan_of(block, parser)
-    ends = block.starts.searchsorted(MARGIN + np.cumsum([len(chunk.data) for chunk in chunks]))
+    ends = block.starts.searchsorted(MARGIN + begins[1:])
     lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
     before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
     numbers = plan.places + before[np.searchsorted(ends, plan.places, "right")]
@@ -164,10 +167,8 @@ class _Planner:
                 self._by_regex(line)
         places, traits, frame = self._gathered()
         form = np.array([trait.form for trait in self.traits], np.int64)[traits]
-        frame = frame.with_columns(
-            pl.Series("line", places + self.block.number, pl.Int64),
-            pl.Series(FORM, form).cast(pl.Int8),
-        )
+        lines = pl.Series("line", places + self.block.number, pl.Int64)
+        frame = frame.hstack([lines, pl.Series(FORM, form).cast(pl.Int8)])
         if any(self.counted):
             frame = frame.with_columns(self._texts(places, form))
         self._gather_others()
@@ -190,7 +191,7 @@ class _Planner:
         anchors = [form.anchor.encode() for form in self.parser.primary.steps]
         lines = range(min(FIRST_LINES, len(self.block)))
         steps = (x for x in lines if any(anchor in self.block.raw(x) for anchor in anchors))
-        for line in islice(steps, SEEN_IN_VAIN):
+        for line in islice(steps, SEEN_BEFORE + IN_VAIN):
             if self.free[line]:
                 self._by_regex(line)
 
@@ -246,7 +247,7 @@ class _Planner:
         left = len(self.block.data) - self.block.starts[line]
         if not isinstance(found, Step | Aside) or left < WORTH_LEARNING:
             return
-        shape = self.shapes.see(raw, self.parser.sure)
+        shape = self.shapes.see(raw, self.parser.sure, event=isinstance(found, Aside))
         if shape is not None:
             self._fitted(shape)
 
@@ -281,42 +282,53 @@ class _Planner:
         if (np.diff(places) > 0).all():
             return places, traits, frame
         order = np.argsort(places)
-        return places[order], traits[order], frame[order]
+        return places[order], traits[order], frame.rechunk()[order]
 
     def _texts(self, places: Ints, forms: Ints) -> pl.Series:
         """The lines of rows with a counter of their own: they may turn out to be events."""
         mine = np.flatnonzero(np.array(self.counted)[forms])
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
-        return none.scatter(mine, self._quotes(places[mine]))
+        return none.scatter(mine, self._clean(places[mine]).str.slice(0, QUOTED_CHARACTERS))
 
     def _quoted_asides(self) -> list[tuple[int, Aside]]:
         """In the order of their lines."""
         if not self.asides:
             return []
         asides = sorted(self.asides, key=itemgetter(0))
-        texts = self._quotes(np.array([line for line, _ in asides])).to_list()
+        texts = self._clean(np.array([line for line, _ in asides])).to_list()
         for (_, aside), text in zip(asides, texts, strict=True):
-            aside.row["text"] = text
+            aside.row["text"] = text[:QUOTED_CHARACTERS]
         return asides
 
-    def _quotes(self, lines: Ints) -> pl.Series:
-        """What a row tells of these lines' texts."""
-        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines))).str.slice(
-            0, QUOTED_CHARACTERS
-        )
+    def _clean(self, lines: Ints) -> pl.Series:
+        """The texts of these lines."""
+        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines)))
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
     """Each row as the parser makes it of one line."""
-    names = tuple(rows.columns)
-    columns = (pl.Series(column).to_list() for column in rows.columns.values())
+    names, same = (*shape.fields, *rows.columns), tuple(shape.fields.values())
+    columns = map(_items, rows.columns.values())
     for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
-        yield line, Aside({**shape.fields, **dict(zip(names, values, strict=True))}, shape.form)
+        yield line, Aside(dict(zip(names, (*same, *values), strict=True)), shape.form)
+
+
+def _items(column: pl.Series | NDArray[Any]) -> list[Any]:
+    """Its values; numpy makes datetimes in a tenth of the time that Polars takes."""
+    return column.to_list() if isinstance(column, pl.Series) else column.tolist()
 
 
 def joined(parts: Sequence[Ints]) -> Ints:
     """The parts one behind the other; none of none."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _filled(column: pl.Series, nothing: float) -> NDArray[Any]:
+    """The values of a column, `nothing` for null: Polars is asked where there are both."""
+    nulls = column.null_count()
+    if nulls == len(column):
+        return np.full(nulls, nothing)
+    return (column.fill_null(nothing) if nulls else column).to_numpy()
 
 
 def _frame(fields: Mapping[str, Any], columns: dict[str, Any], height: int) -> pl.DataFrame:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -239,12 +239,15 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add_many(kinds, counts, lines, texts)
 
-    def add_aside(self, number: int, aside: Aside) -> None:
-        """An event of a line, with its text; it waits for the next rows, as every event does."""
-        self.out.lines += 1
-        self.out.companion_lines += aside.companion
-        self.out.known_lines += not aside.companion
-        self._wait("event", aside.row | {"line": number})
+    def add_asides(self, asides: Sequence[tuple[int, Aside]]) -> None:
+        """Events of lines by their numbers, each with its text; they wait for the next rows."""
+        companions = sum(aside.companion for _, aside in asides)
+        self.out.lines += len(asides)
+        self.out.companion_lines += companions
+        self.out.known_lines += len(asides) - companions
+        for number, aside in asides:
+            aside.row["line"] = number
+            self._wait("event", aside.row)
 
     def add_idle(self, count: int) -> None:
         """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""
@@ -738,8 +741,7 @@ class _Held:
     row: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """A row of a fact or event whose launch is not known yet; at: the line that it stands by."""
 
     kind: str

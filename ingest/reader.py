@@ -2,8 +2,8 @@
 
 A line ends at a newline only; carriage returns stay (progress bars put records behind them).
 Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), and
-no-break spaces of web copies become spaces. What is compressed is decompressed by a thread, a few
-blocks ahead of who reads.
+no-break spaces of web copies become spaces. What is large or compressed is read by a thread, some
+chunks ahead of who asks: it decompresses, hashes, and finds the newlines.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
 
+from ingest.arrays import Ints, places
 from ingest.errors import UnreadableSourceError
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-BLOCKS_AHEAD: Final = 2
+CHUNKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
 """Of a file that is looked at before it is read: as much is not read twice."""
@@ -62,16 +63,25 @@ class NumberedLine(NamedTuple):
     ended: bool = True
 
 
-class Chunk(NamedTuple):
-    """Lines of a source: bytes of whole lines, each with its newline, or of one line alone.
-
-    A line stands alone that is cut (see NumberedLine), or that no newline ends.
-    """
+class _Bytes(NamedTuple):
+    """What a chunk is made of."""
 
     number: int
     data: bytes
     cut: bool = False
     ended: bool = True
+
+
+class Chunk(_Bytes):
+    """Lines of a source: bytes of whole lines, each with its newline, or of one line alone.
+
+    A line stands alone that is cut (see NumberedLine), or that no newline ends.
+    """
+
+    @cached_property
+    def newlines(self) -> Ints:
+        """Where they stand."""
+        return places(np.frombuffer(self.data, np.uint8), NEWLINE)
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each of them as text."""
@@ -193,8 +203,8 @@ class Source:
             yield from self._events()
             return
         empty = True
-        with self._open() as stream:
-            for chunk in _whole_lines(stream, self.path):
+        with self._open() as chunks:
+            for chunk in chunks:
                 empty = False
                 yield chunk
                 del chunk  # so that it goes before the next one is made
@@ -225,9 +235,9 @@ class Source:
             raise UnreadableSourceError(f"{self.path}: an event file without values.")
 
     @contextmanager
-    def _open(self) -> Iterator[_Readable]:
+    def _open(self) -> Iterator[Iterable[Chunk]]:
         if self.path == STDIN:
-            yield _HashingStream(sys.stdin.buffer, self)
+            yield _whole_lines(_HashingStream(sys.stdin.buffer, self), self.path)
             return
         with self._file() as raw:
             magic = raw.read(4)
@@ -235,17 +245,18 @@ class Source:
             hashed = _HashingStream(raw, self)
             _refuse_binary(self.path, magic, raw)
             if magic.startswith(GZIP_MAGIC):
-                with _Ahead(_Gunzipped(hashed)) as ahead:
+                with _Ahead(_whole_lines(_Gunzipped(hashed), self.path)) as ahead:
                     yield ahead
             elif magic == ZSTD_MAGIC:
                 packed = pa.PythonFile(hashed, mode="r")
-                with _Ahead(pa.CompressedInputStream(packed, "zstd")) as ahead:
+                stream = pa.CompressedInputStream(packed, "zstd")
+                with _Ahead(_whole_lines(stream, self.path)) as ahead:
                     yield ahead
             elif remote(self.path) or os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
-                with _Ahead(hashed) as ahead:
+                with _Ahead(_whole_lines(hashed, self.path)) as ahead:
                     yield ahead
             else:
-                yield hashed
+                yield _whole_lines(hashed, self.path)
 
     @contextmanager
     def _file(self) -> Iterator[IO[bytes]]:
@@ -342,40 +353,43 @@ class _Gunzipped:
 
 
 class _Ahead:
-    """A stream that a thread reads, decompresses and hashes, some blocks ahead of who asks."""
+    """Chunks that a thread reads, some ahead of who asks."""
 
-    def __init__(self, stream: _Readable) -> None:
-        self._stream = stream
-        self._blocks: Queue[bytes | Exception] = Queue(BLOCKS_AHEAD)
+    def __init__(self, chunks: Iterator[Chunk]) -> None:
+        self._chunks = chunks
+        self._waiting: Queue[Chunk | Exception | None] = Queue(CHUNKS_AHEAD)
         self._unwanted = Event()
         self._thread = Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Iterator[Chunk]:
         self._thread.start()
-        return self
+        return self._each()
 
     def __exit__(self, *_: object) -> None:
         self._unwanted.set()
         with suppress(Empty):
             while True:  # so that it does not wait for room any more
-                self._blocks.get_nowait()
+                self._waiting.get_nowait()
         self._thread.join()
 
-    def read(self, _size: int = -1, /) -> bytes:
-        """The next block; none at the end, where asking ends too. Raises as the stream does."""
-        block = self._blocks.get()
-        if isinstance(block, Exception):
-            raise block
-        return block
+    def _each(self) -> Iterator[Chunk]:
+        """Those that were read. Raises as reading does."""
+        while (chunk := self._waiting.get()) is not None:
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+            del chunk
 
     def _run(self) -> None:
-        block: bytes | Exception = b"begun"
-        while block and not isinstance(block, Exception) and not self._unwanted.is_set():
-            try:
-                block = self._stream.read(BLOCK_BYTES)
-            except Exception as error:  # noqa: BLE001 - `read` raises it
-                block = error
-            self._blocks.put(block)
+        try:
+            for chunk in self._chunks:
+                self._waiting.put(chunk)
+                del chunk
+                if self._unwanted.is_set():
+                    return
+        except Exception as error:  # noqa: BLE001 - `_each` raises it
+            self._waiting.put(error)
+        self._waiting.put(None)
 
 
 def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
@@ -409,9 +423,11 @@ def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
         if len(rest) > LONGEST_LINE_BYTES:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
         if data:
-            yield Chunk(number, data)
-            number += newlines(data)
+            chunk = Chunk(number, data)
+            number += len(chunk.newlines)
             del data
+            yield chunk
+            del chunk
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
 

@@ -86,20 +86,27 @@ def _printed(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     A tracker's names have a path before them; of two of one name the last one counts.
     """
     extra = frame["extra"]
+    raw = pl.lit(extra.cast(pl.Binary))  # whose parts are not copied: in half the time of splitn
     said: list[pl.Series] = []
     for name in names:
         key = f'{name}": "'
-        if not extra.str.contains(key, literal=True).any():
+        at = extra.str.find(key, literal=True)
+        if not at.count():
             said.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
             continue
         if extra.str.contains("\\", literal=True).any():
             return frame.with_columns(_each(extra))
-        cut = extra.str.splitn(key, 3)  # in half the time that a regex takes
-        before, behind, again = cut.struct.unnest()
-        ends = before.filter(behind.is_not_null()).str.tail(1)
-        if again.count() or not ends.is_in(['"', "/"]).all():  # two in a row; part of another name
+        begin = pl.lit(at)
+        before, behind = pl.select(
+            before=raw.bin.slice(begin - 1, 1),
+            behind=raw.bin.slice(begin + len(key)).cast(pl.String),
+        )
+        again = behind.str.contains(key, literal=True).any()
+        if again or not before.drop_nulls().is_in([b'"', b"/"]).all():  # part of another name
             return frame.with_columns(_each(extra))
-        said.append(behind.str.splitn('"', 2).struct["field_0"].alias(name))
+        ends = pl.lit(behind.str.find('"', literal=True))
+        value = pl.lit(behind.cast(pl.Binary)).bin.slice(0, ends).cast(pl.String)
+        said.append(pl.select(value.alias(name)).to_series())
     return frame.with_columns(said)
 
 

@@ -130,6 +130,29 @@ def test_negative_numbers_are_learned_and_keep_their_sign(learned: str, *, fixed
         assert row["loss"] == float(raw.split()[1])
 
 
+@pytest.mark.parametrize("whole", range(1, 10))
+@pytest.mark.parametrize("behind", ["", "e-05", "e+07"])
+def test_numbers_of_all_widths_are_read_exactly_where_lines_are_laid_out_alike(
+    whole: int, behind: str
+) -> None:
+    draw = random.Random(whole)  # noqa: S311 - numbers to read
+    read_it = partial(read_loss, re.compile(rb"run 3.14: loss (\d+\.\d+(?:e[-+]\d\d)?) of 2"))
+    for decimals in range(1, 12):
+        numbers = [
+            f"{draw.randrange(10**whole):0{whole}}.{draw.randrange(10**decimals):0{decimals}}"
+            for _ in range(20)
+        ]
+        lines = [f"run 3.14: loss {number}{behind} of 2".encode() for number in numbers]
+        shape = shape_of(lines[0], read_it)
+        assert shape is not None
+        found = fit(Block(1, lines[0] + b"\n"), shape, np.ones(1, bool))
+        fixed = narrowed(found, 0) if isinstance(found, Walked) else shape
+        rows = list(taken(fixed, lines))
+        assert [raw for raw, _ in rows] == lines
+        for raw, row in rows:
+            assert repr(row["loss"]) == repr(float(raw.split()[3]))
+
+
 def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> Reading:
     match = pattern.fullmatch(raw)
     if match is None:
@@ -345,6 +368,31 @@ def test_lines_are_learned_once_for_all_files() -> None:
     learned = [shapes.see(EXAMPLE, read) for _ in range(100)]
     assert sum(shape is not None for shape in learned) >= 1
     assert len(shapes.known) < 30
+
+
+@pytest.mark.parametrize(
+    ("often", "become"), [(learned.EVENTS_BEFORE - 1, False), (learned.EVENTS_BEFORE, True)]
+)
+def test_events_become_a_shape_where_a_block_has_many(often: int, *, become: bool) -> None:
+    shapes = Shapes()
+    for _ in range(3):
+        shapes.in_turn()
+        for _ in range(often):
+            shapes.see(EXAMPLE, read, event=True)
+    assert bool(shapes.known) == become
+
+
+def test_events_that_become_no_shape_are_not_tried_in_each_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shapes, tried = Shapes(), []
+    monkeypatch.setattr(learned, "learn", lambda *_: tried.append(1))
+    monkeypatch.setattr(learned, "FREE", 1_000)
+    for _ in range(20):
+        shapes.in_turn()
+        for _ in range(learned.EVENTS_BEFORE + 1):
+            shapes.see(EXAMPLE, read, event=True)
+    assert len(tried) == learned.IN_VAIN + 1
 
 
 @pytest.mark.parametrize("name", BY_NAME)

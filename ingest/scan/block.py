@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, windows
+from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, places, windows
 from ingest.reader import NEWLINE
 
 RETURN: Final = 13
@@ -57,15 +57,17 @@ class Lines:
 class Block(Lines):
     """The same, laid out so that they can be looked at all at once."""
 
-    def __init__(self, number: int, data: bytes) -> None:
-        """number: of its first line; data: whole lines, each with its newline."""
+    def __init__(self, number: int, data: bytes, newlines: Ints | None = None) -> None:
+        """number: of its first line; data: whole lines, each with its newline; these, if known."""
         size = len(data)
         self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
         self.bytes = np.frombuffer(self.buffer, np.uint8)
         self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
         self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = view(self.bytes, np.dtype("<u8"))
-        newlines = _places(self.bytes, NEWLINE)
+        if newlines is None:
+            newlines = places(np.frombuffer(data, np.uint8), NEWLINE)
+        newlines = newlines + MARGIN
         super().__init__(number, data, np.concatenate([[MARGIN], newlines + 1]))
         self.starts = self.bounds[:-1]
         self.ends: Ints = newlines - (self.bytes[newlines - 1] == RETURN) * (newlines > self.starts)
@@ -97,12 +99,6 @@ class Block(Lines):
 def _no_digits(data: Bytes) -> Bytes:
     """A bit of each byte, the first one the lowest: set where it is no digit."""
     return np.packbits(data - ZERO > 9, axis=-1, bitorder="little")  # noqa: PLR2004 - the last one
-
-
-def _places(data: Bytes, byte: int) -> Ints:
-    """Where that byte stands."""
-    found = (np.flatnonzero(part == byte) for part in windows(data))
-    return np.concatenate([places + at * WINDOW for at, places in enumerate(found)])
 
 
 def view(buffer: Bytes, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -88,15 +88,7 @@ def _whole(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
 
 def _divided(found: Fit, number: Number, good: Bools) -> Floats:
     """Numbers of few digits: these as a whole number, over or times a power of ten."""
-    digits, count = _whole(found, number, good)
-    places: Ints = np.zeros(1, np.int64)
-    if number.decimals is not None:
-        width = found.width(number.decimals)
-        good &= width <= EXACT_DIGITS
-        places = np.minimum(width[:1] if (width == width[:1]).all() else width, EXACT_DIGITS)
-        digits = digits * TENS[places] + _digits(found, number.decimals, good)
-        count = count + width
-    good &= count <= EXACT_DIGITS
+    digits, places = _without_point(found, number, good)
     floats = digits.astype(np.float64)
     if number.exponent is None:
         return np.asarray(floats / POWERS[places])
@@ -104,6 +96,22 @@ def _divided(found: Fit, number: Number, good: Bools) -> Floats:
     good &= np.abs(power) <= EXACT_POWER
     size = POWERS[np.minimum(np.abs(power), EXACT_POWER)]
     return np.asarray(np.where(power < 0, floats / size, floats * size))
+
+
+def _without_point(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+    """Its digits before and behind the point as a whole number, and how many are behind it."""
+    if number.decimals is None:
+        digits, count = _whole(found, number, good)
+        good &= count <= EXACT_DIGITS
+        return digits, np.zeros(1, np.int64)
+    width = found.width(number.decimals)
+    word = found.without_point(number)
+    if word is not None:
+        return _number(word, WORD).view(np.int64), width
+    digits, count = _whole(found, number, good)
+    good &= (width <= EXACT_DIGITS) & (count + width <= EXACT_DIGITS)
+    places = np.minimum(width[:1] if (width == width[:1]).all() else width, EXACT_DIGITS)
+    return digits * TENS[places] + _digits(found, number.decimals, good), places
 
 
 def _printed(found: Fit, number: Number, good: Bools) -> Floats:
@@ -123,7 +131,7 @@ def _digits(found: Fit, run: int, good: Bools) -> Ints:
     out = _number(found.values(run), widest)
     if widest > WORD:
         out = out + _number(found.values(run, WORD), widest - WORD) * np.uint64(10**8)
-    return np.asarray(out, np.uint64).astype(np.int64)
+    return np.asarray(out, np.uint64).view(np.int64)
 
 
 def _number(word: Words, digits: int) -> Words:
@@ -135,7 +143,10 @@ def _number(word: Words, digits: int) -> Words:
     for factor, mask in PAIRS:
         if width >= digits:
             break
-        word = (word * np.uint64(factor) + (word >> np.uint64(8 * width))) & np.uint64(mask)
+        behind = word >> np.uint64(8 * width)
+        word = word * np.uint64(factor)
+        word += behind
+        word &= np.uint64(mask)
         width *= 2
     return word >> np.uint64(64 - 8 * width)
 

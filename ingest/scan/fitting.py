@@ -12,7 +12,7 @@ import polars as pl
 from ingest.arrays import Bools, Bytes, Ints, Words
 from ingest.scan.block import SEEN, Block, view
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
-from ingest.scan.texts import is_view, laid, quoted
+from ingest.scan.texts import Part, is_view, laid, quoted
 
 
 def _eight_of(byte: int) -> np.uint64:
@@ -70,6 +70,10 @@ class Walked:
         words = self.block.words[self.stops[run] - (WORD + back)]
         return np.asarray(words & LOW[np.clip(width - back, 0, WORD)])
 
+    def without_point(self, _: Number) -> Words | None:
+        """They may be as many as they like."""
+        return None
+
     def written(self, number: Number) -> pl.Series:
         """The text of a number; it may be a view of the block."""
         begins, stops = self.begins[number.first], self.stops[number.last]
@@ -118,10 +122,25 @@ class Sheet:
     def values(self, run: int, back: int = 0) -> Words:
         """Of its last eight digits but for so many; zeros where it has fewer."""
         begin, end = self.runs[run]
+        return np.asarray(self._before(end - back) & LOW[max(0, min(end - begin - back, WORD))])
+
+    def without_point(self, number: Number) -> Words | None:
+        """The values of the digits before and behind its point, if they are eight at most."""
+        if number.decimals is None or len(number.whole) > 1:
+            return None
+        (begin, point), (first, end) = self.runs[number.first], self.runs[number.decimals]
+        if first != point + 1 or end - begin > WORD:
+            return None
+        words = self._before(end)
+        whole = words & (LOW[end - begin] ^ LOW[end - point])
+        whole <<= np.uint64(8)
+        whole |= words & LOW[end - first]
+        return np.asarray(whole)
+
+    def _before(self, end: int) -> Words:
+        """The eight bytes before a place of each line."""
         rows, size = self.bytes.shape
-        at = self.begin + end - (WORD + back)
-        words = np.ndarray((rows,), "<u8", self.bytes, at, (size,))
-        return np.asarray(words & LOW[max(0, min(end - begin - back, WORD))])
+        return np.ndarray((rows,), "<u8", self.bytes, self.begin + end - WORD, (size,))
 
     def written(self, number: Number) -> pl.Series:
         """The text of a number."""
@@ -129,14 +148,12 @@ class Sheet:
 
     def text(self, pieces: Sequence[str | Number]) -> pl.Series:
         """Each line's pieces one behind the other."""
-        parts = (self._part(piece) for piece in pieces)
-        rows = len(self.lines)
-        return laid([np.broadcast_to(part, (rows, part.shape[-1])) for part in parts])
+        return laid([self._part(piece) for piece in pieces], len(self.lines))
 
-    def _part(self, piece: str | Number) -> Bytes:
+    def _part(self, piece: str | Number) -> Part:
         """The bytes of a piece, of all lines or of each."""
         if isinstance(piece, str):
-            return np.frombuffer(piece.encode(), np.uint8)
+            return piece.encode()
         begin, end = self.runs[piece.first][0] - piece.negative, self.runs[piece.last][1]
         return self.bytes[:, self.begin + begin : self.begin + end]
 

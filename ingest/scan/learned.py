@@ -19,14 +19,17 @@ from ingest.scan.shapes import Shape, stretches_of
 MOST_SHAPES: Final = 300
 """Of a format; a log whose lines have more is read by the regexes."""
 SEEN_BEFORE: Final = 6
-"""Lines alike before they are taken for a shape."""
+"""Step lines alike before they are taken for a shape."""
+EVENTS_BEFORE: Final = 20
+"""The same of events, within a block: fewer are read by their regexes in less time than it takes to
+look for their shapes in each block."""
 COST: Final = 200
 """Lines that are read in the time that it takes to learn a shape, or to find that there is none."""
 FREE: Final = 6
 """Shapes before their cost counts; then as many more lines have to be read one by one first: where
 few lines are alike, as in a damaged log, they would be learned for nothing."""
-SEEN_IN_VAIN: Final = 24
-"""Lines alike after which no more of their kind are tried."""
+IN_VAIN: Final = 18
+"""More lines alike after which none of their kind are tried."""
 MOST_SKELETONS: Final = 5_000
 MANY_ALIKE: Final = 1_000
 """Lines of a block that are laid out alike, before they become a shape of fixed widths."""
@@ -46,21 +49,25 @@ class Shapes:
         self.known: list[Shape] = []
         self._fixed: list[_Fixed] = []
         self._seen: Counter[bytes] = Counter()
+        self._events: Counter[bytes] = Counter()
         self._spread: set[int] = set()
         self._alone = self._tried = 0
         self._rng = random.Random(7)  # noqa: S311 - lines to try
 
-    def see(self, raw: bytes, read: Read) -> Shape | None:
-        """A line that no shape fits; the shape that it becomes, if it does."""
+    def see(self, raw: bytes, read: Read, *, event: bool = False) -> Shape | None:
+        """A line that no shape fits; the shape that it becomes, if it does.
+
+        event: it is no step.
+        """
         self._alone += 1
         if len(self.known) >= MOST_SHAPES or self._tried >= FREE + self._alone // COST:
             return None
         skeleton = RUN.sub(b"0", raw[:400])
-        if skeleton not in self._seen and len(self._seen) >= MOST_SKELETONS:
+        seen, before = (self._events, EVENTS_BEFORE) if event else (self._seen, SEEN_BEFORE)
+        if skeleton not in seen and len(seen) >= MOST_SKELETONS:
             return None
-        self._seen[skeleton] += 1
-        seen = self._seen[skeleton]
-        if not SEEN_BEFORE <= seen <= SEEN_IN_VAIN:
+        seen[skeleton] += 1
+        if not before <= seen[skeleton] <= before + IN_VAIN:
             return None
         shape = learn(raw, read, self._rng)
         self._tried += 1
@@ -69,11 +76,13 @@ class Shapes:
         return shape
 
     def in_turn(self) -> list[Shape]:
-        """All of them in the order in which they are to be tried.
+        """All of them in the order in which they are to be tried in a block.
 
         Those of fixed widths first, of these again those of most lines: what is as long, but laid
         out otherwise, is compared with each of them in vain.
         """
+        often = {line: seen for line, seen in self._events.items() if seen >= EVENTS_BEFORE}
+        self._events = Counter(often)
         self._fixed = sorted(self._fixed, key=attrgetter("lines"), reverse=True)[:MOST_FIXED]
         return [*(one.shape for one in self._fixed), *self.known]
 

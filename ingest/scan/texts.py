@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from ingest.arrays import Bytes, Ints, Words, owned
 from ingest.scan.block import Block
 
+Part = bytes | Bytes
+"""Of texts: the same of all, or a row of bytes of each."""
 INLINE: Final = 12
 """Bytes of a text that stand in its view."""
 FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
@@ -44,12 +47,20 @@ def is_view(texts: pl.Series) -> bool:
     return bool((texts.str.len_bytes() > INLINE).any())
 
 
-def laid(parts: Sequence[Bytes]) -> pl.Series:
-    """Texts that are all as long: the rows of the parts, one behind the other."""
-    rows, size = len(parts[0]), sum(part.shape[1] for part in parts)
+def laid(parts: Sequence[Part], rows: int) -> pl.Series:
+    """Texts that are all as long: the parts of each, one behind the other."""
+    widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
+    size = sum(widths)
     data = pa.allocate_buffer(rows * size)
     text = np.frombuffer(data, np.uint8).reshape(rows, size)
-    np.concatenate(parts, axis=1, out=text)
+    same = (
+        part if isinstance(part, bytes) else bytes(width)
+        for part, width in zip(parts, widths, strict=True)
+    )
+    text[:] = np.frombuffer(b"".join(same), np.uint8)  # at once: most are short
+    for part, end in zip(parts, accumulate(widths), strict=True):
+        if not isinstance(part, bytes):
+            text[:, end - part.shape[1] : end] = part
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
     inside = min(size, 4 if size > INLINE else INLINE)
