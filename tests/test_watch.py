@@ -17,11 +17,11 @@ from types import SimpleNamespace
 from typing import Final
 
 import pytest
-from damaged_lines import varied
+from damaged_lines import DAMAGES, damaged_log, varied
 from hypothesis import given
 from hypothesis import strategies as st
 from log_lines import BY_NAME, Style, noise, write_log
-from test_gate import Reading, differences, reading
+from test_gate import BY_LINE, LINES, Reading, differences, reading
 from test_plans_of_others import Other
 
 from ingest import bulk, bulk_plan, log_rows, reader, registry
@@ -43,6 +43,7 @@ from ingest.watch import Watch, alike
 
 BEGINNING: Final = 4_000
 """Bytes of a log that are looked at before it is read."""
+WATCHED: Final = [f for f in BY_LINE if f.precedence < registry.TRAINER]
 TRAINER: Final = MEGATRON_DEEPSPEED.steps[0].example
 HEADER: Final = (
     "[2026-11-20 15:01:22,507] [INFO] [config.py:678:print] DeepSpeedEngine configuration:"
@@ -327,6 +328,25 @@ def test_a_format_that_is_named_is_watched_for_others_as_well(tmp_path: Path) ->
             tables = Reading(read_source(path, tried=tried))
             slow_tables = Reading(read_source(path, tried=tried, fast=False))
             assert list(differences(tables, slow_tables)) == []
+
+
+@pytest.mark.parametrize("seed", range(LINES // 50 or 12))
+def test_damaged_logs_with_lines_of_others_are_read_alike(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, form = Random(seed), WATCHED[seed % len(WATCHED)]  # noqa: S311 - no secret
+    monkeypatch.setattr(reader, "BLOCK_BYTES", draw.choice((997, 3_001, 9_001)))
+    lines = damaged_log(form, seed, draw.choice((100, 300, 600))).split(b"\n")
+    for _ in range(draw.choice((0, 1, 1, 2, 5))):
+        line = draw.choice(draw.choice([f for f in FORMATS if f is not form]).steps)
+        other = varied(line.example, line.regex, draw) if draw.random() < 0.7 else line.example
+        shown = other.encode()
+        for _ in range(draw.choice((0, 0, 1, 2))):
+            shown = draw.choice(DAMAGES)(shown, draw)
+        place = draw.randrange(len(lines) // 3, len(lines))
+        glue = draw.choice((b"\n", b"\n", b"", b" ", b"\r"))
+        lines[place : place + 1] = (lines[place] + glue + shown).split(b"\n")
+    same(written(tmp_path / "run.log", lines, b""))
 
 
 # -- other ways to the lines ----------------------------------------------------------------
