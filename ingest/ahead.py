@@ -173,14 +173,13 @@ class Ahead:
         self, found: Found, parser: Parser, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, Plan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
-        names = names_of(parser)
         if self._others and size_of(found) >= ONE_PAYS_BYTES:
             self._start()
         # a file that could not be read to its end may have left some
         self._lent = {place: made for place, made in self._lent.items() if not made.done()}
-        return in_turn(parser, chunks, lambda chunk: self._submit_block(names, chunk), self._others)
+        return in_turn(parser, chunks, partial(self._submit_block, parser), self._others)
 
-    def _submit_block(self, names: Names, chunk: Chunk) -> _Planned | None:
+    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Planned | None:
         """Nobody plans it while the processes still start, which takes as long as some blocks."""
         if self._pool is None or not self._ready.done():
             return None
@@ -188,7 +187,7 @@ class Ahead:
         if not self._handover.put(place, chunk.data):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
-            size = len(chunk.data)
+            names, size = names_of(parser), len(chunk.data)
             made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
             return _Planned(made, partial(self._received, place))
         return None

@@ -264,8 +264,10 @@ def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
 def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:
     """The rows of which all keys are alike, in their order."""
     code = np.zeros(len(rows), np.int64)
-    for key in keys:
-        values, which = np.unique(key[rows], return_inverse=True)
+    for mine in (key[rows] for key in keys):
+        if not (mine != mine[:1]).any():  # most logs have one rank, and one counter
+            continue
+        values, which = np.unique(mine, return_inverse=True)
         code = code * len(values) + which
     order = np.argsort(code, kind="stable")
     ends = np.flatnonzero(np.diff(code[order])) + 1
@@ -313,8 +315,8 @@ def _one_stop() -> pl.Expr:
     So it does under Megatron without pipeline: its `micro_step` keeps step with `global_step`, and
     it has timed the last micro-step alone.
     """
-    said = pl.col("extra").str.extract(r'"micro_step": "([^"\\]*)"')
-    return (said == pl.col("step").cast(pl.String)).fill_null(value=False)
+    same = pl.format('"micro_step": "{}"', pl.col("step"))  # a regex takes four times as long
+    return pl.col("extra").str.contains(same, literal=True).fill_null(value=False)
 
 
 def _beside(rate: float, extra: str | None) -> str:

@@ -9,6 +9,7 @@ is left to it.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
@@ -44,10 +45,24 @@ def unplanned(_: Parser, chunks: Iterable[Chunk]) -> Iterable[tuple[Chunk, None]
     return ((chunk, None) for chunk in chunks)
 
 
-def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned) -> Parsed:
+Met = Callable[[float], None]
+"""Told the number of a line that may show what the parser watches for."""
+
+
+def unmet(_: float) -> None:
+    """By nobody."""
+
+
+def parse(
+    parser: Parser,
+    chunks: Iterable[Chunk],
+    planned: Planned = unplanned,
+    met: Met = unmet,
+) -> Parsed:
     """All lines of `chunks`; comes to the same as `parser.parse` of each line.
 
-    planned: who may plan chunks before their turn.
+    planned: who may plan chunks before their turn. met: who is told while the parser watches; what
+    it raises ends the reading.
     """
     chunks = iter(chunks)
     first = next(chunks, None)
@@ -57,8 +72,10 @@ def parse(parser: Parser, chunks: Iterable[Chunk], planned: Planned = unplanned)
     del first
     apart, every = _records_apart(parser, every)
     if not apart:
+        if parser.watch is not None:  # which is of lines as they are
+            met(math.inf)
         return parser.parse(line for chunk in every for line in chunk.lines())
-    reader = _Reader(parser)
+    reader = _Reader(parser, met)
     for chunk, plan in planned(parser, every):
         if _whole(chunk):
             reader.read_whole(chunk, plan)
@@ -103,8 +120,8 @@ def _whole(chunk: Chunk) -> bool:
 class _Reader:
     """Reads blocks of one source in the order of their lines."""
 
-    def __init__(self, parser: Parser) -> None:
-        self.parser = parser
+    def __init__(self, parser: Parser, met: Met = unmet) -> None:
+        self.parser, self.met = parser, met
         self.forms: tuple[StepLine, ...] = tuple(parser.primary.steps)
         self.reach = FAR
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
@@ -113,7 +130,7 @@ class _Reader:
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""
         for line in chunk.lines():
-            self.parser.read(line)
+            self._read(line)
 
     def read_whole(self, chunk: Chunk, plan: Plan | None) -> None:
         """The lines of a chunk; it is planned here where nobody has."""
@@ -138,7 +155,13 @@ class _Reader:
         """Read a line by itself."""
         raw = block.raw(at)
         text, cut = text_of(raw[:LONGEST_LINE_BYTES]), len(raw) > LONGEST_LINE_BYTES
-        self.parser.read(NumberedLine(block.number + at, text, cut))
+        self._read(NumberedLine(block.number + at, text, cut))
+
+    def _read(self, line: NumberedLine) -> None:
+        watch = self.parser.watch
+        if watch is not None and watch.may_show(line.text):
+            self.met(line.number)
+        self.parser.read(line)
 
     def _together(self, block: Lines, plan: Plan, at: int, stop: int) -> int:
         """How many lines from `at` on were taken together; 0 where the next has to be read."""

@@ -38,12 +38,15 @@ class Cleaner:
     """What a format's lines say without its noise: a regex, else the colours of a terminal."""
 
     def __init__(self, noise: str | None) -> None:
-        self._noise = noise or ANSI
-        self._sub = re.compile(self._noise).sub
-        self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
-        self._alike = _alike(self._noise)
-        self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
+        self.noise = noise or ANSI
+        self._sub = re.compile(self.noise).sub
+        self._held_by_noise = [literal.encode() for literal in needed(self.noise)]
+        self._alike = _alike(self.noise)
+        self.digits_alike = self._alike and _blind(parsed(self.noise) or ())
         """Whether what is noise stays so with other digits."""
+        parts = parsed(self.noise) if self.digits_alike else None
+        self.runs_alike = parts is not None and _as_long_as_they_are(parts)
+        """The same with more or fewer of them, or of blanks, side by side."""
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -65,7 +68,7 @@ class Cleaner:
         try:
             found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
                 text.str.strip_chars_end(ENDS).alias("clean"),
-                _may_hold(self._noise, text).alias("noisy"),
+                _may_hold(self.noise, text).alias("noisy"),
                 (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
                 text.str.contains(NUL, literal=True).alias("odd"),
                 text,
@@ -74,10 +77,10 @@ class Cleaner:
             return self._each(lines)
         clean, noisy = found["clean"], found["noisy"].arg_true()
         if len(noisy):
-            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self._noise, ""))
+            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self.noise, ""))
         wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
         if len(wide):
-            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
+            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self.noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
@@ -91,7 +94,7 @@ class Cleaner:
             return None
         if self._held_by_noise and not any(one in data for one in self._held_by_noise):
             return text
-        digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
+        digits_are_ascii = f"(?-u){self.noise}" if self.noise.isascii() else self.noise
         return None if text.str.contains(digits_are_ascii).item() else text
 
     def _each(self, lines: pl.Series) -> pl.Series:
@@ -163,3 +166,48 @@ def _some_digits(first: int, last: int) -> bool:
     """Whether some digits, but not all, are among these characters."""
     among = [first <= ord(digit) <= last for digit in "0123456789"]
     return any(among) and not all(among)
+
+
+def _as_long_as_they_are(items: Parts) -> bool:
+    """Whether runs of digits match however long they are, and blanks not at all; of what is plain.
+
+    So digits are repeated without end. Of those side by side only one repeat may need any.
+    """
+    parts = list(items)
+    return all(map(_of_any_length, parts, [*parts[1:], None]))
+
+
+def _of_any_length(part: Part, behind: Part | None) -> bool:
+    name, said = str(part[0]), part[1]
+    if name == "BRANCH":
+        return all(map(_as_long_as_they_are, said[1]))
+    if name not in REPEATS:
+        inside = name == "SUBPATTERN" and _as_long_as_they_are(said[-1])
+        return inside or not (_takes("0", part) or _takes(" ", part))
+    least, most, what = said
+    if len(what) > 1 or not _takes("0", what[0]) or _takes(" ", what[0]):
+        return _as_long_as_they_are(what)
+    ends = behind is not None and _is_one(behind) and not _takes("0", behind)
+    return str(most) == "MAXREPEAT" and (least == 0 or (least == 1 and ends))
+
+
+def _is_one(part: Part) -> bool:
+    """Whether it is of one character."""
+    return str(part[0]) in ("LITERAL", "IN")
+
+
+def _takes(character: str, part: Part) -> bool:
+    """Whether a part of one character matches this one; others are not said to."""
+    name, said = str(part[0]), part[1]
+    if name == "LITERAL":
+        return bool(said == ord(character))
+    return name == "IN" and any(
+        str(one) == "CATEGORY_DIGIT" and character.isdigit()
+        if str(kind) == "CATEGORY"
+        else _among(one if str(kind) == "RANGE" else (one, one), character)
+        for kind, one in said
+    )
+
+
+def _among(ends: tuple[int, int], character: str) -> bool:
+    return ends[0] <= ord(character) <= ends[1]

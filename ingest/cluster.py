@@ -451,15 +451,15 @@ def _planned(
     order: Order, parser: Parser, chunks: Iterable[Chunk]
 ) -> Iterator[tuple[Chunk, Plan | None]]:
     """Blocks of a large file, planned by workers that have nothing else to do."""
-    idle = _Idle(ray.put(order), names_of(parser))
+    idle = _Idle(ray.put(order), parser)
     return in_turn(parser, chunks, idle.submit, cores() - 1)
 
 
 class _Idle:
     """Workers that have nothing to do, as long as there are some."""
 
-    def __init__(self, order: ObjectRef[Order], names: Names) -> None:
-        self._order, self._names = order, names
+    def __init__(self, order: ObjectRef[Order], parser: Parser) -> None:
+        self._order, self._parser = order, parser
         self._there, self._counted = False, 0.0
 
     def submit(self, chunk: Chunk) -> _Planned | None:
@@ -470,7 +470,7 @@ class _Idle:
             self._counted = monotonic()
         if not self._there:
             return None
-        return _Planned(_remote(_plan, 0).remote(self._order, self._names, chunk))
+        return _Planned(_remote(_plan, 0).remote(self._order, names_of(self._parser), chunk))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ingest.arrays import owned, windows
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
 from ingest.prefilter import Sieve
+from ingest.watch import Watch
 
 BLANK: Final = -1
 MAY_MATCH: Final = -2
@@ -38,10 +39,18 @@ TEN: Final = 10
 class Familiar:
     """What lines of one format (with its companions) were found to be, for all its files."""
 
-    def __init__(self, cleaner: Cleaner, patterns: Iterable[tuple[str, str]]) -> None:
-        """patterns: each with a literal that it needs, or an empty one."""
+    def __init__(
+        self, cleaner: Cleaner, patterns: Iterable[tuple[str, str]], watch: Watch | None = None
+    ) -> None:
+        """patterns: each with a literal that it needs, or an empty one.
+
+        watch: a line that may show what is watched for is one that a pattern may match.
+        """
         self._cleaner = cleaner
-        self._sieve = Sieve(patterns, ZEROS if cleaner.digits_alike else SAME)
+        self._alike = ZEROS if cleaner.digits_alike else SAME
+        self._sieve = Sieve(patterns, self._alike)
+        self._watch = watch
+        self._watched = Sieve(watch.patterns if watch else (), self._alike)
         self._forget()
 
     def _forget(self) -> None:
@@ -55,7 +64,7 @@ class Familiar:
 
         Numbers are places in `kinds`, until this is asked again.
         """
-        alike = _zeroed(lines) if self._cleaner.digits_alike else lines
+        alike = _zeroed(lines) if self._alike is ZEROS else lines
         if len(self._known) > MOST_LINES or self._known.nbytes > MOST_BYTES:
             self._forget()
         known = pc.index_in(alike, self._known)
@@ -75,9 +84,12 @@ class Familiar:
         blank = bare[[not text.strip() for text in texts.gather(bare)]]
         other = ~self._sieve.may_match(texts)
         other[blank] = False
+        found[blank] = BLANK
+        if self._watch is not None:
+            shown = self._watched.may_match(self._watch.cleaner.texts(pl.Series(alike)))
+            other[shown], found[shown] = False, MAY_MATCH
         kinds = kinds_of(texts.filter(other)).to_list()
         found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
-        found[blank] = BLANK
         new = [*self._numbers][len(self.kinds) :]
         self.kinds = pa.concat_arrays([self.kinds, pa.array(new, pa.string())])
         self._known = pa.concat_arrays([self._known, alike])

@@ -25,6 +25,7 @@ from ingest.shelf import Shelf
 from ingest.spool import Spool
 from ingest.together import Group, Log, LogTables
 from ingest.walk import Found
+from ingest.watch import Watch
 
 COMPRESSED: Final = (".gz", ".zst")
 EXPANDED: Final = 10
@@ -37,8 +38,8 @@ MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
 
 Given = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
-Names = tuple[str, ...]
-"""Of a file's format and its companions."""
+Names = tuple[Watch | None, str, tuple[str, ...]]
+"""What is watched for in a file, and the names of its format and its companions."""
 State = tuple[tuple[Fact, ...], Tried]
 """What holds for all files: facts that hold before all, and the formats that they may have."""
 
@@ -155,13 +156,13 @@ def in_turn(
 def parser_of(names: Names, tried: Tried) -> Parser:
     """One for blocks of files of these formats."""
     formats = {one.name: one for one in tried.formats}
-    primary, *companions = (formats[name] for name in names)
-    return Parser(primary, companions)
+    watch, primary, companions = names
+    return Parser(formats[primary], [formats[name] for name in companions], watch=watch)
 
 
 def names_of(parser: Parser) -> Names:
     """By which `parser_of` makes the same."""
-    return parser.primary.name, *(companion.name for companion in parser.companions)
+    return parser.watch, parser.primary.name, tuple(f.name for f in parser.companions)
 
 
 def _there(plan: Coming | Plan | None) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -25,7 +26,15 @@ from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Parsed, Parser
 from ingest.places import asked_once, fetch
 from ingest.reader import STDIN, Chunk, Source
-from ingest.registry import BUILT_IN, Detected, Tried, detect, detect_each
+from ingest.registry import (
+    BUILT_IN,
+    Beginning,
+    Detected,
+    Tried,
+    detect,
+    detect_at_first,
+    detect_each,
+)
 from ingest.rows import SCHEMA, Rows
 from ingest.scan.stamps import YEAR_UNKNOWN
 from ingest.spool import Spool, whole
@@ -80,12 +89,45 @@ def read_log(  # noqa: PLR0913 - as above
     spool: where steps wait; planned: who may look at blocks of a large file before their turn.
     """
     with Source(path) as source:
-        detected = detect(path, source.peek(), tried.formats, tried.wanted)
-        parser = Parser(*detected, spool)
-        parsed = (
-            bulk.parse(parser, source.chunks(), planned) if fast else parser.parse(source.lines())
-        )
-    return _log(source, *detected, parsed, [*by_path, *facts_beside(path), *extra])
+        first, parsed = _first_look(source, tried, watching=fast), None
+        while parsed is None:
+            parser = Parser(*first.detected, spool, first.watch)
+            met = partial(_met, path, tried, first, parser)
+            try:
+                parsed = (
+                    bulk.parse(parser, source.chunks(), planned, met)
+                    if fast
+                    else parser.parse(source.lines())
+                )
+            except _TakenOtherwiseError as otherwise:
+                first = otherwise.sure
+                source.close()  # so that it begins anew
+    return _log(source, *first.detected, parsed, [*by_path, *facts_beside(path), *extra])
+
+
+class _TakenOtherwiseError(Exception):
+    """A log has other formats than its beginning shows; nothing of it counts as read."""
+
+    def __init__(self, detected: Detected) -> None:
+        self.sure = Beginning(detected)
+
+
+def _first_look(source: Source, tried: Tried, *, watching: bool) -> Beginning:
+    """What a source is taken for, to be watched where it can be read again."""
+    look = source.path, source.peek(), tried.formats, tried.wanted
+    watching = watching and source.lasts()
+    return detect_at_first(*look) if watching else Beginning(detect(*look))
+
+
+def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: float) -> None:
+    """Ask all of a log for its formats: a line behind its beginning may show others."""
+    if number <= first.last:
+        return
+    with Source(path) as source:
+        sure = detect(path, source.chunks(), tried.formats, tried.wanted)
+    if sure != first.detected:
+        raise _TakenOtherwiseError(sure)
+    parser.unwatched()
 
 
 @asked_once()

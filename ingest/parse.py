@@ -41,13 +41,14 @@ from ingest.log_format import (
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.prefilter import Deferred, Guarded, any_of
-from ingest.reader import NumberedLine
+from ingest.reader import NumberedLine, text_of
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
 from ingest.scan.readings import Aside, Idle, Other, Reading, Step
 from ingest.scan.stamps import YEAR_UNKNOWN, YEARS
 from ingest.schema import FACT_NAMES, STEPS
 from ingest.spool import Spool
+from ingest.watch import Watch
 
 _T = TypeVar("_T")
 
@@ -105,7 +106,9 @@ class _Compiled:
     shapes, familiar: what was learned of their lines.
     """
 
-    def __init__(self, primary: LogFormat, companions: tuple[LogFormat, ...]) -> None:
+    def __init__(
+        self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
+    ) -> None:
         both = (primary, *companions)
         self.cleaner, self.shapes = Cleaner(primary.noise), Shapes()
         self.clock = re.compile(primary.clock) if primary.clock else None
@@ -137,12 +140,14 @@ class _Compiled:
         self.may_be_event = any_of(line.anchor for line in events)
         lines = [(line.anchor, line.regex) for line in known]
         needed = [(SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)]
-        self.familiar = Familiar(self.cleaner, needed)
+        self.familiar = Familiar(self.cleaner, needed, watch)
 
 
 @lru_cache(FORMATS_AT_ONCE)
-def _compiled(primary: LogFormat, companions: tuple[LogFormat, ...]) -> _Compiled:
-    return _Compiled(primary, companions)
+def _compiled(
+    primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
+) -> _Compiled:
+    return _Compiled(primary, companions, watch)
 
 
 class Parser:
@@ -153,11 +158,12 @@ class Parser:
         primary: LogFormat,
         companions: Sequence[LogFormat] = (),
         spool: Spool | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """spool: where rows are put aside."""
-        self.primary, self.companions = primary, tuple(companions)
+        """spool: where rows are put aside; watch: for what of no line is sure that may show it."""
+        self.primary, self.companions, self.watch = primary, tuple(companions), watch
         self._spool = spool or Spool()
-        known = _compiled(primary, self.companions)
+        known = _compiled(primary, self.companions, watch)
         self.cleaner, self.familiar, self.shapes = known.cleaner, known.familiar, known.shapes
         self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
         self._steps, self._pairs = known.steps, known.pairs
@@ -264,10 +270,17 @@ class Parser:
         self.out.lines += 1
         self._line(line.number, self.cleaner.strip(line.text), cut=line.cut)
 
+    def unwatched(self) -> None:
+        """Nothing is watched for any more."""
+        known = _compiled(self.primary, self.companions, None)
+        self.watch, self.familiar, self.shapes = None, known.familiar, known.shapes
+
     def sure(self, raw: bytes) -> Reading:
         """What a line says whatever was read before it; None where that is not so."""
-        text = self.cleaner.text(raw)
-        if not text.strip() or text.startswith(SYNTHETIC_MARK):
+        whole = text_of(raw)
+        text = self.cleaner.strip(whole)
+        shows = self.watch is not None and self.watch.may_show(whole)
+        if shows or not text.strip() or text.startswith(SYNTHETIC_MARK):
             return None
         if (event := self._event_in(text)) is not None:
             aside = not (event[0].with_facts or self._marks(text))

@@ -211,6 +211,10 @@ class Source:
         if empty:
             raise UnreadableSourceError(f"{self.path}: the file is empty. Nothing to read.")
 
+    def lasts(self) -> bool:
+        """Whether its lines can be read again: a pipe's cannot, an event file's are values."""
+        return self.path != STDIN and self.path.is_file() and not self.holds_events()
+
     def holds_events(self) -> bool:
         """Whether it is an event file, whose values are its lines."""
         if self.path == STDIN:

@@ -43,6 +43,7 @@ from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
+from ingest.watch import Watch
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -107,6 +108,9 @@ FIRST_BYTES: Final = 256 * 1024
 """Of a log that are looked at together at first, then twice as many each time, up to a block.
 SNIFFED_LINES are about as many."""
 
+BEGINNING_BYTES: Final = 3 * 1024 * 1024
+"""Of a log that are looked at before it is read by what they show."""
+
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
 
@@ -139,6 +143,37 @@ def detect(
     return found
 
 
+class Beginning(NamedTuple):
+    """What a log is taken for by its lines up to `last`.
+
+    watch: for what would change it behind them; None where nothing would.
+    """
+
+    detected: Detected
+    last: int = 0
+    watch: Watch | None = None
+
+
+def detect_at_first(
+    path: Path,
+    chunks: Iterable[Chunk],
+    formats: tuple[LogFormat, ...] = FORMATS,
+    wanted: Collection[str] = (),
+) -> Beginning:
+    """The same by the beginning of a log, of which all is to be watched then.
+
+    Where that is of no use, or something else may still show, by all that `detect` looks at: for a
+    format whose lines are read together with others', or where many lines hold what marks hold.
+    """
+    chunks = iter(chunks)
+    search = _Search(formats, wanted, _pieces(chunks))
+    while search.advances():
+        _look([search] if search.may_show() else [])
+        if (found := search.beginning(formats, wanted)) is not None:
+            return found
+    return Beginning(_told(path, chunks, search, formats, wanted))
+
+
 def detect_each(
     files: Sequence[tuple[Path, Iterable[Chunk]]],
     formats: tuple[LogFormat, ...] = FORMATS,
@@ -164,15 +199,11 @@ def _told(
     wanted: Collection[str],
 ) -> Detected:
     """What has shown tells the formats; chunks: those that are left."""
-    found, headed = search.found, search.headed
-    shown = sorted((f for f in formats if f.name in found), key=lambda f: -f.precedence)
-    primaries = [f for f in shown if f.precedence == shown[0].precedence]
-    if wanted and not all(f.name in wanted for f in primaries):
-        primaries = []
+    primaries = search.primaries(formats, wanted)
     if len(primaries) > 1:
-        raise UnknownFormatError(_two_formats(path, primaries, found), recognised=True)
+        raise UnknownFormatError(_two_formats(path, primaries, search.found), recognised=True)
     if primaries:
-        return primaries[0], _companions(primaries[0], shown, headed, formats)
+        return primaries[0], _companions(primaries[0], search, formats)
     if known := _without_steps(path):
         raise UnknownFormatError(f"{path}: {known}", recognised=False)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
@@ -186,10 +217,7 @@ def _told(
 
 
 def _companions(
-    primary: LogFormat,
-    shown: Iterable[LogFormat],
-    headed: Collection[str],
-    formats: Iterable[LogFormat],
+    primary: LogFormat, search: _Search, formats: Iterable[LogFormat]
 ) -> tuple[LogFormat, ...]:
     """Formats whose steps stand in the file beside the primary's, or whose header does.
 
@@ -197,8 +225,10 @@ def _companions(
     batches.
     """
     low = primary.precedence < TRAINER
-    steps = [f for f in shown if f is not primary]
-    headers = [f for f in formats if f.name in headed and f not in steps and f is not primary]
+    steps = [f for f in search.shown(formats) if f is not primary]
+    headers = [
+        f for f in formats if f.name in search.headed and f not in steps and f is not primary
+    ]
     quiet = [f for f in headers if low or f.framework == primary.framework]
     return tuple(sorted((*steps, *quiet), key=lambda f: -f.precedence))
 
@@ -258,12 +288,41 @@ class _Search:
         self.headed: set[str] = set()
         self._last = math.inf
         """The last line to look at."""
+        self._bytes = self._in_vain = 0
+        """Looked at so far, and lines of the piece that were looked at one by one in vain."""
 
     def advances(self) -> bool:
         """Go on to the next piece, if there is one to be looked at."""
         piece = next(self._pieces, None)
         self._piece = piece or self._piece
+        self._bytes, self._in_vain = self._bytes + len(self._piece.data), 0
         return piece is not None and piece.number <= self._last
+
+    def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
+        """Those whose steps were found, of the highest precedence first."""
+        return sorted((f for f in formats if f.name in self.found), key=lambda f: -f.precedence)
+
+    def primaries(
+        self, formats: Iterable[LogFormat], wanted: Collection[str]
+    ) -> Sequence[LogFormat]:
+        """Those that may be primary by what was found; none where one is not wanted."""
+        shown = self.shown(formats)
+        primaries = [f for f in shown if f.precedence == shown[0].precedence]
+        return [] if wanted and not all(f.name in wanted for f in primaries) else primaries
+
+    def beginning(self, formats: Iterable[LogFormat], wanted: Collection[str]) -> Beginning | None:
+        """What was found so far if it is to be watched; None to look on."""
+        primaries = self.primaries(formats, wanted)
+        enough = self._bytes >= BEGINNING_BYTES and not (self._in_vain or self._last < math.inf)
+        if not enough or len(primaries) != 1 or not _by_lines(primaries[0]):
+            return None
+        added = primaries[0].addition
+        renamed = (added.renames[2],) if added and added.renames else ()
+        marks = (*(pattern for _, pattern in self.sought), *map(re.escape, renamed))
+        watch = Watch.of(self.cleaner.noise, marks)
+        last = self._piece.number + newlines(self._piece.data) - 1
+        detected = primaries[0], _companions(primaries[0], self, formats)
+        return None if watch is None else Beginning(detected, last, watch)
 
     def may_show(self) -> bool:
         """Whether the piece may show what is not yet found.
@@ -297,6 +356,7 @@ class _Search:
             (line,) = Chunk(number, raws[place]).lines()
             if self._shows(line):
                 return places[index + 1 :]
+            self._in_vain += 1
         return places[:0]
 
     def _shows(self, line: NumberedLine) -> bool:
@@ -335,6 +395,11 @@ def _signature(log_format: LogFormat, *, steps: bool) -> str:
     return f"(?:{alone})|(?:{log_format.looks_like_step})" if steps else alone
 
 
+def _by_lines(log_format: LogFormat) -> bool:
+    """Whether each of its lines is a record, or becomes one by the next."""
+    return log_format.join is None or log_format.addition is not None
+
+
 def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
     """The same lines, fewer at a time: mostly the first ones tell."""
     size = FIRST_BYTES
@@ -356,7 +421,7 @@ def _noise(formats: Iterable[LogFormat]) -> str:
     return "|".join(sorted({f.noise for f in formats if f.noise} | {ANSI}))
 
 
-def _two_formats(path: Path, primaries: list[LogFormat], found: dict[str, NumberedLine]) -> str:
+def _two_formats(path: Path, primaries: Sequence[LogFormat], found: dict[str, NumberedLine]) -> str:
     seen = "\n".join(
         f"  {f.name}: line {found[f.name].number}: {found[f.name].text.strip()[:100]}"
         for f in primaries

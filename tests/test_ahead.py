@@ -18,11 +18,12 @@ from typing import Final
 
 import pytest
 
-from ingest import ahead, fanout, reader
+from ingest import ahead, fanout, reader, registry
 from ingest.ahead import Ahead, Processes
 from ingest.bulk_plan import Plan
 from ingest.errors import UnknownFormatError
 from ingest.fanout import Coming
+from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.handover import Handover
 from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
@@ -31,7 +32,7 @@ from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.store import Store
 from ingest.walk import Found, Walk
 from tests.alike import put_logs
-from tests.log_lines import KINDS, Kind, write_log
+from tests.log_lines import BY_NAME, KINDS, Kind, write_log
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = sorted((ROOT / "sample_logs").rglob("*.log"))
@@ -162,6 +163,7 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
     monkeypatch.setattr(ahead, "LARGEST_BYTES", -1)
     monkeypatch.setattr(ahead, "ONE_PAYS_BYTES", 0)
     monkeypatch.setattr(reader, "BLOCK_BYTES", 3_001)
+    monkeypatch.setattr(registry, "BEGINNING_BYTES", 3_000)
     monkeypatch.setattr(Ahead, "_start", started)
     monkeypatch.setattr(fanout, "_planned", kept)
     return plans
@@ -181,6 +183,22 @@ def test_blocks_that_others_have_planned_come_to_the_same(
     assert same == told
     assert same_tables(store, other)
     assert sum(plan is not None for plan in by_blocks) > len(SAMPLES)
+
+
+def test_a_log_that_turns_out_to_be_a_trainers_is_begun_again(
+    tmp_path: Path, by_blocks: list[Plan | None]
+) -> None:
+    kind, log = BY_NAME["deepspeed"], tmp_path / "run.log"
+    write_log(log, kind, 60_000, at_once=100)
+    log.write_text(f"{log.read_text()}{MEGATRON_DEEPSPEED.steps[0].example}\n")
+    told, store = read([log], tmp_path / "one", 1)
+    by_blocks.clear()
+    same, other = read([log], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert store.table("runs")["log_format"].to_list() == [MEGATRON_DEEPSPEED.name]
+    assert len(by_blocks) > 2 * log.stat().st_size // 3_001 - 4  # some are read ahead
+    assert by_blocks[-2] is not None
 
 
 def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
