@@ -112,7 +112,7 @@ def read_logs(
         else:
             alike.setdefault(found, []).append(small[path])
     for detected, those in alike.items():
-        read |= _read_alike(detected, those, spool, extra)
+        read |= _read_alike(detected, those, extra)
     return [read[path] for path, _ in files]
 
 
@@ -134,9 +134,10 @@ class _Small(NamedTuple):
 
 
 def _read_alike(
-    detected: Detected, texts: Sequence[_Small], spool: Spool, extra: Sequence[Fact]
+    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact]
 ) -> dict[Path, Log | Exception]:
     """Those of the same formats."""
+    spool = Spool(held=math.inf)  # they become tables together, and several share a frame
     parsers = (Parser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
     read: dict[Path, Log | Exception] = {}
