@@ -172,6 +172,11 @@ class Rows(Sequence[Row]):
         self._fold()
         self._names = SCHEMA
 
+    def has(self, *names: str) -> bool:
+        """Whether some rows may have all of these columns."""
+        self._fold()
+        return any(set(names) <= set(share.piece.columns) for share in self._pieces)
+
     def frames(self, *names: str) -> Iterator[pl.DataFrame]:
         """These columns of all rows, by default those that some are said to have, in pieces."""
         self._fold()
