@@ -29,7 +29,7 @@ from ingest.rows import put_aside
 from ingest.scan.block import Lines
 from ingest.scan.readings import Aside
 
-NEAR: Final = 32
+NEAR: Final = 512
 FAR: Final = 2**20
 """Lines that are asked about together: behind a restart, and at most."""
 FEW: Final = 8
