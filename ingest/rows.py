@@ -73,6 +73,7 @@ class Rows(Sequence[Row]):
         self._count = 0
         self._put = 0
         self._spans: list[tuple[int, int]] = []
+        self._first_line: int | None = None
         self._sorted: dict[int, pl.DataFrame] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
@@ -172,6 +173,12 @@ class Rows(Sequence[Row]):
         self._fold()
         self._names = SCHEMA
 
+    @property
+    def first_line(self) -> int | None:
+        """The line of the first row."""
+        self._fold()
+        return self._first_line
+
     def has(self, *names: str) -> bool:
         """Whether some rows may have all of these columns."""
         self._fold()
@@ -225,10 +232,11 @@ class Rows(Sequence[Row]):
         """Put a frame aside where the rows are."""
         return self._spool.keep(frame)
 
-    def kept(self, share: Share, forms: Ints, steps: pl.Series) -> None:
-        """All that waited is there now; forms and steps: of these rows."""
+    def kept(self, share: Share, forms: Ints, steps: pl.Series, line: int) -> None:
+        """All that waited is there now; forms and steps: of these rows; line: the first one's."""
         self._pieces.append(share)
         self._spans.append((steps.min(), steps.max()))  # type: ignore[arg-type]
+        self._first_line = line if self._first_line is None else self._first_line
         self._used.update(there_are(forms).tolist())
         self._waiting, self._loose, self._put = [], 0, self._count
         self._recent, self._recent_count = {}, 0
@@ -260,8 +268,9 @@ def put_aside(several: Iterable[Rows]) -> None:
     piece, first = waiting[0][0].keep(frame), 0
     for rows, parts in waiting:
         height = sum(map(len, parts))
-        mine = frame["step"].slice(first, height)
-        rows.kept(Share(piece, first, height), forms[first : first + height], mine)
+        steps = frame["step"].slice(first, height)
+        share = Share(piece, first, height)
+        rows.kept(share, forms[first : first + height], steps, frame["line"][first])
         first += height
 
 
@@ -297,6 +306,8 @@ def _said(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _filled(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     """Those columns of a frame; what it does not have is null."""
+    if frame.columns == list(names):
+        return frame
     missing = [name for name in names if name not in frame.columns]
     empty = [pl.Series(n, [None], KEPT[n]).new_from_index(0, frame.height) for n in missing]
     return frame.hstack(empty)[list(names)]
