@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import Final
 
@@ -81,18 +82,25 @@ class Cleaner:
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
-    def whole(self, data: bytes) -> pl.Series | None:
-        """All lines of `data` as one text; None where something of them may have to be cleaned."""
-        if not self._alike or NUL.encode() in data or _beyond(data):
-            return None
-        try:
-            text = lines_of(owned(data), np.array([0, len(data)])).cast(pl.String)
-        except pl.exceptions.ComputeError:
-            return None
-        if self._held_by_noise and not any(one in data for one in self._held_by_noise):
-            return text
-        digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
-        return None if text.str.contains(digits_are_ascii).item() else text
+    def wholes(self, several: Sequence[bytes]) -> tuple[Ints, pl.Series]:
+        """All lines of each as one text, without those of which something may have to be cleaned.
+
+        Which of them, and their texts.
+        """
+        which = np.array([place for place, data in enumerate(several) if self._plain(data)], int)
+        plain = [several[place] for place in which.tolist()]
+        bounds = np.cumsum([0, *map(len, plain)])
+        texts = lines_of(owned(b"".join(plain)), bounds).cast(pl.String)
+        held = self._held_by_noise
+        may = np.array([not held or any(one in data for one in held) for data in plain], bool)
+        if may.any():
+            digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
+            may[may] = texts.filter(may).str.contains(digits_are_ascii).to_numpy()
+        return which[~may], texts.filter(~may)
+
+    def _plain(self, data: bytes) -> bool:
+        """Whether nothing of it but noise may have to be cleaned."""
+        return self._alike and NUL.encode() not in data and not _beyond(data)
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
@@ -100,11 +108,15 @@ class Cleaner:
 
 
 def _beyond(data: bytes) -> bool:
-    """Whether there are characters beyond ASCII that change a text, or are digits."""
+    """Whether there are characters beyond ASCII that change a text, or are digits, or none."""
     if data.isascii():
         return False
     every = np.frombuffer(data, np.uint8)
-    characters = set(every[every >= BEYOND_ASCII].tobytes().decode(errors="replace"))
+    try:
+        data.decode()
+        characters = set(every[every >= BEYOND_ASCII].tobytes().decode())
+    except UnicodeDecodeError:
+        return True
     return any(character == NO_BREAK or character.isdecimal() for character in characters)
 
 
