@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -43,8 +43,11 @@ class Cleaner:
         self._sub = re.compile(self._noise).sub
         self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
         self._alike = _alike(self._noise)
-        self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
+        ranges = list(_ranges(parsed(self._noise) or ())) if self._alike else []
+        self.digits_alike = self._alike and not any(_some_digits(*one) for one in ranges)
         """Whether what is noise stays so with other digits."""
+        newline = ord("\n")
+        self._within_a_line = self._alike and not any(x <= newline <= y for x, y in ranges)
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -83,40 +86,52 @@ class Cleaner:
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
     def wholes(self, several: Sequence[bytes]) -> tuple[Ints, pl.Series]:
-        """All lines of each as one text, without those of which something may have to be cleaned.
+        """All lines of each as one text, without those that may have to be cleaned line by line.
 
-        Which of them, and their texts.
+        Which of them, and their texts without noise.
         """
-        which = np.array([place for place, data in enumerate(several) if self._plain(data)], int)
-        plain = [several[place] for place in which.tolist()]
-        bounds = np.cumsum([0, *map(len, plain)])
-        texts = lines_of(owned(b"".join(plain)), bounds).cast(pl.String)
+        which = [place for place, data in enumerate(several) if self._plain(data)]
+        try:
+            texts = _decoded([several[place] for place in which])
+        except pl.exceptions.ComputeError:
+            which = [place for place in which if _is_utf8(several[place])]
+            texts = _decoded([several[place] for place in which])
         held = self._held_by_noise
-        may = np.array([not held or any(one in data for one in held) for data in plain], bool)
-        if may.any():
+        noisy = [at for at, x in enumerate(which) if not held or any(y in several[x] for y in held)]
+        if noisy:
             digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
-            may[may] = texts.filter(may).str.contains(digits_are_ascii).to_numpy()
-        return which[~may], texts.filter(~may)
+            texts = texts.scatter(noisy, texts.gather(noisy).str.replace_all(digits_are_ascii, ""))
+        return np.array(which, np.int64), texts
 
     def _plain(self, data: bytes) -> bool:
-        """Whether nothing of it but noise may have to be cleaned."""
-        return self._alike and NUL.encode() not in data and not _beyond(data)
+        """Whether nothing of it but noise has to be cleaned."""
+        return self._within_a_line and NUL.encode() not in data and not _beyond(data)
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
 
 
+def _decoded(several: Sequence[bytes]) -> pl.Series:
+    """Each as a text. Raises ComputeError where one is no UTF-8."""
+    bounds = np.cumsum([0, *map(len, several)])
+    return lines_of(owned(b"".join(several)), bounds).cast(pl.String)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _beyond(data: bytes) -> bool:
-    """Whether there are characters beyond ASCII that change a text, or are digits, or none."""
+    """Whether there are characters beyond ASCII that change a text, or are digits."""
     if data.isascii():
         return False
     every = np.frombuffer(data, np.uint8)
-    try:
-        data.decode()
-        characters = set(every[every >= BEYOND_ASCII].tobytes().decode())
-    except UnicodeDecodeError:
-        return True
+    characters = set(every[every >= BEYOND_ASCII].tobytes().decode(errors="replace"))
     return any(character == NO_BREAK or character.isdecimal() for character in characters)
 
 
@@ -153,22 +168,20 @@ def _plain_part(part: Part) -> bool:
     return name == "LITERAL" or (name in REPEATS[:2] and _plain(said[2]))
 
 
-def _blind(items: Parts) -> bool:
-    """Whether a digit matches wherever another one does; of what is plain."""
-    return all(map(_blind_part, items))
-
-
-def _blind_part(part: Part) -> bool:
-    name, said = str(part[0]), part[1]
-    if name == "LITERAL":
-        return not _some_digits(said, said)
-    if name == "IN":
-        return not any(
-            _some_digits(*(one if str(kind) == "RANGE" else (one, one)))
-            for kind, one in said
-            if str(kind) != "CATEGORY"
-        )
-    return all(map(_blind, said[1] if name == "BRANCH" else said[-1:]))
+def _ranges(items: Parts) -> Iterator[tuple[int, int]]:
+    """The first and the last of the characters that each part may match, but for digits as such."""
+    for name, said in items:
+        match str(name):
+            case "LITERAL":
+                yield said, said
+            case "IN":
+                chosen = ((str(kind), one) for kind, one in said if str(kind) != "CATEGORY")
+                yield from (one if kind == "RANGE" else (one, one) for kind, one in chosen)
+            case "BRANCH":
+                for choice in said[1]:
+                    yield from _ranges(choice)
+            case _:
+                yield from _ranges(said[-1])
 
 
 def _some_digits(first: int, last: int) -> bool:
