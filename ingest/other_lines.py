@@ -112,34 +112,36 @@ class Kinds:
 
     def _settle(self) -> None:
         """Take what waits: only the first of several may, as a small source has no others."""
-        if self._waiting is not None:
-            firsts = self._counted(self._waiting)
-            if len(firsts):
-                texts = map(self._kept, self._waiting.texts(firsts))
-                self._firsts += zip(firsts.tolist(), texts, strict=True)
-            self._waiting = None
+        if self._waiting is None:
+            return
+        kinds, counts, lines, texts = self._waiting
+        new, begin = self._new(self._waiting), len(self._slots)
+        if len(new):
+            end, firsts = begin + len(new), lines[new]
+            self._counts[begin:end] = counts[new]
+            self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
+            self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
+        self._waiting = None
 
-    def _counted(self, several: _Several) -> Ints:
-        """Count lines of several kinds; the first lines of those that are new."""
+    def _new(self, several: _Several) -> Ints:
+        """Count the lines of known kinds; which of the others are new, in the order of lines."""
         kinds, counts, lines, _ = several
         if len(self._known) != len(self._slots):
             self._known = pa.array(self._slots, pa.string())
         slots = pc.index_in(kinds, self._known).fill_null(NEW).to_numpy()
         known = slots != NEW
         self._counts[slots[known]] += counts[known]
-        new, begin = np.flatnonzero(~known), len(self._slots)
-        new = new[np.argsort(lines[new])][: REMEMBERED - begin]
-        end = begin + len(new)
-        self._counts[begin:end] = counts[new]
-        self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
-        return lines[new]
+        new = np.flatnonzero(~known)
+        return np.asarray(new[np.argsort(lines[new])][: REMEMBERED - len(self._slots)])
 
     def commonest(self) -> list[dict[str, Any]]:
         """Number of lines, the first one and its text of the commonest kinds; asked at the end."""
         begin, firsts = len(self._slots), np.empty(0, np.int64)
+        counts = self._counts[:begin]
         if self._waiting is not None:
-            firsts = self._counted(self._waiting)
-        slots = np.argsort(-self._counts[: len(self._slots)], kind="stable")[:MOST_KINDS]
+            new = self._new(self._waiting)
+            counts, firsts = np.append(counts, self._waiting.counts[new]), self._waiting.lines[new]
+        slots = np.argsort(-counts, kind="stable")[:MOST_KINDS]
         told = dict(enumerate(self._firsts))
         late = slots[slots >= begin]
         if self._waiting is not None and len(late):
@@ -147,7 +149,7 @@ class Kinds:
             texts = self._waiting.texts(lines)
             told |= zip(late.tolist(), zip(lines.tolist(), texts, strict=True), strict=True)
         return [
-            {"count": int(self._counts[slot]), "line": line, "example": self._told(first)}
+            {"count": int(counts[slot]), "line": line, "example": self._told(first)}
             for slot, (line, first) in ((slot, told[slot]) for slot in slots.tolist())
         ]
 
