@@ -54,7 +54,7 @@ TASK_FILES: Final = 64
 TASKS_AHEAD: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""
 AHEAD_BYTES: Final = 32 * 1024 * 1024
-"""Of files, for each process, that are read before their turn."""
+"""Of files, for each process and this one, that are read before their turn."""
 MOST_WAITING: Final = 1_000
 """Files that were looked at before their turn."""
 PAYS_BYTES: Final = 24 * 1024 * 1024
@@ -139,7 +139,7 @@ class Ahead:
             waiting.append(found)
             if (given := offer(found)) is not None:
                 self._offer(found, given)
-            most = max(self._others, 1) * AHEAD_BYTES
+            most = (self._others + 1) * AHEAD_BYTES
             while waiting and (len(waiting) > MOST_WAITING or self._waiting > most):
                 yield waiting.popleft()
         self._submit()

@@ -26,10 +26,11 @@ from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, say
 from ingest.log_format import StepLine
 from ingest.parse import Parsed, Parser
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
+from ingest.rows import put_aside
 from ingest.scan.block import Lines
 from ingest.scan.readings import Aside
 
-NEAR: Final = 32
+NEAR: Final = 512
 FAR: Final = 2**20
 """Lines that are asked about together: behind a restart, and at most."""
 FEW: Final = 8
@@ -100,6 +101,7 @@ def parse_each(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[Parsed]:
                 reader.read_alone(chunk)
         if not apart:
             parser.read_all(line for chunk in chunks for line in chunk.lines())
+    put_aside(parser.out.launches[-1].rows for parser, _, _ in parts)
     return [parser.done() for parser, _, _ in parts]
 
 

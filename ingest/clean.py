@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -42,11 +43,14 @@ class Cleaner:
         self._sub = re.compile(self.noise).sub
         self._held_by_noise = [literal.encode() for literal in needed(self.noise)]
         self._alike = _alike(self.noise)
-        self.digits_alike = self._alike and _blind(parsed(self.noise) or ())
+        ranges = list(_ranges(parsed(self.noise) or ())) if self._alike else []
+        self.digits_alike = self._alike and not any(_some_digits(*one) for one in ranges)
         """Whether what is noise stays so with other digits."""
         parts = parsed(self.noise) if self.digits_alike else None
         self.runs_alike = parts is not None and _as_long_as_they_are(parts)
         """The same with more or fewer of them, or of blanks, side by side."""
+        newline = ord("\n")
+        self._within_a_line = self._alike and not any(x <= newline <= y for x, y in ranges)
 
     def text(self, raw: bytes) -> str:
         """Of a line's bytes."""
@@ -84,22 +88,45 @@ class Cleaner:
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
-    def whole(self, data: bytes) -> pl.Series | None:
-        """All lines of `data` as one text; None where something of them may have to be cleaned."""
-        if not self._alike or NUL.encode() in data or _beyond(data):
-            return None
+    def wholes(self, several: Sequence[bytes]) -> tuple[Ints, pl.Series]:
+        """All lines of each as one text, without those that may have to be cleaned line by line.
+
+        Which of them, and their texts without noise.
+        """
+        which = [place for place, data in enumerate(several) if self._plain(data)]
         try:
-            text = lines_of(owned(data), np.array([0, len(data)])).cast(pl.String)
+            texts = _decoded([several[place] for place in which])
         except pl.exceptions.ComputeError:
-            return None
-        if self._held_by_noise and not any(one in data for one in self._held_by_noise):
-            return text
-        digits_are_ascii = f"(?-u){self.noise}" if self.noise.isascii() else self.noise
-        return None if text.str.contains(digits_are_ascii).item() else text
+            which = [place for place in which if _is_utf8(several[place])]
+            texts = _decoded([several[place] for place in which])
+        held = self._held_by_noise
+        noisy = [at for at, x in enumerate(which) if not held or any(y in several[x] for y in held)]
+        if noisy:
+            digits_are_ascii = f"(?-u){self.noise}" if self.noise.isascii() else self.noise
+            texts = texts.scatter(noisy, texts.gather(noisy).str.replace_all(digits_are_ascii, ""))
+        return np.array(which, np.int64), texts
+
+    def _plain(self, data: bytes) -> bool:
+        """Whether nothing of it but noise has to be cleaned."""
+        return self._within_a_line and NUL.encode() not in data and not _beyond(data)
 
     def _each(self, lines: pl.Series) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
+
+
+def _decoded(several: Sequence[bytes]) -> pl.Series:
+    """Each as a text. Raises ComputeError where one is no UTF-8."""
+    bounds = np.cumsum([0, *map(len, several)])
+    return lines_of(owned(b"".join(several)), bounds).cast(pl.String)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _beyond(data: bytes) -> bool:
@@ -144,22 +171,20 @@ def _plain_part(part: Part) -> bool:
     return name == "LITERAL" or (name in REPEATS[:2] and _plain(said[2]))
 
 
-def _blind(items: Parts) -> bool:
-    """Whether a digit matches wherever another one does; of what is plain."""
-    return all(map(_blind_part, items))
-
-
-def _blind_part(part: Part) -> bool:
-    name, said = str(part[0]), part[1]
-    if name == "LITERAL":
-        return not _some_digits(said, said)
-    if name == "IN":
-        return not any(
-            _some_digits(*(one if str(kind) == "RANGE" else (one, one)))
-            for kind, one in said
-            if str(kind) != "CATEGORY"
-        )
-    return all(map(_blind, said[1] if name == "BRANCH" else said[-1:]))
+def _ranges(items: Parts) -> Iterator[tuple[int, int]]:
+    """The first and the last of the characters that each part may match, but for digits as such."""
+    for name, said in items:
+        match str(name):
+            case "LITERAL":
+                yield said, said
+            case "IN":
+                chosen = ((str(kind), one) for kind, one in said if str(kind) != "CATEGORY")
+                yield from (one if kind == "RANGE" else (one, one) for kind, one in chosen)
+            case "BRANCH":
+                for choice in said[1]:
+                    yield from _ranges(choice)
+            case _:
+                yield from _ranges(said[-1])
 
 
 def _some_digits(first: int, last: int) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 import yaml
 
@@ -132,28 +133,30 @@ def named_in_sidecars(log: Path) -> list[Path]:
     return named
 
 
-def inferred(log_format: LogFormat, launch: Launch) -> list[Fact]:
-    """What the format implies, and what follows from the numbers of the steps."""
-    facts = [
+def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
+    """Of each launch what the format implies, and what follows from the numbers of the steps."""
+    implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
         for name, (value, why) in log_format.implies.items()
     ]
-    world = world_size.of_xtuner_v1(launch) if log_format.name.startswith("xtuner-v1") else []
-    return facts + _gpus_from_rates(launch.rows) + world
+    worlds: list[list[Fact]] = [[] for _ in launches]
+    if log_format.name.startswith("xtuner-v1"):
+        worlds = world_size.of_xtuner_v1(launches)
+    return [
+        implied + _gpus_from_rates(launch.rows) + world
+        for launch, world in zip(launches, worlds, strict=True)
+    ]
 
 
 def _gpus_from_rates(rows: Rows) -> list[Fact]:
     """GPUs = samples/s x tokens per sample / (tokens/s/GPU), where a line prints all three."""
-    samples, tokens, tgs = _RATES
-    of_all = pl.col(samples) * pl.col(tokens) / pl.col(tgs)
     counts = set[int]()
-    for frame in rows.frames(*_RATES):
-        if any(column.null_count() == frame.height for column in frame):
-            continue
-        printed = frame.filter(pl.col(name) != 0 for name in _RATES)
-        ratios = printed.select(of_all).to_series()
-        whole = ratios.filter(ratios.is_finite()).round(mode="half_to_even").unique()
-        counts.update(map(int, whole))
+    for frame in rows.frames(*_RATES) if rows.has(*_RATES) else ():
+        samples, tokens, tgs = (frame[name].cast(pl.Float64).to_numpy() for name in _RATES)
+        printed = (samples != 0) & (tokens != 0) & (tgs != 0)  # what is null is nan
+        with np.errstate(all="ignore"):
+            ratios = samples[printed] * tokens[printed] / tgs[printed]
+        counts.update(map(int, np.unique(np.rint(ratios[np.isfinite(ratios)]))))
     if len(counts) != 1 or 0 in counts:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"

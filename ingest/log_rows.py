@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -102,7 +102,8 @@ def read_log(  # noqa: PLR0913 - as above
             except _TakenOtherwiseError as otherwise:
                 first = otherwise.sure
                 source.close()  # so that it begins anew
-    return _log(source, *first.detected, parsed, [*by_path, *facts_beside(path), *extra])
+    text = _Text(source, parsed, [*by_path, *facts_beside(path), *extra])
+    return next(_logs(*first.detected, [text]))
 
 
 class _TakenOtherwiseError(Exception):
@@ -154,7 +155,7 @@ def read_logs(
         else:
             alike.setdefault(found, []).append(small[path])
     for detected, those in alike.items():
-        read |= _read_alike(detected, those, spool, extra)
+        read |= _read_alike(detected, those, extra)
     return [read[path] for path, _ in files]
 
 
@@ -176,20 +177,23 @@ class _Small(NamedTuple):
 
 
 def _read_alike(
-    detected: Detected, texts: Sequence[_Small], spool: Spool, extra: Sequence[Fact]
+    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact]
 ) -> dict[Path, Log | Exception]:
     """Those of the same formats."""
+    spool = Spool(held=math.inf)  # they become tables together, and several share a frame
     parsers = (Parser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
     read: dict[Path, Log | Exception] = {}
-    for text, parsed in zip(texts, bulk.parse_each(each), strict=True):
+    parsed: list[_Text] = []
+    for text, said in zip(texts, bulk.parse_each(each), strict=True):
         path = text.source.path
         try:
             facts = [*text.by_path, *facts_beside(path), *extra]
-            read[path] = _log(text.source, *detected, parsed, facts)
+            parsed.append(_Text(text.source, said, facts))
         except (FairmfuError, OSError) as error:
             read[path] = error
-    return read
+    paths = [text.source.path for text in parsed]
+    return read | dict(zip(paths, _logs(*detected, parsed), strict=True))
 
 
 def facts_beside(path: Path) -> list[Fact]:
@@ -197,31 +201,57 @@ def facts_beside(path: Path) -> list[Fact]:
     return [] if path == STDIN else given.from_sidecars(path) + given.from_companions(path)
 
 
+class _Text(NamedTuple):
+    """A text that was read; facts: what stands beside it, or is given."""
+
+    source: Source
+    parsed: Parsed
+    facts: Sequence[Fact]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Those that are told of."""
+        every = self.parsed.launches
+        return [x for x in every if x.rows or len(every) == 1 or x.stated]
+
+
+def _logs(
+    primary: LogFormat, companions: Sequence[LogFormat], texts: Sequence[_Text]
+) -> Iterator[Log]:
+    """Texts of the same formats as the rows of tables."""
+    launches = [text.launches for text in texts]
+    for text, mine in zip(texts, launches, strict=True):
+        for launch in mine:
+            _date(launch)
+            _name_rank(text.source.path, primary, launch)
+    inferred = iter(given.inferred(primary, [launch for mine in launches for launch in mine]))
+    for text, mine in zip(texts, launches, strict=True):
+        yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
+
+
 def _log(
-    source: Source,
+    text: _Text,
     primary: LogFormat,
     companions: Sequence[LogFormat],
-    parsed: Parsed,
-    facts: Sequence[Fact],
+    launches: Sequence[tuple[Launch, Sequence[Fact]]],
 ) -> Log:
+    """launches: each with what was inferred of it."""
+    source, parsed, facts = text
     sha256 = source.sha256
-    launches = [x for x in parsed.launches if x.rows or len(parsed.launches) == 1 or x.stated]
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
     steps: list[tuple[str, Rows]] = []
     ids: dict[str, int] = {}
-    for number, launch in enumerate(launches, start=1):
+    for number, (launch, inferred) in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
         again = ids[launch.run_id]
         run_id = launch.run_id if again == 1 else f"{launch.run_id}-{again}"
-        _date(launch)
-        _name_rank(source.path, primary, launch)
         run = _run(source, primary, launch, number, len(launches))
         run |= {"run_id": run_id, "synthetic": parsed.synthetic}
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
         rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
-        every = [*launch.stated, *facts, *given.inferred(primary, launch)]
+        every = [*launch.stated, *facts, *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -60,6 +60,15 @@ def kinds_of(texts: pl.Series) -> pl.Series:
     return pl.Series(kinds).str.slice(0, LENGTH)
 
 
+class _Several(NamedTuple):
+    """Lines of several kinds; see Kinds.add_many."""
+
+    kinds: pa.StringArray
+    counts: Ints
+    lines: Ints
+    texts: Callable[[Ints], Iterable[str | bytes]]
+
+
 class Kinds:
     """How many lines of each kind a source has, with an example."""
 
@@ -70,9 +79,12 @@ class Kinds:
         self._known = pa.array([], pa.string())
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
+        self._waiting: _Several | None = None
+        self._is_long = False
 
     def add(self, kind: str, count: int, line: int, text: str) -> None:
         """So many more of a kind, the first of them at that line."""
+        self._settle()
         slot = self._slots.get(kind)
         if slot is None:
             if len(self._slots) == REMEMBERED:
@@ -92,27 +104,53 @@ class Kinds:
 
         texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
         """
+        self._settle()
+        self._waiting = _Several(kinds, counts, lines, texts)
+        if self._is_long:  # so that no block is kept for what it says
+            self._settle()
+        self._is_long = True
+
+    def _settle(self) -> None:
+        """Take what waits: only the first of several may, as a small source has no others."""
+        if self._waiting is None:
+            return
+        kinds, counts, lines, texts = self._waiting
+        new, begin = self._new(self._waiting), len(self._slots)
+        if len(new):
+            end, firsts = begin + len(new), lines[new]
+            self._counts[begin:end] = counts[new]
+            self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
+            self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
+        self._waiting = None
+
+    def _new(self, several: _Several) -> Ints:
+        """Count the lines of known kinds; which of the others are new, in the order of lines."""
+        kinds, counts, lines, _ = several
         if len(self._known) != len(self._slots):
             self._known = pa.array(self._slots, pa.string())
         slots = pc.index_in(kinds, self._known).fill_null(NEW).to_numpy()
         known = slots != NEW
         self._counts[slots[known]] += counts[known]
-        new, begin = np.flatnonzero(~known), len(self._slots)
-        new = new[np.argsort(lines[new])][: REMEMBERED - begin]
-        if not len(new):
-            return
-        end = begin + len(new)
-        self._counts[begin:end] = counts[new]
-        self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
-        firsts = lines[new]
-        self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
+        new = np.flatnonzero(~known)
+        return np.asarray(new[np.argsort(lines[new])][: REMEMBERED - len(self._slots)])
 
     def commonest(self) -> list[dict[str, Any]]:
-        """Number of lines, the first one and its text of the commonest kinds."""
-        slots = np.argsort(-self._counts[: len(self._firsts)], kind="stable")[:MOST_KINDS].tolist()
+        """Number of lines, the first one and its text of the commonest kinds; asked at the end."""
+        begin, firsts = len(self._slots), np.empty(0, np.int64)
+        counts = self._counts[:begin]
+        if self._waiting is not None:
+            new = self._new(self._waiting)
+            counts, firsts = np.append(counts, self._waiting.counts[new]), self._waiting.lines[new]
+        slots = np.argsort(-counts, kind="stable")[:MOST_KINDS]
+        told = dict(enumerate(self._firsts))
+        late = slots[slots >= begin]
+        if self._waiting is not None and len(late):
+            lines = firsts[late - begin]
+            texts = self._waiting.texts(lines)
+            told |= zip(late.tolist(), zip(lines.tolist(), texts, strict=True), strict=True)
         return [
-            {"count": int(self._counts[slot]), "line": line, "example": self._told(first)}
-            for slot, (line, first) in ((slot, self._firsts[slot]) for slot in slots)
+            {"count": int(counts[slot]), "line": line, "example": self._told(first)}
+            for slot, (line, first) in ((slot, told[slot]) for slot in slots.tolist())
         ]
 
     def _kept(self, first: str | bytes) -> str | bytes:

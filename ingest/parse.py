@@ -7,7 +7,6 @@ Every line is counted once: as a step, as known (a fact, an event, blank), as a 
 from __future__ import annotations
 
 import json
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -836,8 +835,8 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _began(launch: Launch) -> datetime | None:
     """The first stamp of a launch, in the order of its lines."""
-    first = next((int(frame["line"][0]) for frame in launch.rows.frames("line")), math.inf)
-    early = (event["logged_at"] for event in launch.events if event["line"] < first)
+    first = launch.rows.first_line
+    early = (e["logged_at"] for e in launch.events if first is None or e["line"] < first)
     stamps = (launch.first_stamp, *early, launch.started_at)
     return next((stamp for stamp in stamps if stamp is not None), None)
 

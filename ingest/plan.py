@@ -20,7 +20,7 @@ import polars as pl
 
 from ingest.errors import StoreError
 from ingest.schema import frame_schema
-from ingest.spool import Table, chained, frames, whole
+from ingest.spool import Streamed, Table, chained, frames, whole
 from ingest.together import LogTables
 
 Tables = dict[str, pl.DataFrame]
@@ -306,7 +306,15 @@ def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, Table]:
     if all(own == run for run, own in ids.items()):
         return dict(tables)
     own = pl.col("run_id").replace(ids)
-    return {n: f.with_columns(own) if "run_id" in f.columns else f for n, f in tables.items()}
+
+    def named(table: Table) -> Table:
+        """Its columns stay what they are: a frame of none to see that takes as long as the rows."""
+        if isinstance(table, pl.DataFrame):
+            return table.with_columns(own)
+        each = table.frames
+        return Streamed(table.schema, table.height, lambda: (f.with_columns(own) for f in each()))
+
+    return {n: named(table) if "run_id" in table.columns else table for n, table in tables.items()}
 
 
 def _kind_of_origin() -> pl.Expr:

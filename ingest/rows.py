@@ -7,12 +7,15 @@ asks for a row gets a mapping; who needs all of a column gets it piece by piece.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Any, Final, overload
 
+import numpy as np
 import polars as pl
 
 from ingest import spool
+from ingest.arrays import Ints, there_are
 from ingest.schema import frame_schema
 from ingest.spool import Piece, Spool
 
@@ -39,6 +42,20 @@ MAPPING: Final = 4
 """A mapping takes as much memory as so many rows of a frame."""
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Some of the rows of a piece."""
+
+    piece: Piece
+    first: int
+    height: int
+
+    def read(self, columns: Iterable[str]) -> pl.DataFrame:
+        """As Piece.read."""
+        frame = self.piece.read(columns)
+        return frame if self.height == frame.height else frame.slice(self.first, self.height)
+
+
 class Rows(Sequence[Row]):
     """Rows in their order; `append` one, or `extend` by a frame."""
 
@@ -47,7 +64,7 @@ class Rows(Sequence[Row]):
         self._spool = kept or Spool()
         self._forms = tuple(forms)
         self._places = {id(form): place for place, form in enumerate(self._forms)}
-        self._pieces: list[Piece] = []
+        self._pieces: list[Share] = []
         self._waiting: list[list[Row] | pl.DataFrame] = []
         self._loose = 0
         self._changes: list[Callable[[pl.DataFrame], pl.DataFrame]] = []
@@ -56,6 +73,7 @@ class Rows(Sequence[Row]):
         self._count = 0
         self._put = 0
         self._spans: list[tuple[int, int]] = []
+        self._first_line: int | None = None
         self._sorted: dict[int, pl.DataFrame] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
@@ -86,7 +104,7 @@ class Rows(Sequence[Row]):
 
     def behind(self, count: int) -> Iterator[Row]:
         """The rows behind the first so many."""
-        parts: list[list[Row] | pl.DataFrame | Piece] = []
+        parts: list[list[Row] | pl.DataFrame | Share] = []
         begins = self._count
         for part in chain(reversed(self._waiting), reversed(self._pieces)):
             if begins <= count:
@@ -95,7 +113,7 @@ class Rows(Sequence[Row]):
             begins -= len(part) if isinstance(part, list) else part.height
         if parts and begins < count:
             skipped, first = count - begins, parts.pop()
-            kept = self._read(first, self._names) if isinstance(first, Piece) else first
+            kept = self._read(first, self._names) if isinstance(first, Share) else first
             parts.append(kept[skipped:])
         return chain.from_iterable(map(self._rows, reversed(parts)))
 
@@ -155,6 +173,17 @@ class Rows(Sequence[Row]):
         self._fold()
         self._names = SCHEMA
 
+    @property
+    def first_line(self) -> int | None:
+        """The line of the first row."""
+        self._fold()
+        return self._first_line
+
+    def has(self, *names: str) -> bool:
+        """Whether some rows may have all of these columns."""
+        self._fold()
+        return any(set(names) <= set(share.piece.columns) for share in self._pieces)
+
     def frames(self, *names: str) -> Iterator[pl.DataFrame]:
         """These columns of all rows, by default those that some are said to have, in pieces."""
         self._fold()
@@ -186,43 +215,39 @@ class Rows(Sequence[Row]):
 
     def _fold(self) -> None:
         """Put aside what has come since the last piece."""
+        put_aside([self])
+
+    def waiting(self) -> list[list[Row] | pl.DataFrame]:
+        """What has come since the last piece, with the places of the forms."""
         if not self._loose:
-            return
-        frame = self._joined()
-        if FORM in frame.columns:
-            self._used.update(frame[FORM].unique())
-        self._spans.append((frame["step"].min(), frame["step"].max()))  # type: ignore[arg-type]
-        self._pieces.append(self._spool.keep(frame))
+            return []
+        return [
+            part
+            if isinstance(part, pl.DataFrame)
+            else [row | {FORM: self._places[id(row[FORM])]} for row in part]
+            for part in self._waiting
+        ]
+
+    def keep(self, frame: pl.DataFrame) -> Piece:
+        """Put a frame aside where the rows are."""
+        return self._spool.keep(frame)
+
+    def kept(self, share: Share, forms: Ints, steps: pl.Series, line: int) -> None:
+        """All that waited is there now; forms and steps: of these rows; line: the first one's."""
+        self._pieces.append(share)
+        self._spans.append((steps.min(), steps.max()))  # type: ignore[arg-type]
+        self._first_line = line if self._first_line is None else self._first_line
+        self._used.update(there_are(forms).tolist())
         self._waiting, self._loose, self._put = [], 0, self._count
         self._recent, self._recent_count = {}, 0
 
-    def _joined(self) -> pl.DataFrame:
-        """The rows that wait, in their order, as one frame."""
-        frames = [part for part in self._waiting if isinstance(part, pl.DataFrame)]
-        own = [row for part in self._waiting if isinstance(part, list) for row in part]
-        if own:
-            placed = [row | {FORM: self._places[id(row[FORM])]} for row in own]
-            frames = [framed(placed, KEPT, said_only=True), *frames]
-        joined = _said(pl.concat(frames, how="diagonal", rechunk=True))
-        in_order = all(isinstance(part, pl.DataFrame) for part in self._waiting[bool(own) :])
-        return joined if in_order else joined[self._order()]
-
-    def _order(self) -> pl.Series:
-        """Places of the rows that wait, in `_joined`: own ones stand before those of frames."""
-        own = pl.concat(
-            pl.repeat(isinstance(part, list), len(part), dtype=pl.Boolean, eager=True)
-            for part in self._waiting
-        )
-        mine, others = (flags.cast(pl.Int64).cum_sum() - 1 for flags in (own, ~own))
-        return pl.select(pl.when(own).then(mine).otherwise(others + own.sum())).to_series()
-
-    def _read(self, piece: Piece, names: Iterable[str]) -> pl.DataFrame:
+    def _read(self, piece: Share, names: Iterable[str]) -> pl.DataFrame:
         frame = piece.read({"line": None, **dict.fromkeys(names)})  # every row has a line
         for change in self._changes:
             frame = change(frame)
         return frame
 
-    def _rows(self, part: list[Row] | pl.DataFrame | Piece) -> Iterator[Row]:
+    def _rows(self, part: list[Row] | pl.DataFrame | Share) -> Iterator[Row]:
         """Each row of a part as the parser makes it of one line."""
         if isinstance(part, list):
             yield from part
@@ -233,6 +258,46 @@ class Rows(Sequence[Row]):
             yield EMPTY | row | form
 
 
+def put_aside(several: Iterable[Rows]) -> None:
+    """What has come to each since its last piece, as one frame: of it each has its own rows."""
+    waiting = [(rows, parts) for rows in several if (parts := rows.waiting())]
+    if not waiting:
+        return
+    frame = _joined([part for _, parts in waiting for part in parts])
+    forms = frame[FORM].to_numpy() if FORM in frame.columns else np.empty(0, np.int64)
+    piece, first = waiting[0][0].keep(frame), 0
+    for rows, parts in waiting:
+        height = sum(map(len, parts))
+        steps = frame["step"].slice(first, height)
+        share = Share(piece, first, height)
+        rows.kept(share, forms[first : first + height], steps, frame["line"][first])
+        first += height
+
+
+def _joined(parts: Sequence[list[Row] | pl.DataFrame]) -> pl.DataFrame:
+    """Rows and frames in their order, as one frame."""
+    own = [row for part in parts if isinstance(part, list) for row in part]
+    frames = [part for part in parts if isinstance(part, pl.DataFrame)]
+    if own:
+        frames = [framed(own, KEPT, said_only=True), *frames]
+    joined = _said(pl.concat(frames, how="diagonal", rechunk=True))
+    order = _order(parts, len(own))
+    return joined if (np.diff(order) == 1).all() else joined[order]
+
+
+def _order(parts: Iterable[list[Row] | pl.DataFrame], behind: int) -> Ints:
+    """Places of the rows of parts where own rows stand before those of frames, so many."""
+    places, next_own, next_framed = [], 0, behind
+    for part in parts:
+        if isinstance(part, list):
+            places.append(np.arange(next_own, next_own + len(part)))
+            next_own += len(part)
+        else:
+            places.append(np.arange(next_framed, next_framed + part.height))
+            next_framed += part.height
+    return np.concatenate(places)
+
+
 def _said(frame: pl.DataFrame) -> pl.DataFrame:
     """A frame without those of SPARE that no row says."""
     there = [name for name in SPARE if name in frame.columns]
@@ -241,6 +306,8 @@ def _said(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _filled(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     """Those columns of a frame; what it does not have is null."""
+    if frame.columns == list(names):
+        return frame
     missing = [name for name in names if name not in frame.columns]
     empty = [pl.Series(n, [None], KEPT[n]).new_from_index(0, frame.height) for n in missing]
     return frame.hstack(empty)[list(names)]

@@ -156,7 +156,7 @@ class Streamed:
         frames: Callable[[], Iterator[pl.DataFrame]],
     ) -> None:
         """frames: reads them from the beginning, each of that schema; height: their rows."""
-        self.schema = pl.Schema(schema)
+        self.schema = schema if isinstance(schema, pl.Schema) else pl.Schema(schema)
         self.height = height
         self.frames = frames
 
@@ -206,7 +206,7 @@ class Chained(Streamed):
     def __init__(self, tables: Sequence[Table]) -> None:
         self.tables = tables
         height = sum(table.height for table in tables)
-        super().__init__(pl.Schema(tables[0].schema), height, self._frames)
+        super().__init__(tables[0].schema, height, self._frames)
 
     def _frames(self) -> Iterator[pl.DataFrame]:
         return chain.from_iterable(frames(table) for table in self.tables)

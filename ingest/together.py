@@ -132,8 +132,8 @@ class Group:
             return [table.slice(*span) for span in spans]
         if table.height > PIECE_ROWS:
             return [spool.rows(table.slice(*span)) for span in spans]
-        piece = spool.keep(table)
-        return [Cut(piece, table.schema, *span) for span in spans]
+        piece, schema = spool.keep(table), table.schema
+        return [Cut(piece, schema, *span) for span in spans]
 
 
 def _is_few(name: str, table: Table) -> bool:

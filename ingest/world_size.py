@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 import polars as pl
 
 from ingest.launch import Launch
+from ingest.rows import Rows
+from ingest.spool import PIECE_ROWS
 
 _T = TypeVar("_T")
 
@@ -38,18 +40,55 @@ UNTIMED: Final = 1e-3
 UNTIMED_SHARE: Final = 2e-3
 """The same, as a share of a long first step."""
 
+LAUNCH: Final = "launch"
+RANK: Final = (LAUNCH, "rank")
 SEVERAL: Final = 2
 EXACT_IN_FLOAT32: Final = 2**24
 """TensorBoard keeps float32: it rounds counts beyond this."""
 
 
-def of_xtuner_v1(launch: Launch) -> list[Fact]:
-    """`gpus`, `data_parallel` and `seq_len` of a launch, as far as they follow for certain."""
-    seen = _Seen()
-    for frame in launch.rows.by_step("line", "rank", "step", "extra", *COLUMNS):
-        once = frame["step"].n_unique() == frame.height  # of one rank that was not resumed
-        last = frame if once else frame.unique(("rank", "step"), keep="last", maintain_order=True)
-        seen.add(last)
+def of_xtuner_v1(launches: Sequence[Launch]) -> list[list[Fact]]:
+    """`gpus`, `data_parallel` and `seq_len` of each launch, as far as they follow for certain."""
+    several = _Several([_Seen() for _ in launches])
+    for frame in _in_order([launch.rows for launch in launches]):
+        several.add(frame)
+    return [_facts(launch, seen) for launch, seen in zip(launches, several.each, strict=True)]
+
+
+def _in_order(several: Iterable[Rows]) -> Iterator[pl.DataFrame]:
+    """All rows with the number of their launch, by launch and step, once of each rank.
+
+    Those of short launches come together. Of a long one those of a step do.
+    """
+    names = ("line", "rank", "step", "extra", *COLUMNS)
+    short: list[pl.DataFrame] = []
+    height = 0
+    for number, rows in enumerate(several):
+        long = len(rows) > PIECE_ROWS
+        if short and (long or height + len(rows) > PIECE_ROWS):
+            yield _once(pl.concat(short).sort(LAUNCH, "step", "line"))
+            short, height = [], 0
+        for frame in rows.by_step(*names) if long else rows.frames(*names):
+            mine = pl.Series(LAUNCH, [number]).new_from_index(0, frame.height)
+            if long:
+                yield _once(frame.hstack([mine]))
+            else:
+                short.append(frame.hstack([mine]))
+                height += frame.height
+    if short:
+        yield _once(pl.concat(short).sort(LAUNCH, "step", "line"))
+
+
+def _once(frame: pl.DataFrame) -> pl.DataFrame:
+    """Of several rows of a rank and step, which follow one another, the last one."""
+    launches, steps = frame[LAUNCH].to_numpy(), frame["step"].to_numpy()
+    if not ((steps[1:] == steps[:-1]) & (launches[1:] == launches[:-1])).any():
+        return frame  # of one rank that was not resumed
+    return frame.unique((*RANK, "step"), keep="last", maintain_order=True)
+
+
+def _facts(launch: Launch, seen: _Seen) -> list[Fact]:
+    """What follows of a launch from all that was seen of it."""
     stated = {fact["name"]: fact["value"] for fact in launch.stated}
     shards = _agreed(
         {
@@ -123,7 +162,7 @@ def _counts(printed: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class _Seen:
-    """What all steps say of the sizes; of values that have to be one, a few are kept.
+    """What all steps of a launch say of the sizes; of values that have to be one, a few are kept.
 
     ranks: by rank, how many steps it prints; first: what each prints of step 1; estimated: by how
     much the estimate of the batch exceeds a rank's tokens (variants I to L print dp x this rank's
@@ -136,41 +175,55 @@ class _Seen:
     estimated: set[float] = field(default_factory=set)
     grown: set[float] = field(default_factory=set)
     slots: set[float | None] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Several:
+    """The same of each launch; last: the last row of each rank, of the launch that goes on."""
+
+    each: Sequence[_Seen]
     last: pl.DataFrame | None = None
 
     def add(self, frame: pl.DataFrame) -> None:
         """What the ranks print of steps behind those before, one row for each of both."""
-        for rank, count in frame.group_by("rank").len().iter_rows():
-            self.ranks[rank] = self.ranks.get(rank, 0) + count
+        for launch, rank, count in frame.group_by(*RANK).len().iter_rows():
+            ranks = self.each[launch].ranks
+            ranks[rank] = ranks.get(rank, 0) + count
         for row in _printed(frame.filter(pl.col("step") == 1), COUNTS).iter_rows(named=True):
-            self.first[row["rank"]] = {name: row[name] for name in (*COLUMNS, *COUNTS)}
-        _gather(self.slots, frame["rank_slots"].unique())
+            said = {name: row[name] for name in (*COLUMNS, *COUNTS)}
+            self.each[row[LAUNCH]].first[row["rank"]] = said
+        there = [self.each[launch] for launch in frame[LAUNCH].unique()]
         tokens = pl.col("rank_tokens").replace(0, None).alias("tokens")
-        if len(self.estimated) < SEVERAL:
+        self._gather([seen.slots for seen in self.each], frame.select(LAUNCH, "rank_slots"))
+        if any(len(seen.estimated) < SEVERAL for seen in there):
             estimate = pl.lit(_counted(frame, "est_global_batch_tokens"))
-            estimated = frame.select(estimate / tokens).to_series()
-            _gather(self.estimated, estimated.drop_nulls().unique())
-        if len(self.grown) < SEVERAL:
+            estimated = frame.select(LAUNCH, estimated=estimate / tokens).drop_nulls()
+            self._gather([seen.estimated for seen in self.each], estimated)
+        if any(len(seen.grown) < SEVERAL for seen in there):
             total = _counted(frame, "approximate_total_consumed_tokens")
-            self._grow(frame.select("rank", "step", tokens, total.alias("total")))
+            grown = self._grow(frame.select(*RANK, "step", tokens, total.alias("total")))
+            self._gather([seen.grown for seen in self.each], grown.drop_nulls())
 
-    def _grow(self, mine: pl.DataFrame) -> None:
+    def _grow(self, mine: pl.DataFrame) -> pl.DataFrame:
         """By how much the approximate total has grown; mine: rank, step, tokens, total."""
         both = mine if self.last is None else pl.concat([self.last, mine])
         start = pl.col("step") == 1
-        last, before = (pl.col(name).shift(1).over("rank") for name in ("step", "total"))
+        last, before = (pl.col(name).shift(1).over(RANK) for name in ("step", "total"))
         follows = start | (last == pl.col("step") - 1)
         more = pl.col("total") - pl.when(start).then(0.0).otherwise(before)
-        grown = both.select(follows=follows, grown=more / pl.col("tokens"))
+        grown = both.select(LAUNCH, follows=follows, grown=more / pl.col("tokens"))
         grown = grown[self.last.height if self.last is not None else 0 :]
-        _gather(self.grown, grown.filter("follows")["grown"].drop_nulls().unique())
-        self.last = both.unique("rank", keep="last", maintain_order=True)
+        goes_on = both.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
+        self.last = goes_on.unique(RANK, keep="last", maintain_order=True)
+        return grown.filter("follows").drop("follows")
 
-
-def _gather(found: set[_T], values: pl.Series) -> None:
-    """Values that have to be one; which others there are does not matter."""
-    if len(found) < SEVERAL:
-        found.update(values[:SEVERAL])
+    @staticmethod
+    def _gather(found: Sequence[set[_T]], values: pl.DataFrame) -> None:
+        """Values of launches that have to be one; which others there are does not matter."""
+        few = values.unique().group_by(LAUNCH).head(SEVERAL)
+        for launch, value in few.iter_rows():
+            if len(found[launch]) < SEVERAL:
+                found[launch].add(value)
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:

@@ -33,14 +33,16 @@ def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])
 @given(lines=LINES)
-def test_lines_that_are_one_text_need_no_cleaning(noise: str | None, lines: list[bytes]) -> None:
+def test_lines_are_cleaned_as_one_text_as_each_is(noise: str | None, lines: list[bytes]) -> None:
     cleaner = Cleaner(noise)
-    text = cleaner.whole(b"".join(line + b"\n" for line in lines))
-    if text is not None:
-        uncut = [line.rstrip("\r") for line in text.item().removesuffix("\n").split("\n")]
-        assert uncut == [cleaner.text(line) for line in lines]
+    every = [lines, [b"of it nothing is noise"], lines[:1]]
+    which, texts = cleaner.wholes([b"".join(one + b"\n" for one in some) for some in every])
+    for place, text in zip(which.tolist(), texts, strict=True):
+        uncut = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+        assert uncut == [cleaner.text(line).rstrip("\r") for line in every[place]]
 
 
 def test_progress_bars_are_one_text() -> None:
     data = "Training: 4%|█▏ | 1/25\rTraining: 8%|██▏ | 2/25\n[INFO] loss: 1.5\n".encode()
-    assert Cleaner(None).whole(data).to_list() == [data.decode()]
+    which, texts = Cleaner(None).wholes([b"\xff\n", data])
+    assert (which.tolist(), texts.to_list()) == ([1], [data.decode()])

@@ -418,7 +418,7 @@ def test_gpus_follow_from_rates_that_agree(
 ) -> None:
     text = [MEGATRON.format(step=n, samples=s, tgs=t) for n, (s, t) in enumerate(lines, 1)]
     (launch,) = parse("megatron-deepspeed", text).launches
-    assert given(inferred(by_name["megatron-deepspeed"], launch)).get("gpus") == gpus
+    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("gpus") == gpus
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_gpus_follow_from_the_ranks_of_xtuner_v1(
     example = by_name["xtuner-v1"].steps[0].example
     lines = [example.replace("[RANK 0]", f"[RANK {rank}]") for rank in ranks]
     (launch,) = parse("xtuner-v1", lines).launches
-    assert given(inferred(by_name["xtuner-v1"], launch)).get("gpus") == gpus
+    assert given(inferred(by_name["xtuner-v1"], [launch])[0]).get("gpus") == gpus
 
 
 @pytest.mark.parametrize(
@@ -467,7 +467,7 @@ def test_every_inferred_fact_says_from_what(
 ) -> None:
     for name, log_format in by_name.items():
         (launch,) = parse(name, [log_format.steps[0].example]).launches
-        for fact in inferred(log_format, launch):
+        for fact in inferred(log_format, [launch])[0]:
             assert fact["name"] in FACT_NAMES
             assert len(fact["origin"]) > len("inferred: ")
             assert fact["origin"].startswith("inferred: ")

@@ -506,7 +506,8 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     else:  # one of several lines
         assert rows <= parsed.step_lines
         assert len(parsed.unread) <= parsed.unread_lines
-    log = log_rows._log(Source(Path("run.log")), log_format, companions, parsed, [])
+    text = log_rows._Text(Source(Path("run.log")), parsed, [])
+    (log,) = log_rows._logs(log_format, companions, [text])
     assert log.tables(Spool())["steps"].height == rows
 
 

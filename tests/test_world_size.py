@@ -28,7 +28,7 @@ def line(step: int, counts: str, *, tokens: float = 8000, rank: int | None = 0) 
 def facts(parse: Callable[..., Parsed], by_name: dict[str, LogFormat]) -> Facts:
     def read(lines: Iterable[str]) -> dict[str, str]:
         (launch,) = parse("xtuner-v1", list(lines)).launches
-        found = inferred(by_name["xtuner-v1"], launch)
+        found = inferred(by_name["xtuner-v1"], [launch])[0]
         return {fact["name"]: fact["value"] for fact in found}
 
     return read
@@ -60,7 +60,7 @@ def test_any_world_size_comes_out_of_the_approximate_total_also_when_resumed(
         total += world * mine
         lines.append(approximate(step, mine, total))
     (launch,) = parse("xtuner-v1", lines).launches
-    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1"], launch)}
+    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1"], [launch])[0]}
     assert found["gpus"] == str(world)
 
 
@@ -123,7 +123,7 @@ def test_the_total_of_a_tracker_is_found_by_its_whole_name(
         lines.append(tracked(step, 100 + step, ", ".join(counts)))
     lines.insert(4, tracked(99, 100, '"runtime_info/tgs": 5.0'))  # not every row has it
     (launch,) = parse("xtuner-v1-tracker", lines).launches
-    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1-tracker"], launch)}
+    found = {f["name"]: f["value"] for f in inferred(by_name["xtuner-v1-tracker"], [launch])[0]}
     assert found.get("gpus") == gpus
 
 
