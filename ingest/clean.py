@@ -38,13 +38,13 @@ class Cleaner:
     """What a format's lines say without its noise: a regex, else the colours of a terminal."""
 
     def __init__(self, noise: str | None) -> None:
-        self.noise = noise or ANSI
-        self._sub = re.compile(self.noise).sub
-        self._held_by_noise = [literal.encode() for literal in needed(self.noise)]
-        self._alike = _alike(self.noise)
-        self.digits_alike = self._alike and _blind(parsed(self.noise) or ())
+        self._noise = noise or ANSI
+        self._sub = re.compile(self._noise).sub
+        self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
+        self._alike = _alike(self._noise)
+        self.digits_alike = self._alike and _blind(parsed(self._noise) or ())
         """Whether what is noise stays so with other digits."""
-        parts = parsed(self.noise) if self.digits_alike else None
+        parts = parsed(self._noise) if self.digits_alike else None
         self.runs_alike = parts is not None and _as_long_as_they_are(parts)
         """The same with more or fewer of them, or of blanks, side by side."""
 
@@ -68,7 +68,7 @@ class Cleaner:
         try:
             found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
                 text.str.strip_chars_end(ENDS).alias("clean"),
-                _may_hold(self.noise, text).alias("noisy"),
+                _may_hold(self._noise, text).alias("noisy"),
                 (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
                 text.str.contains(NUL, literal=True).alias("odd"),
                 text,
@@ -77,10 +77,10 @@ class Cleaner:
             return self._each(lines)
         clean, noisy = found["clean"], found["noisy"].arg_true()
         if len(noisy):
-            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self.noise, ""))
+            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self._noise, ""))
         wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
         if len(wide):
-            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self.noise}")
+            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
@@ -94,7 +94,7 @@ class Cleaner:
             return None
         if self._held_by_noise and not any(one in data for one in self._held_by_noise):
             return text
-        digits_are_ascii = f"(?-u){self.noise}" if self.noise.isascii() else self.noise
+        digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
         return None if text.str.contains(digits_are_ascii).item() else text
 
     def _each(self, lines: pl.Series) -> pl.Series:
