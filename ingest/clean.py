@@ -39,14 +39,14 @@ class Cleaner:
     """What a format's lines say without its noise: a regex, else the colours of a terminal."""
 
     def __init__(self, noise: str | None) -> None:
-        self.noise = noise or ANSI
-        self._sub = re.compile(self.noise).sub
-        self._held_by_noise = [literal.encode() for literal in needed(self.noise)]
-        self._alike = _alike(self.noise)
-        ranges = list(_ranges(parsed(self.noise) or ())) if self._alike else []
+        self._noise = noise or ANSI
+        self._sub = re.compile(self._noise).sub
+        self._held_by_noise = [literal.encode() for literal in needed(self._noise)]
+        self._alike = _alike(self._noise)
+        ranges = list(_ranges(parsed(self._noise) or ())) if self._alike else []
         self.digits_alike = self._alike and not any(_some_digits(*one) for one in ranges)
         """Whether what is noise stays so with other digits."""
-        parts = parsed(self.noise) if self.digits_alike else None
+        parts = parsed(self._noise) if self.digits_alike else None
         self.runs_alike = parts is not None and _as_long_as_they_are(parts)
         """The same with more or fewer of them, or of blanks, side by side."""
         newline = ord("\n")
@@ -72,7 +72,7 @@ class Cleaner:
         try:
             found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
                 text.str.strip_chars_end(ENDS).alias("clean"),
-                _may_hold(self.noise, text).alias("noisy"),
+                _may_hold(self._noise, text).alias("noisy"),
                 (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
                 text.str.contains(NUL, literal=True).alias("odd"),
                 text,
@@ -81,10 +81,10 @@ class Cleaner:
             return self._each(lines)
         clean, noisy = found["clean"], found["noisy"].arg_true()
         if len(noisy):
-            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self.noise, ""))
+            clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self._noise, ""))
         wide, odd = found["wide"].arg_true(), found["odd"].arg_true()
         if len(wide):
-            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self.noise}")
+            beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
         return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
 
@@ -102,7 +102,7 @@ class Cleaner:
         held = self._held_by_noise
         noisy = [at for at, x in enumerate(which) if not held or any(y in several[x] for y in held)]
         if noisy:
-            digits_are_ascii = f"(?-u){self.noise}" if self.noise.isascii() else self.noise
+            digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
             texts = texts.scatter(noisy, texts.gather(noisy).str.replace_all(digits_are_ascii, ""))
         return np.array(which, np.int64), texts
 

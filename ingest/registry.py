@@ -340,7 +340,7 @@ class _Search:
         added = primaries[0].addition
         renamed = (added.renames[2],) if added and added.renames else ()
         marks = (*(pattern for _, pattern in self.sought), *map(re.escape, renamed))
-        watch = Watch.of(self.cleaner.noise, marks)
+        watch = Watch.of(_noise(formats), marks)
         last = self._piece.number + newlines(self._piece.data) - 1
         detected = primaries[0], _companions(primaries[0], self, formats)
         return None if watch is None else Beginning(detected, last, watch)

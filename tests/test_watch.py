@@ -54,7 +54,7 @@ HEADER: Final = (
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done with large logs, by large blocks, is done with small ones."""
     monkeypatch.setattr(registry, "BEGINNING_BYTES", BEGINNING)
-    monkeypatch.setattr(registry, "FIRST_BYTES", BEGINNING // 4)
+    monkeypatch.setattr(registry, "FIRST_BYTES", BEGINNING)
     monkeypatch.setattr(reader, "BLOCK_BYTES", 9_001)
     monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
     monkeypatch.setattr(bulk, "FEW", 1)
