@@ -334,6 +334,33 @@ def test_a_difference_is_seen(one: Sequence[Any], other: Sequence[Any]) -> None:
         assert list(unlike(frame, frame.clone())) == []
 
 
+TRAINER = "{{'loss': '{0:.4f}', 'epoch': '{1:.4f}', 'num_input_tokens_seen': {2}}}"
+ENGINE = (
+    "[2026-01-02 03:{3:02}:{4:02},999] [INFO] [logging.py:123:log_dist] [Rank 0] step={2}, "
+    "skipped=0, lr=[0.0003], mom=[(0.9, 0.95)]"
+)
+
+
+@pytest.mark.parametrize(("line", "naught"), [(TRAINER, "0.0"), (ENGINE, "0")])
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_0_is_read_as_line_by_line(
+    line: str, naught: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that are 0.0 are not counted; the engine's step 0 is its start."""
+    monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
+    monkeypatch.setattr(bulk, "FEW", 1)
+    draw = Random(seed)  # noqa: S311 - lines to try
+    steps = (f"{n}.5" if naught == "0.0" else f"{n}" for n in range(1, 400))
+    said = [naught if n % 9 == 0 and n > 200 else step for n, step in enumerate(steps)]
+    lines = [
+        line.format(draw.uniform(1, 9), n / 100, step, n // 60, n % 60)
+        for n, step in enumerate(said)
+    ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines) + "\n")
+    assert faults(log) == []
+
+
 def test_a_difference_is_brought_down_to_its_lines() -> None:
     text = b"\n".join(b"line %d" % number for number in range(100))
     few = fewest_lines(text, lambda some: b"line 17" in some and b"line 80" in some)

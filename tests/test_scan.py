@@ -249,6 +249,31 @@ def test_a_format_may_refuse_the_number_0() -> None:
         assert [raw for raw, _ in taken(shape, lines)] == lines[1:]
 
 
+@pytest.mark.parametrize("column", ["step", "loss", "rate"])
+def test_a_number_may_mean_something_else_where_it_is_0(column: str) -> None:
+    """A count of 0.0 tokens is none, step 0 another event: that is not left to random lines."""
+
+    def strict(raw: bytes) -> Reading:
+        found = read(raw)
+        if not isinstance(found, Step) or found.row[column] != 0:
+            return found
+        return Step(FORM, found.printed, {**found.row, column: None})
+
+    start, *others = re.split(rb"(?<= run )7 of 12.5 at 1234(?=  says)", EXAMPLE)
+    said = (b"7 of 12.5 at 1234", b"0 of 12.5 at 1234", b"7 of 0.0 at 1234", b"7 of 12.5 at 0")
+    lines = [start + one + b"".join(others) for one in (*said, b"10 of 10.0 at 10")]
+    away = lines[1 + ["step", "loss", "rate"].index(column)]
+    for seed in range(30):
+        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        assert [raw for raw, _ in taken(shape, lines)] == [raw for raw in lines if raw != away]
+    block = Block(1, b"".join(line + b"\n" for line in lines))
+    found = fit(block, shape, np.ones(len(block), bool))
+    assert isinstance(found, Walked)
+    for place, line in enumerate(found.lines.tolist()):
+        assert bool(list(taken(narrowed(found, place), [lines[line]]))) == (lines[line] != away)
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final
 
 import numpy as np
@@ -45,6 +46,8 @@ def decode(found: Fit) -> Decoded:
         return Decoded(found.lines, columns)
     for value in shape.values:
         columns[value.column] = _value(found, value, good)
+    for number in shape.nonzero:
+        good &= _not_zero(found, number)
     if shape.stamp:
         columns["logged_at"] = _stamps(found, shape.stamp, good)
     if not good.all():
@@ -53,6 +56,16 @@ def decode(found: Fit) -> Decoded:
     for text in shape.texts:
         columns[text.column] = found.text(text.pieces)
     return Decoded(found.lines, columns)
+
+
+def _not_zero(found: Fit, number: Number) -> Bools:
+    """Whether any of its digits is not 0."""
+    words = (
+        found.values(run, back)
+        for run in number.mantissa
+        for back in range(0, int(found.width(run).max(initial=0)), WORD)
+    )
+    return np.asarray(reduce(np.bitwise_or, words) != 0)
 
 
 def _value(found: Fit, value: Value, good: Bools) -> NDArray[Any]:

@@ -12,9 +12,9 @@ import numpy as np
 
 from ingest.arrays import Ints
 from ingest.scan.fitting import Fit, Sheet, Walked
-from ingest.scan.learning import RUN, learn
+from ingest.scan.learning import learn
 from ingest.scan.readings import Read
-from ingest.scan.shapes import Shape, stretches_of
+from ingest.scan.shapes import RUN, Shape, stretches_of
 
 MOST_SHAPES: Final = 300
 """Of a format; a log whose lines have more is read by the regexes."""

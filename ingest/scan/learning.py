@@ -14,6 +14,7 @@ from ingest.scan.decoding import WHOLE_DIGITS
 from ingest.scan.readings import Aside, Read, Row, Step
 from ingest.scan.shapes import (
     MOST_DECIMALS,
+    RUN,
     Number,
     Shape,
     Text,
@@ -26,11 +27,11 @@ from ingest.scan.trust import believed, same
 
 FEW_DIGITS: Final = 9
 """Digits of a number where more are not read alike."""
-RUN: Final = re.compile(rb"[0-9]+")
 NUMBER: Final = re.compile(
     rb"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?"
 )
 DIGITS: Final = b"0123456789"
+ZEROS: Final = bytes.maketrans(DIGITS, b"0" * 10)
 FACTORS: Final = (0.01, 0.001, 1e-6, 1000.0, 1e6, 1e9, 1024.0, 1024.0**2, 1024.0**3)
 """Of units to those of columns."""
 Effects = tuple[list[Value], list[tuple[str, int, int]]]
@@ -62,6 +63,7 @@ class _Learner:
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
         self.bare: dict[int, bool] = {}
+        self.nonzero: list[Number] = []
         self.values: list[Value] = []
         self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
@@ -91,6 +93,7 @@ class _Learner:
             widths=self.widths,
             stretches=stretches_of(pieces, self.widths),
             bare=self.bare,
+            nonzero=tuple(self.nonzero),
             reading=type(self.base),
             form=self.base.form,
             printed=self.base.printed,
@@ -150,6 +153,8 @@ class _Learner:
         if number.decimals is not None:
             alike = partial(self._does, effects, number, number.decimals)
             self.widths[number.decimals] = self._widths(number.decimals, alike, MOST_DECIMALS)
+        if not self._may_be_zero(effects, number):
+            self.nonzero.append(number)
         if self._may_be_padded(number):
             self.padded.add(number.first)
 
@@ -211,6 +216,16 @@ class _Learner:
         before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
         same = text == self.raw[begin:end]
         return same or self._effects_of(number, before + text + after) == effects
+
+    def _may_be_zero(self, effects: Effects, number: Number) -> bool:
+        """Whether it has these effects where it is 0 as well, which may stand for none."""
+        (begin, behind), end = self.runs[number.first], self.runs[number.last][1]
+        tail = end if number.exponent is None else self.runs[number.exponent][0]
+        if self.raw[begin:tail] == self.raw[begin:tail].translate(ZEROS):
+            return True  # it is here
+        rest = self.raw[behind:tail].translate(ZEROS) + self.raw[tail:end]
+        text = b"0" * self.widths[number.first][0] + rest
+        return self._effects_of(number, text) == effects
 
     def _may_be_padded(self, number: Number) -> bool:
         """Whether blanks before the number may be more or fewer."""

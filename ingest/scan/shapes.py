@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ import numpy as np
 
 from ingest.scan.readings import Aside, Step
 
+RUN: Final = re.compile(rb"[0-9]+")
 WORD: Final = 8
 """Bytes."""
 MOST_DECIMALS: Final = 24
@@ -135,6 +137,8 @@ class Shape:
     printed: frozenset[str] = frozenset()
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What is the same in the row of each such line."""
+    nonzero: tuple[Number, ...] = ()
+    """Those that mean something else where they are 0."""
     values: tuple[Value, ...] = ()
     texts: tuple[Text, ...] = ()
     stamp: tuple[int, ...] = ()
