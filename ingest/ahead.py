@@ -42,8 +42,8 @@ from ingest.log_rows import SMALL_BYTES, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
-from ingest.spool import Spool
-from ingest.together import Group, LogTables
+from ingest.spool import LogTables, Spool
+from ingest.together import Group
 from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024

@@ -59,8 +59,8 @@ from ingest.log_rows import read_log, read_logs
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
-from ingest.spool import Spool
-from ingest.together import Group, Log, LogTables
+from ingest.spool import LogTables, Spool
+from ingest.together import Group, Log
 from ingest.unbatched import Unbatched
 from ingest.walk import Found
 

@@ -22,8 +22,8 @@ from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.registry import Tried
 from ingest.shelf import Shelf
-from ingest.spool import Spool
-from ingest.together import Group, Log, LogTables
+from ingest.spool import LogTables, Spool
+from ingest.together import Group, Log
 from ingest.walk import Found
 from ingest.watch import Watch
 

@@ -23,9 +23,9 @@ from ingest.log_rows import facts_beside, read_log
 from ingest.places import asked_once, place, remote
 from ingest.reader import STDIN, content_hash
 from ingest.registry import BUILT_IN, Tried
-from ingest.spool import Spool, frames, whole
+from ingest.spool import LogTables, Spool, frames, whole
 from ingest.store import FileMark, Folders, Remark, Seen, Store
-from ingest.together import Batch, Log, LogTables
+from ingest.together import Batch, Log
 from ingest.walk import NOTHING, Beside, Found, Walk, identity, listed, listing, look, signature
 
 SETTLED_NS: Final = 2_000_000_000

@@ -20,8 +20,7 @@ import polars as pl
 
 from ingest.errors import StoreError
 from ingest.schema import frame_schema
-from ingest.spool import Streamed, Table, chained, frames, whole
-from ingest.together import LogTables
+from ingest.spool import LogTables, Streamed, Table, chained, frames, whole
 
 Tables = dict[str, pl.DataFrame]
 LOG_TABLES: Final = ("sources", "runs", "facts", "steps", "events", "unread")

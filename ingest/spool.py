@@ -179,6 +179,8 @@ class Streamed:
 
 
 Table = pl.DataFrame | Streamed
+LogTables = Mapping[str, Table]
+"""All tables of one log; those that may be long are read piece by piece."""
 
 
 class Waiting(Protocol):

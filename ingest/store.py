@@ -42,8 +42,7 @@ from ingest.parts import Part, Record
 from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.shelf import WRITING, OvertakenError, Shelf, sync
-from ingest.spool import Spool, Table, whole
-from ingest.together import LogTables
+from ingest.spool import LogTables, Spool, Table, whole
 
 __all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 

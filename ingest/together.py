@@ -16,11 +16,8 @@ import polars as pl
 from ingest.rows import MAPPING, SCHEMA, Rows, framed
 from ingest.schema import frame_schema
 from ingest.shelf import Shelf
-from ingest.spool import PIECE_ROWS, Cut, Spool, Streamed, Table, chained, whole
+from ingest.spool import PIECE_ROWS, Cut, LogTables, Spool, Streamed, Table, chained, whole
 from ingest.unbatched import Unbatched, write_unbatched
-
-LogTables = Mapping[str, Table]
-"""All tables of one log; those that may be long are read piece by piece."""
 
 BY_ROW: Final = ("sources", "runs", "facts", "events", "unread")
 """Tables whose rows are made one by one."""

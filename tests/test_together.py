@@ -14,8 +14,8 @@ from ingest import spool as spools
 from ingest.errors import FairmfuError
 from ingest.log_rows import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
-from ingest.spool import Chained, Cut, Spool, chained, whole
-from ingest.together import Batch, Group, LogTables
+from ingest.spool import Chained, Cut, LogTables, Spool, chained, whole
+from ingest.together import Batch, Group
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
 

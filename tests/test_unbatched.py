@@ -15,9 +15,9 @@ from ingest.log_rows import read_logs
 from ingest.parts import UNBATCHED
 from ingest.plan import LOG_TABLES
 from ingest.shelf import Shelf
-from ingest.spool import Spool, whole
+from ingest.spool import LogTables, Spool, whole
 from ingest.store import Store
-from ingest.together import Group, Log, LogTables
+from ingest.together import Group, Log
 from ingest.unbatched import Unbatched
 from tests.alike import SAMPLES, expect_alike
 
