@@ -22,6 +22,7 @@ from itertools import count
 from multiprocessing import get_context, parent_process
 from typing import Final, Self
 
+from ingest.bulk import unplanned
 from ingest.bulk_plan import Plan, plan_by
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
@@ -63,6 +64,10 @@ PAYS_BYTES: Final = 24 * 1024 * 1024
 ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
 """The same of one large file: of it only the plans of its blocks are made by others."""
 
+OWN_CORES: Final = 2
+"""That who ingests a large file has busy, mostly one of them, with the threads that read ahead and
+write: where there are no more, to have a second process plan takes longer than to do without."""
+
 THREADS: Final = "POLARS_MAX_THREADS"
 
 MOST_PROCESSES: Final = 8
@@ -80,9 +85,14 @@ class _Task:
 
 
 def usual() -> int:
-    """How many processes read where nobody says it: one a core that this one may use."""
+    """How many processes read where nobody says it: one a core."""
+    return min(_cores(), MOST_PROCESSES)
+
+
+def _cores() -> int:
+    """Those that this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(cores or 1, MOST_PROCESSES)
+    return cores or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +183,14 @@ class Ahead:
         self, found: Found, parser: Parser, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, Plan | None]]:
         """The chunks of a file in their order, each with its plan if another process made it."""
-        if self._others and size_of(found) >= ONE_PAYS_BYTES:
+        others = min(self._others, _cores() - OWN_CORES)
+        if others < 1:
+            return iter(unplanned(parser, chunks))
+        if size_of(found) >= ONE_PAYS_BYTES:
             self._start()
         # a file that could not be read to its end may have left some
         self._lent = {place: made for place, made in self._lent.items() if not made.done()}
-        return in_turn(parser, chunks, partial(self._submit_block, parser), self._others)
+        return in_turn(parser, chunks, partial(self._submit_block, parser), others)
 
     def _submit_block(self, parser: Parser, chunk: Chunk) -> _Planned | None:
         """Nobody plans it while the processes still start, which takes as long as some blocks."""

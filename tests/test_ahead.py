@@ -162,6 +162,7 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
 
     monkeypatch.setattr(ahead, "LARGEST_BYTES", -1)
     monkeypatch.setattr(ahead, "ONE_PAYS_BYTES", 0)
+    monkeypatch.setattr(ahead, "_cores", lambda: 8)
     monkeypatch.setattr(reader, "BLOCK_BYTES", 3_001)
     monkeypatch.setattr(registry, "BEGINNING_BYTES", 3_000)
     monkeypatch.setattr(Ahead, "_start", started)
@@ -183,6 +184,17 @@ def test_blocks_that_others_have_planned_come_to_the_same(
     assert same == told
     assert same_tables(store, other)
     assert sum(plan is not None for plan in by_blocks) > len(SAMPLES)
+
+
+def test_of_two_cores_none_is_left_for_the_blocks_of_others(
+    logs: Path, tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "_cores", lambda: 2)
+    told, store = read([logs], tmp_path / "one", 1)
+    same, other = read([logs], tmp_path / "two", 2)
+    assert same == told
+    assert same_tables(store, other)
+    assert not any(by_blocks)
 
 
 def test_a_log_that_turns_out_to_be_a_trainers_is_begun_again(
