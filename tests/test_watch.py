@@ -274,18 +274,20 @@ def test_files_configs_that_are_renamed_have_all_looked_at(
     path = written(tmp_path / "run.log", lines)
     assert watched(path)
     same(path)
+    assert all_looked_at(path, monkeypatch) == [path]
+
+
+def all_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Reads a log: the files of which all was looked at for their formats meanwhile."""
     asked: list[Path] = []
-    monkeypatch.setattr(log_rows, "detect", counting(asked))
-    read_source(path)
-    assert asked == [path]
 
-
-def counting(asked: list[Path]) -> Callable[..., registry.Detected]:
     def detected(path: Path, *given: object) -> registry.Detected:
         asked.append(path)
         return detect(path, *given)  # type: ignore[arg-type]
 
-    return detected
+    monkeypatch.setattr(log_rows, "detect", detected)
+    read_source(path)
+    return asked
 
 
 @each_log
@@ -298,10 +300,7 @@ def test_lines_that_look_like_it_have_all_looked_at_once(
     path = written(tmp_path / "run.log", lines)
     assert watched(path)
     same(path)
-    asked: list[Path] = []
-    monkeypatch.setattr(log_rows, "detect", counting(asked))
-    read_source(path)
-    assert asked == [path]
+    assert all_looked_at(path, monkeypatch) == [path]
     path = written(path, [*lines, TRAINER.encode()])
     assert format_of(same(path)) == MEGATRON_DEEPSPEED.name
 
