@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from numpy.typing import NDArray
 from polars.testing import assert_frame_equal
 
 from ingest import intake, parts, reader, spool
@@ -18,6 +20,7 @@ from ingest.health import examine
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_log, read_source
 from ingest.registry import FORMATS
+from ingest.rows import FRAMES, Rows
 from ingest.spool import Spool, Streamed, whole
 from ingest.store import Store, Tables
 from tests.damaged_lines import damaged_log
@@ -279,6 +282,22 @@ def test_what_nobody_waits_for_any_more_does_not_go_to_the_disk(
     held += [kept.keep(frame) for _ in range(2)]
     assert went == [1000] * 4
     assert all(piece.read().equals(frame) for piece in held)
+
+
+def test_many_frames_of_few_rows_wait_as_copies_that_say_the_same() -> None:
+    rows, came, numbers = Rows(), [], list[NDArray[np.float64]]()
+    for block in range(3 * FRAMES):
+        losses = np.arange(3.0) + block
+        extra = [None, "", f'{{"lr": "{block} and more than twelve bytes"}}']
+        frame = {"line": [3 * block + 1, 3 * block + 2, 3 * block + 3], "loss": losses}
+        came.append(pl.DataFrame({**frame, "rank": ["0", None, "1"], "extra": extra}))
+        numbers.append(losses)
+        rows.extend(came[-1])
+    waiting = [part for part in rows.waiting() if isinstance(part, pl.DataFrame)]
+    assert_frame_equal(pl.concat(waiting), pl.concat(came))
+    held = zip(waiting, numbers, strict=True)
+    shared = [np.shares_memory(frame["loss"].to_numpy(), losses) for frame, losses in held]
+    assert sum(shared) == FRAMES
 
 
 def test_a_streamed_table_can_be_read_again_and_changed() -> None:
