@@ -437,8 +437,8 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 
 def _up_to(last: float, piece: Chunk) -> Chunk:
-    """The lines of a piece up to that number."""
-    if last == math.inf:
+    """The lines of a piece up to that number; of a small one all are looked at as quickly."""
+    if last == math.inf or len(piece.data) <= GROWS * FIRST_BYTES:
         return piece
     ends = piece.newlines[int(last) - piece.number :]
     return Chunk(piece.number, piece.data[: ends[0] + 1]) if len(ends) > 1 else piece
