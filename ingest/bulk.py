@@ -199,11 +199,11 @@ class _Reader:
         if first == last:
             return
         kinds = plan.other_kinds[first:last]
-        counts, firsts = np.bincount(kinds), np.empty(len(plan.kinds), np.int64)
+        counts = np.bincount(kinds, minlength=len(plan.kinds))
+        firsts = np.zeros(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
-        there = np.flatnonzero(counts)
-        told, lines = plan.kinds.take(there), firsts[there] + block.number
-        self.parser.add_others(told, counts[there], lines, lambda at: block.raws(at - block.number))
+        lines = firsts + block.number
+        self.parser.add_others(plan.kinds, counts, lines, lambda at: block.raws(at - block.number))
 
     def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))

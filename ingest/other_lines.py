@@ -100,10 +100,15 @@ class Kinds:
         lines: Ints,
         texts: Callable[[Ints], Iterable[str | bytes]],
     ) -> None:
-        """The same of several kinds, none of them twice.
+        """The same of several kinds, none of them twice; of some there may be no line.
 
         texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
         """
+        before = self._waiting
+        if before is not None and before.kinds is kinds:  # further lines of a block
+            lines = np.where(before.counts, before.lines, lines)
+            self._waiting = before._replace(counts=before.counts + counts, lines=lines)
+            return
         self._settle()
         self._waiting = _Several(kinds, counts, lines, texts)
         if self._is_long:  # so that no block is kept for what it says
@@ -126,12 +131,13 @@ class Kinds:
     def _new(self, several: _Several) -> Ints:
         """Count the lines of known kinds; which of the others are new, in the order of lines."""
         kinds, counts, lines, _ = several
+        there = np.flatnonzero(counts)
         if len(self._known) != len(self._slots):
             self._known = pa.array(self._slots, pa.string())
-        slots = pc.index_in(kinds, self._known).fill_null(NEW).to_numpy()
+        slots = pc.index_in(kinds.take(there), self._known).fill_null(NEW).to_numpy()
         known = slots != NEW
-        self._counts[slots[known]] += counts[known]
-        new = np.flatnonzero(~known)
+        self._counts[slots[known]] += counts[there[known]]
+        new = there[~known]
         return np.asarray(new[np.argsort(lines[new])][: REMEMBERED - len(self._slots)])
 
     def commonest(self) -> list[dict[str, Any]]:

@@ -122,7 +122,6 @@ class _Compiled:
         ]
         facts = _each(line for f in both for line in f.facts)
         self.facts = [(line, Deferred(line.regex)) for line in facts]
-        self.stating = {id(line) for line in facts if line.states}
         self.primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDINGS]
         self.events = [(line, Deferred(line.regex)) for line in events]
@@ -167,7 +166,7 @@ class Parser:
         self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
         self._steps, self._pairs = known.steps, known.pairs
         self._companion_steps = known.companion_steps
-        self._facts, self._stating = known.facts, known.stating
+        self._facts = known.facts
         self._primary_lines = known.primary_lines
         self._events, self._may_be_event = known.events, known.may_be_event
         self._blocks, self._interesting = known.blocks, known.interesting
@@ -297,7 +296,7 @@ class Parser:
         """What a line says that is no event and no step; None where it may state facts."""
         facts = [line for line, regex in self._facts if line.anchor in text and regex.search(text)]
         begins = self._marks(text) or any(start.search(text) for _, start, _ in self._blocks)
-        if begins or any(id(line) in self._stating for line in facts):
+        if begins or any(line.states for line in facts):
             return None
         return Idle() if facts else Other(kind_of(text))
 

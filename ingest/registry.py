@@ -315,9 +315,11 @@ class _Search:
     def advances(self) -> bool:
         """Go on to the next piece, if there is one to be looked at."""
         piece = next(self._pieces, None)
-        self._piece = piece or self._piece
+        if piece is None or piece.number > self._last:
+            return False
+        self._piece = _up_to(self._last, piece)
         self._bytes, self._in_vain = self._bytes + len(self._piece.data), 0
-        return piece is not None and piece.number <= self._last
+        return True
 
     def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
         """Those whose steps were found, of the highest precedence first."""
@@ -432,6 +434,14 @@ def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
             if end < len(chunk.data):
                 number += newlines(piece.data)
             begin, size = end, min(GROWS * size, BLOCK_BYTES)
+
+
+def _up_to(last: float, piece: Chunk) -> Chunk:
+    """The lines of a piece up to that number; of a small one all are looked at as quickly."""
+    if last == math.inf or len(piece.data) <= GROWS * FIRST_BYTES:
+        return piece
+    ends = piece.newlines[int(last) - piece.number :]
+    return Chunk(piece.number, piece.data[: ends[0] + 1]) if len(ends) > 1 else piece
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:

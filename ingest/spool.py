@@ -132,7 +132,7 @@ class Piece:
         """The frame; columns: those of these that it has, which are to be one at least."""
         wanted = None if columns is None else [c for c in columns if c in self.columns]
         if self._frame is not None:
-            return self._frame if wanted is None else self._frame[wanted]
+            return self._frame if wanted is None else self._frame[:, wanted]
         return self._spool.read(*self._at, wanted)
 
     def slices(self, first: int, height: int) -> Iterator[pl.DataFrame]:

@@ -12,7 +12,7 @@ from ingest.formats.deepspeed import DEEPSPEED
 from ingest.log_format import ENGINE, Block, EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed
 from ingest.reader import Chunk
-from ingest.registry import FORMATS, detect
+from ingest.registry import FIRST_BYTES, FORMATS, GROWS, SNIFFED_LINES, detect
 from ingest.schema import FACT_NAMES, STEPS
 
 
@@ -140,6 +140,19 @@ def test_a_trainer_is_found_far_behind_the_engine(log_format: LogFormat, split: 
     chunks = [Chunk(at, 3_000 * engine) for at in (1, 3_001)]
     last = Chunk(6_001, 5_000 * engine + f"{trainer}\n".encode() + engine)
     assert detect(Path("run.log"), [*chunks, last]) == (log_format, (DEEPSPEED,))
+
+
+@pytest.mark.parametrize("width", [1, 300], ids=["in a small piece", "in a large one"])
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_companion_is_found_up_to_the_last_line_that_is_looked_at(
+    width: int, beyond: int
+) -> None:
+    trainer = next(f for f in FORMATS if f.name == "megatron-deepspeed").steps[0].example
+    lines = [trainer, *["x" * width] * (SNIFFED_LINES - 1 + beyond), DEEPSPEED.steps[0].example]
+    chunk = Chunk(1, "".join(f"{line}\n" for line in [*lines, *lines[1:-1]]).encode())
+    assert (len(chunk.data) > 2 * GROWS * FIRST_BYTES) == (width > 1)
+    _, companions = detect(Path("run.log"), [chunk])
+    assert companions == (() if beyond else (DEEPSPEED,))
 
 
 @each_format

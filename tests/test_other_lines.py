@@ -79,3 +79,25 @@ def test_kinds_are_counted_together_as_one_by_one(batches: list[dict[str, int]])
         for kind, count, line in sorted(zip(batch, counts, lines, strict=True), key=itemgetter(2)):
             alone.add(kind, int(count), int(line), str(line))
     assert together.commonest() == alone.commonest()
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.dictionaries(st.integers(0, 7), st.integers(1, 9), min_size=1)),
+        min_size=1,
+    )
+)
+def test_kinds_of_a_block_are_counted_in_several_goes_as_one_by_one(
+    goes: list[tuple[bool, dict[int, int]]],
+) -> None:
+    """Each go is of the block of the one before, or of another one; most kinds have no line."""
+    together, alone = Kinds(bytes.decode), Kinds(bytes.decode)
+    kinds = pa.array("abcdefgh")
+    for number, (another, said) in enumerate(goes):
+        kinds = pa.array("abcdefgh") if another else kinds
+        counts, lines = np.zeros(8, np.int64), np.zeros(8, np.int64)
+        for line, (kind, count) in enumerate(said.items(), 10 * number):
+            counts[kind], lines[kind] = count, line
+            alone.add("abcdefgh"[kind], count, line, str(line))
+        together.add_many(kinds, counts, lines, lambda at: [b"%d" % n for n in at])
+    assert together.commonest() == alone.commonest()

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from operator import itemgetter
+from operator import add, itemgetter
 from typing import Final
 
 from ingest.scan.block import LONGEST
@@ -105,7 +105,11 @@ class _Learner:
 
     def _with(self, begin: int, end: int, text: bytes) -> Row | None:
         """The line read with another text there; None where it is read as another line."""
-        now = self.read(self.raw[:begin] + text + self.raw[end:])
+        return self._read_changed(self.raw[:begin] + text + self.raw[end:])
+
+    def _read_changed(self, raw: bytes) -> Row | None:
+        """The line read as it is now; None where it is read as another line."""
+        now = self.read(raw)
         if not isinstance(now, type(self.base)) or now.form is not self.base.form:
             return None
         alike = now.printed == self.base.printed and now.row.keys() == self.base.row.keys()
@@ -113,15 +117,42 @@ class _Learner:
 
     def _stamp(self) -> tuple[int, ...]:
         """Runs of the time stamp; none where they are not those of a date and a time."""
-        before, found = self.base.row["logged_at"], []
-        for index, (begin, end) in enumerate(self.runs if before else ()):
-            others = (self._with(begin, end, text) for text in _nudged(self.raw[begin:end]))
-            if any(now and now.row["logged_at"] not in (None, before) for now in others):
-                found.append(index)
+        found = self._dating(range(len(self.runs))) if self.base.row["logged_at"] else []
         in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
         width = self.runs[found[0]][1] - self.runs[found[0]][0] if found else 0
         counts = len(found) <= EPOCH and width in (SECONDS, SECONDS + 3, SECONDS + 6)
         return tuple(found) if in_a_row and (counts or NO_YEAR <= len(found) <= NO_YEAR + 2) else ()
+
+    def _dating(self, runs: range) -> list[int]:
+        """Those of some runs that are of the time stamp.
+
+        Most are not: all are changed at once, and half of them at a time where the stamp changes.
+        """
+        before, others = self.base.row["logged_at"], map(self._read_changed, self._nudged(runs))
+        stamps = (now and now.row["logged_at"] for now in others)
+        if len(runs) == 1:
+            return [*runs] if any(stamp not in (None, before) for stamp in stamps) else []
+        if all(stamp == before for stamp in stamps):
+            return []
+        middle = len(runs) // 2
+        return self._dating(runs[:middle]) + self._dating(runs[middle:])
+
+    def _nudged(self, runs: range) -> Iterator[bytes]:
+        """The line with other numbers for some runs, of as many digits.
+
+        One is a day, a month or an hour where the first was. The month before one of 31 days may
+        have fewer, and a year beside a leap year no 29 February.
+        """
+        for nudge in (partial(add, -1), partial(add, 1), partial(add, 4), lambda _: 1):
+            out, at = [], 0
+            for begin, end in (self.runs[run] for run in runs):
+                value = int(self.raw[begin:end])
+                other = nudge(value) if nudge(value) > 0 else value
+                out += [self.raw[at:begin], str(other).zfill(end - begin).encode()]
+                at = end
+            changed = b"".join((*out, self.raw[at:]))
+            if changed != self.raw:
+                yield changed
 
     def _number(self, match: re.Match[bytes]) -> None:
         """What a printed number does, and how it may be printed; else its digits are constant."""
@@ -247,17 +278,6 @@ class _Learner:
             pieces += [whole[at:begin], number]
             at = end
         return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
-
-
-def _nudged(text: bytes) -> Iterator[bytes]:
-    """Other numbers of as many digits; one is a day, a month or an hour where the first was.
-
-    The month before one of 31 days may have fewer, and a year beside a leap year no 29 February.
-    """
-    value = int(text)
-    for other in (value - 1, value + 1, value + 4, 1):
-        if other > 0 and other != value:
-            yield str(other).zfill(len(text)).encode()
 
 
 def _other_digits(text: bytes, rng: random.Random) -> bytes:
