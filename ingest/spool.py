@@ -38,6 +38,7 @@ class Spool:
         self._folder = folder
         self._most = HELD_BYTES if held is None else held
         self._file: IO[bytes] | None = None
+        self._end = 0
         self._held: list[weakref.ref[Piece]] = []
         self._bytes = 0
         self._thread: ThreadPoolExecutor | None = None
@@ -90,10 +91,11 @@ class Spool:
         length = rest.nbytes
         try:
             with self._one_at_a_time:
-                file = self._opened()
-                place = file.seek(0, io.SEEK_END)
+                file, place = self._opened(), self._end
+                file.seek(place)
                 while rest:
                     rest = rest[file.write(rest) :]
+                self._end += length
         except OSError as error:
             raise StoreError(
                 f"{self._folder or tempfile.gettempdir()}: no room for rows that wait to be stored "
