@@ -1,7 +1,8 @@
 """Rows that wait until they are stored: in memory while they are few, behind that on the disk.
 
 What goes to the disk goes into a file without a name: the system takes it back when its process
-ends, however that is, so nobody has to look for what a killed one left.
+ends, however that is, so nobody has to look for what a killed one left. A thread takes it there,
+while more is read.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import io
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import IO, Final, Literal, Protocol
 
 import polars as pl
 
 from ingest.errors import StoreError
 
-HELD_BYTES: Final = 8 * 1024 * 1024
-"""Of rows that wait in memory, together: about 50,000 steps."""
+HELD_BYTES: Final = 2 * 1024 * 1024
+"""Of rows that wait in memory, together: about 25,000 steps. As many may be on their way."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
@@ -38,10 +41,16 @@ class Spool:
         self._end = 0
         self._held: list[weakref.ref[Piece]] = []
         self._bytes = 0
+        self._thread: ThreadPoolExecutor | None = None
+        self._on_their_way: list[tuple[Piece, Future[tuple[int, int]]]] = []
+        self._one_at_a_time = Lock()
         self._last: tuple[int, pl.DataFrame] | None = None
 
     def keep(self, frame: pl.DataFrame) -> Piece:
-        """Put a frame aside; it is forgotten with the piece. Raises StoreError on a full disk."""
+        """Put a frame aside; it is forgotten with the piece.
+
+        Raises StoreError on a disk that is full; what it has no room for stays in memory.
+        """
         piece = Piece(self, frame)
         self._held.append(weakref.ref(piece))
         self._bytes += piece.bytes
@@ -60,28 +69,39 @@ class Spool:
         waiting = [piece for held in self._held if (piece := held()) is not None]
         self._held = [weakref.ref(piece) for piece in waiting]
         self._bytes = sum(piece.bytes for piece in waiting)
-        if self._bytes > self._most:
-            for piece in waiting:
-                piece.spill()
-            self._held, self._bytes = [], 0
+        if self._bytes <= self._most:
+            return
+        self.settle()
+        self._thread = self._thread or ThreadPoolExecutor(1, "spool")
+        for piece in waiting:
+            self._on_their_way.append((piece, self._thread.submit(self.write, piece.read())))
+        self._held, self._bytes = [], 0
+
+    def settle(self) -> None:
+        """Wait for what goes to the disk. Raises StoreError where it is full."""
+        on_their_way, self._on_their_way = self._on_their_way, []
+        for piece, written in on_their_way:
+            piece.lies_at(*written.result())
 
     def write(self, frame: pl.DataFrame) -> tuple[int, int]:
         """Where the file has the frame from now on: its place and length [bytes]."""
         packed = io.BytesIO()
         frame.write_parquet(packed, compression=_worth(frame), statistics=False)
+        rest = packed.getbuffer()
+        length = rest.nbytes
         try:
-            file = self._opened()
-            file.seek(self._end)
-            rest = packed.getbuffer()
-            while rest:
-                rest = rest[file.write(rest) :]
+            with self._one_at_a_time:
+                file, place = self._opened(), self._end
+                file.seek(place)
+                while rest:
+                    rest = rest[file.write(rest) :]
+                self._end += length
         except OSError as error:
             raise StoreError(
                 f"{self._folder or tempfile.gettempdir()}: no room for rows that wait to be stored "
                 f"({error.strerror or error}). Free some space and run it again."
             ) from error
-        place, self._end = self._end, self._end + packed.getbuffer().nbytes
-        return place, self._end - place
+        return place, length
 
     def read(self, place: int, length: int, columns: Sequence[str] | None) -> pl.DataFrame:
         """What `write` has written; columns: these alone.
@@ -91,9 +111,10 @@ class Spool:
         """
         if columns is None and self._last is not None and self._last[0] == place:
             return self._last[1]
-        file = self._opened()
-        file.seek(place)
-        packed = io.BytesIO(file.read(length))
+        with self._one_at_a_time:
+            file = self._opened()
+            file.seek(place)
+            packed = io.BytesIO(file.read(length))
         if columns is not None:
             return pl.read_parquet(packed, columns=list(columns))
         self._last = place, pl.read_parquet(packed)
@@ -139,11 +160,9 @@ class Piece:
         """So many of its rows."""
         yield self.read().slice(first, height)
 
-    def spill(self) -> None:
-        """Let the disk hold it."""
-        if self._frame is not None:
-            self._at = self._spool.write(self._frame)
-            self._frame = None
+    def lies_at(self, place: int, length: int) -> None:
+        """The disk holds it."""
+        self._at, self._frame = (place, length), None
 
 
 class Streamed:

@@ -280,6 +280,7 @@ def test_what_nobody_waits_for_any_more_does_not_go_to_the_disk(
     held = [kept.keep(frame) for _ in range(2)]
     assert went == []
     held += [kept.keep(frame) for _ in range(2)]
+    kept.settle()
     assert went == [1000] * 4
     assert all(piece.read().equals(frame) for piece in held)
 
