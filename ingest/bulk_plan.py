@@ -113,7 +113,7 @@ def plan_of(block: Block, parser: Parser) -> Plan:
 
 def plan_by(parser: Parser, chunk: Chunk) -> Plan:
     """The same of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.data, chunk.newlines), parser)
+    return plan_of(Block(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
 
 
 def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
