@@ -43,6 +43,7 @@ class Layouts:
     def __init__(self) -> None:
         self._known: dict[int, list[Shape]] = {}
         self._left: dict[int, float] = {}
+        """By shape, how many lines have to be left before it is seen how they are laid out."""
 
     def fit(self, block: Block, shape: Shape, free: Bools) -> Fit:
         """The lines that fit the shape, however they are laid out; free: which of them may."""
@@ -88,15 +89,15 @@ class _Compared:
 
     def with_(self, layout: Shape) -> None:
         """With those that are as long."""
-        as_long = self.lines[self.block.lengths[self.lines] == layout.least]
+        mine = self.lines[self.block.lengths[self.lines] == layout.least]
         fitting = 0
-        if len(as_long):
-            sheet = lay(self.block, layout, as_long)
+        if len(mine):
+            sheet = lay(self.block, layout, mine)
             self.sheets.append(sheet)
             self._left[sheet.lines] = False
             self.lines = self.lines[self._left[self.lines]]
             fitting = len(sheet.lines)
-        if len(as_long) <= IN_VAIN * fitting:
+        if len(mine) <= IN_VAIN * fitting:
             self._worth.append((fitting, layout))
 
     def worth(self) -> list[Shape]:
