@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import IO, Final, NamedTuple, Protocol, Self
+from typing import IO, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +114,10 @@ class _Roomy(Chunk):
         chunk = cls(number, b"")
         chunk.room, chunk.newlines = room, newlines
         return chunk
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere it has no room: that would be memory of Python's (see arrays.owned)."""
+        return Chunk, (self.number, self.data)
 
     @property
     def view(self) -> memoryview:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import sys
 import threading
 import tracemalloc
@@ -286,6 +287,8 @@ def test_blocks_may_end_anywhere(
     with Source(path) as source:
         for chunk in source.chunks():
             assert bytes(chunk.view) == chunk.data
+            sent = pickle.loads(pickle.dumps(chunk))  # noqa: S301 - ours
+            assert (sent.number, sent.data, sent.room) == (chunk.number, chunk.data, None)
             if chunk.room is None:
                 continue
             before, behind = (
