@@ -197,10 +197,10 @@ class Ahead:
         if self._pool is None or not self._ready.done():
             return None
         place = next(place for place in count() if place not in self._lent)
-        if not self._handover.put(place, chunk.data):
+        if not self._handover.put(place, chunk.view):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
-            names, size = names_of(parser), len(chunk.data)
+            names, size = names_of(parser), len(chunk.view)
             made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
             return _Planned(made, partial(self._received, place))
         return None

@@ -30,7 +30,8 @@ def windows(data: Bytes) -> Iterator[Bytes]:
 def places(data: Bytes, byte: int) -> Ints:
     """Where that byte stands."""
     found = (np.flatnonzero(part == byte) for part in windows(data))
-    return np.concatenate([here + at * WINDOW for at, here in enumerate(found)])
+    none = np.empty(0, np.int64)
+    return np.concatenate([none, *(here + at * WINDOW for at, here in enumerate(found))])
 
 
 def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:

@@ -137,7 +137,7 @@ class _Reader:
     def read_whole(self, chunk: Chunk, plan: Plan | None) -> None:
         """The lines of a chunk; it is planned here where nobody has."""
         plan = plan or plan_by(self.parser, chunk)
-        self.read(Lines(chunk.number, chunk.data, plan.bounds), plan)
+        self.read(Lines(chunk.number, chunk.view, plan.bounds), plan)
 
     def read(self, block: Lines, plan: Plan, lines: range | None = None) -> None:
         """Lines of a block, by default all: those that are unsure, and what lies between them."""

@@ -28,7 +28,6 @@ from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, SCHEMA, framed
 from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
-from ingest.scan.fitting import fit
 from ingest.scan.learned import IN_VAIN, SEEN_BEFORE
 from ingest.scan.readings import Aside, Other, Step
 from ingest.scan.shapes import Shape
@@ -114,7 +113,7 @@ def plan_of(block: Block, parser: Parser) -> Plan:
 
 def plan_by(parser: Parser, chunk: Chunk) -> Plan:
     """The same of a chunk of whole lines."""
-    return plan_of(Block(chunk.number, chunk.data, chunk.newlines), parser)
+    return plan_of(Block(chunk.number, chunk.view, chunk.newlines, chunk.room), parser)
 
 
 def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan, range]]:
@@ -197,9 +196,7 @@ class _Planner:
 
     def _fitted(self, shape: Shape) -> None:
         """Take the lines that fit a shape."""
-        found = fit(self.block, shape, self.free)
-        rows = decode(found)
-        self.shapes.narrow(found, rows.lines)
+        rows = decode(self.shapes.layouts.fit(self.block, shape, self.free))
         if not len(rows.lines):
             return
         self.free[rows.lines] = False

@@ -34,7 +34,7 @@ class Handover:
     def __reduce__(self) -> tuple[Any, ...]:
         return _given, (self._place_bytes, DupFd(self._file))
 
-    def put(self, place: int, data: bytes) -> bool:
+    def put(self, place: int, data: bytes | memoryview) -> bool:
         """Write to a place; whether there is room for so much."""
         if len(data) > self._place_bytes:
             return False

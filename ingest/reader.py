@@ -9,6 +9,7 @@ chunks ahead of who asks: it decompresses, hashes, and finds the newlines.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -17,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import IO, Final, NamedTuple, Protocol, Self
+from typing import IO, Any, Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,9 @@ from ingest.places import remote
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
+BEFORE: Final = 64
+BEHIND: Final = BEFORE + 4_000
+"""Zeros around a block, so that what is read at its ends stays inside (see ingest.scan.block)."""
 CHUNKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
@@ -78,6 +82,14 @@ class Chunk(_Bytes):
     A line stands alone that is cut (see NumberedLine), or that no newline ends.
     """
 
+    room: pa.Buffer | None = None
+    """Where its bytes are between zeros, if they are."""
+
+    @property
+    def view(self) -> bytes | memoryview:
+        """Its bytes, without a copy."""
+        return self.data
+
     @cached_property
     def newlines(self) -> Ints:
         """Where they stand."""
@@ -91,6 +103,31 @@ class Chunk(_Bytes):
         for number, raw in enumerate(self.data[:-1].split(b"\n"), self.number):
             long = len(raw) > LONGEST_LINE_BYTES
             yield NumberedLine(number, text_of(raw[:LONGEST_LINE_BYTES]), long)
+
+
+class _Roomy(Chunk):
+    """Lines of a block of a large file, where they were read to."""
+
+    @classmethod
+    def of(cls, number: int, room: pa.Buffer, newlines: Ints) -> Self:
+        """number: of the first of them; newlines: theirs."""
+        chunk = cls(number, b"")
+        chunk.room, chunk.newlines = room, newlines
+        return chunk
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Elsewhere it has no room: that would be memory of Python's (see arrays.owned)."""
+        return Chunk, (self.number, self.data)
+
+    @property
+    def view(self) -> memoryview:
+        assert self.room is not None  # noqa: S101 - it was made with one
+        return memoryview(self.room)[BEFORE : BEFORE + int(self.newlines[-1]) + 1]
+
+    @cached_property
+    def data(self) -> bytes:
+        """A copy."""
+        return bytes(self.view)
 
 
 class ValueChunk(Chunk):
@@ -295,12 +332,23 @@ class _HashingStream:
 
     def read(self, size: int = -1) -> bytes:
         block = self._raw.read(size)
+        self._passed(block)
+        return block
+
+    def readinto(self, room: memoryview) -> int:
+        """As much as there is room for, less at the end: how much."""
+        if not isinstance(self._raw, io.BufferedIOBase):
+            return _copied(self.read(len(room)), room)
+        size = self._raw.readinto(room)
+        self._passed(room[:size])
+        return size
+
+    def _passed(self, block: bytes | memoryview) -> None:
         self._source.bytes += len(block)
         if self._source.hashing and block:
             self._hash.update(block)
         elif self._source.hashing:
             self._source.sha256 = self._hash.hexdigest()
-        return block
 
     def close(self) -> None:
         """The opener closes the raw file."""
@@ -412,28 +460,57 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
 
 def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
     """Lines as they come; holds one block and one cut line at most. Raises as `_block` does."""
-    number, rest, cut = 1, b"", False
-    while block := _block(stream, path, number - 1):
+    number, rest, cut, large = 1, b"", False, False
+    chunk: Chunk | None
+    while True:
+        if large and not cut:
+            chunk, block = _large(stream, path, number, rest)
+        else:
+            chunk, block = None, _block(stream, path, number - 1)
+            large = len(block) == BLOCK_BYTES
+        if chunk is None and not block:
+            break
         if cut:  # the line that was cut keeps its beginning; what follows its newline is new
             _, newline, block = block.partition(b"\n")
             if not newline:
                 continue
             yield Chunk(number, rest, cut=True)
             number, rest, cut = number + 1, b"", False
-        end = block.rfind(b"\n") + 1
-        data = b"".join((rest, memoryview(block)[:end])) if end else b""
-        rest = block[end:] if end else rest + block
+        if chunk is None:
+            end = block.rfind(b"\n") + 1
+            data = b"".join((rest, memoryview(block)[:end]))
+            chunk, rest = (Chunk(number, data), block[end:]) if end else (None, rest + block)
+            del data
+        else:
+            rest = block
         del block  # which takes as much memory as its lines, while these are read
         if len(rest) > LONGEST_LINE_BYTES:
             rest, cut = rest[:LONGEST_LINE_BYTES], True
-        if data:
-            chunk = Chunk(number, data)
+        if chunk is not None:
             number += len(chunk.newlines)
-            del data
             yield chunk
             del chunk
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
+
+
+def _large(stream: _Readable, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
+    """The next lines of a large file, read to where they are looked at, and what is behind them.
+
+    None, and what was read, where no line ends. rest: of the block before. Raises as `_block` does.
+    """
+    room, begin = pa.allocate_buffer(BEFORE + len(rest) + BLOCK_BYTES + BEHIND), BEFORE + len(rest)
+    every = np.frombuffer(room, np.uint8)
+    every[:BEFORE], every[BEFORE:begin] = 0, np.frombuffer(rest, np.uint8)
+    with _telling(path, number - 1):
+        read = _into(stream, memoryview(room)[begin : begin + BLOCK_BYTES])
+    found = places(every[begin : begin + read], NEWLINE) + len(rest)
+    if not len(found):
+        return None, every[begin : begin + read].tobytes()
+    end = BEFORE + int(found[-1]) + 1
+    left = every[end : begin + read].tobytes()
+    every[end : end + BEHIND] = 0
+    return _Roomy.of(number, room, found), left
 
 
 def _block(stream: _Readable, path: Path, read: int) -> bytes:
@@ -441,8 +518,29 @@ def _block(stream: _Readable, path: Path, read: int) -> bytes:
 
     Raises UnreadableSourceError where it breaks off or is damaged.
     """
-    try:
+    with _telling(path, read):
         return stream.read(BLOCK_BYTES)
+
+
+def _into(stream: _Readable, room: memoryview) -> int:
+    """As much of a stream as there is room for, less at its end: how much."""
+    if isinstance(stream, _HashingStream):
+        return stream.readinto(room)
+    return _copied(stream.read(len(room)), room)
+
+
+def _copied(block: bytes, room: memoryview) -> int:
+    """The bytes at the beginning of the room: how many."""
+    if block:
+        np.frombuffer(room, np.uint8)[: len(block)] = np.frombuffer(block, np.uint8)
+    return len(block)
+
+
+@contextmanager
+def _telling(path: Path, read: int) -> Iterator[None]:
+    """Raises UnreadableSourceError for what reading raises; read: lines before it."""
+    try:
+        yield
     except (EOFError, Damaged, pa.ArrowException, OSError) as error:
         raise UnreadableSourceError(
             f"{path}: broken off or damaged after line {read:,} ({error}). "

@@ -31,7 +31,7 @@ from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
 from ingest.parse import Parser
 from ingest.registry import FORMATS
-from ingest.scan import learned
+from ingest.scan import layouts
 from ingest.store import Tables
 
 LINES: Final = int(os.environ.get("FAIRMFU_GATE") or 0)
@@ -206,7 +206,7 @@ def test_damaged_logs_are_read_alike(
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
         monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
         monkeypatch.setattr(bulk, "FEW", 1)
-        monkeypatch.setattr(learned, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
+        monkeypatch.setattr(layouts, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
         # looked at whole, or by their beginning and watched
         first = Random(seed).choice((5_000, 20_000, registry.FIRST_BYTES))  # noqa: S311
         monkeypatch.setattr(registry, "FIRST_BYTES", first)

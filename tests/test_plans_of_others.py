@@ -22,7 +22,7 @@ from ingest.log_rows import read_log, read_source
 from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.registry import BUILT_IN
-from ingest.scan import learned
+from ingest.scan import layouts
 from ingest.spool import Spool, whole
 
 ROOT: Final = Path(__file__).parents[1]
@@ -37,7 +37,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is done with many lines is done with few."""
     monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
     monkeypatch.setattr(bulk, "FEW", 1)
-    monkeypatch.setattr(learned, "MANY_ALIKE", 2)
+    monkeypatch.setattr(layouts, "MANY_ALIKE", 2)
 
 
 class Other:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -260,3 +262,47 @@ def test_blocks_of_any_size_give_the_same_lines(
             for chunk in reader._whole_lines(io.BytesIO(content), Path("any.log"))
             for line in chunk.lines()
         ] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 1_000])
+@pytest.mark.parametrize("packed", ["log", "gz", "zst"])
+def test_blocks_may_end_anywhere(
+    size: int, packed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a large file are read to where they are looked at, between zeros."""
+    draw = Random(size)  # noqa: S311 - lines to read
+    lengths = [draw.choice((0, 1, 5, 20, 49, 50, 51, 300)) for _ in range(300)]
+    lines = [bytes(draw.choices(b"abc \r0\xff", k=length)) for length in lengths]
+    data, path = b"\n".join(lines), tmp_path / f"run.{packed}"
+    path.write_bytes(compressed(data, packed))
+    monkeypatch.setattr(reader, "LONGEST_LINE_BYTES", 50)
+    monkeypatch.setattr(reader, "PEEKED_BYTES", 0)
+    with Source(path) as source:
+        expected = list(source.lines())
+        sha256 = source.sha256
+    monkeypatch.setattr(reader, "BLOCK_BYTES", size)
+    with Source(path) as source:
+        assert list(source.lines()) == expected
+        assert (source.sha256, source.bytes) == (sha256, path.stat().st_size)
+    with Source(path) as source:
+        for chunk in source.chunks():
+            assert bytes(chunk.view) == chunk.data
+            sent = pickle.loads(pickle.dumps(chunk))  # noqa: S301 - ours
+            assert (sent.number, sent.data, sent.room) == (chunk.number, chunk.data, None)
+            if chunk.room is None:
+                continue
+            before, behind = (
+                bytes(chunk.room)[: reader.BEFORE],
+                bytes(chunk.room)[reader.BEFORE + len(chunk.data) :][: reader.BEHIND],
+            )
+            assert before == bytes(reader.BEFORE)
+            assert behind == bytes(reader.BEHIND)
+            assert chunk.newlines.tolist() == [
+                at for at, byte in enumerate(chunk.data) if byte == reader.NEWLINE
+            ]
+
+
+def compressed(data: bytes, how: str) -> bytes:
+    if how == "gz":
+        return gzip.compress(data)
+    return pa.compress(data, "zstd", asbytes=True) if how == "zst" else data

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from ingest import bulk, bulk_plan, parse
 from ingest.log_rows import read_source
 from ingest.parse import Parser, parse_stamp
-from ingest.scan import learned
+from ingest.scan import layouts, learned
 from ingest.scan.block import MARGIN, SEEN, Block
 from ingest.scan.decoding import decode
-from ingest.scan.fitting import Walked, _width, fit
-from ingest.scan.learned import Shapes, narrowed
+from ingest.scan.fitting import Fit, Joint, Walked, _width, fit
+from ingest.scan.layouts import Layouts, narrowed
+from ingest.scan.learned import Shapes
 from ingest.scan.learning import learn
 from ingest.scan.readings import Read, Reading, Step
 from ingest.scan.shapes import Shape
@@ -65,8 +66,12 @@ def shape_of(raw: bytes, reader: Read = read) -> Shape | None:
 def taken(shape: Shape, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
     """The lines that a shape takes, with the row of each."""
     block = Block(1, b"".join(line + b"\n" for line in lines))
-    found = fit(block, shape, np.ones(len(block), bool))
-    rows = decode(found)
+    yield from said(fit(block, shape, np.ones(len(block), bool)), lines)
+
+
+def said(found: Fit, lines: list[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """The lines that were found, with the row of each."""
+    rows, shape = decode(found), found.shape
     for index, line in enumerate(rows.lines):
         mine = {name: column[index] for name, column in rows.columns.items()}
         values = {n: v.item() if isinstance(v, np.generic) else v for n, v in mine.items()}
@@ -369,23 +374,53 @@ def test_of_each_place_it_is_known_how_many_digits_stand_there(
             assert width == true or (width >= SEEN <= true)
 
 
-@pytest.mark.parametrize(("most", "share"), [(learned.MOST_LAYOUTS, 0), (1_000, 1)])
+@pytest.mark.parametrize(("most", "kept"), [(layouts.MOST_LAYOUTS, False), (1_000, True)])
 def test_lines_of_many_layouts_get_no_shape_of_fixed_widths(
-    most: int, share: int, monkeypatch: pytest.MonkeyPatch
+    most: int, monkeypatch: pytest.MonkeyPatch, *, kept: bool
 ) -> None:
     """As repr() prints floats, each of them would take few lines."""
-    monkeypatch.setattr(learned, "MOST_LAYOUTS", most)
+    monkeypatch.setattr(layouts, "MOST_LAYOUTS", most)
     draw = random.Random(5)  # noqa: S311 - numbers to read
     widths = [16] * 30 + list(range(1, 18))
-    drawn = [f"{draw.random():.{draw.choice(widths)}f}" for _ in range(6_000)]
+    drawn = [f"{draw.random():.{draw.choice(widths)}f}" for _ in range(24_000)]
     texts = (f"run {10 ** draw.randint(0, 8)} of {number} at 12" for number in drawn)
-    lines = [f"{text}  says 3.10%\n".encode() for text in texts]
-    shape = shape_of(lines[0].strip())
+    lines = [f"{text}  says 3.10%".encode() for text in texts]
+    known, shape = Layouts(), shape_of(lines[0])
     assert shape is not None
-    block, shapes = Block(1, b"".join(lines * 4)), Shapes()
-    found = fit(block, shape, np.ones(len(block), bool))
-    shapes.narrow(found, found.lines)
-    assert bool(shapes._fixed) == share
+    assert isinstance(fitted(known, shape, lines), Joint if kept else Walked)
+    assert bool(known._known[id(shape)]) == kept
+
+
+def test_lines_are_read_alike_however_they_were_found() -> None:
+    """Walked through, or compared with layouts: of this block, or of the one before."""
+    draw = random.Random(6)  # noqa: S311 - numbers to read
+    lines = [
+        f"2026-11-20 15:34:16,731 run {draw.choice((1, 99, 10**6))} of {number(draw)} "
+        f"at {draw.choice((1234, f'{draw.randrange(10**7):7}'))}  says {draw.randrange(1000) / 10}%"
+        for _ in range(9_000)
+    ]
+    every, known, shape = [line.encode() for line in lines], Layouts(), shape_of(EXAMPLE)
+    assert shape is not None
+    expected = {raw: repr(row) for raw, row in taken(shape, every)}
+    assert len(every) // 2 < len(expected) < len(every)
+    for some in (every, every, every[::-1], [*every[:1_000], EXAMPLE]):
+        found = fitted(known, shape, some)
+        assert isinstance(found, Joint)
+        assert len(found.parts) > 2
+        rows = list(said(found, some))
+        assert len(rows) == sum(raw in expected or raw == EXAMPLE for raw in some)
+        assert all(repr(row) == expected.get(raw, repr(row)) for raw, row in rows)
+
+
+def number(draw: random.Random) -> str:
+    """Some are laid out as most, some have an exponent, or more digits than are exact."""
+    text = f"{draw.random():.5f}"
+    return text + draw.choice(("", "", "", "e-05", "0" * draw.randrange(20)))
+
+
+def fitted(known: Layouts, shape: Shape, lines: list[bytes]) -> Fit:
+    block = Block(1, b"".join(line + b"\n" for line in lines))
+    return known.fit(block, shape, np.ones(len(block), bool))
 
 
 def test_lines_are_learned_once_for_all_files() -> None:

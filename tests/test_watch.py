@@ -37,7 +37,7 @@ from ingest.log_rows import read_log, read_logs, read_source
 from ingest.parse import Parser
 from ingest.reader import LONGEST_LINE_BYTES, STDIN, Chunk, Source
 from ingest.registry import FORMATS, Tried, detect, detect_at_first
-from ingest.scan import learned
+from ingest.scan import layouts
 from ingest.spool import Spool, whole
 from ingest.watch import Watch, alike
 
@@ -58,7 +58,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reader, "BLOCK_BYTES", 9_001)
     monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
     monkeypatch.setattr(bulk, "FEW", 1)
-    monkeypatch.setattr(learned, "MANY_ALIKE", 20)
+    monkeypatch.setattr(layouts, "MANY_ALIKE", 20)
 
 
 def of_an_engine(folder: Path) -> list[bytes]:

@@ -12,7 +12,7 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
     fitting     lines of a fitting length are walked through from their starts, all at once in
                 numpy: a shape is fixed stretches, which are compared by words of eight bytes (and
                 digits may be any), with numbers between them whose digits are counted.
-    learned     how most lines of a block were laid out becomes a shape of fixed widths: lines as
+    layouts     how most lines of a shape are laid out becomes a shape of fixed widths: lines as
                 long as it are compared with it as a whole.
     decoding    digits are read eight at a time: 15 of them and a power of ten up to 22 are exact in
                 a double, so that one division rounds as float() does. Longer ones, as repr() prints

@@ -10,26 +10,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, places, windows
-from ingest.reader import NEWLINE
+from ingest.reader import BEFORE, BEHIND, NEWLINE
 
 RETURN: Final = 13
 ZERO: Final = np.uint8(ord("0"))
-LONGEST: Final = 4_000
+LONGEST: Final = BEHIND - BEFORE
 """Bytes of a line that may become a shape."""
-MARGIN: Final = 64
-"""Bytes before a block, so that what is read at its ends stays inside the array."""
+MARGIN: Final = BEFORE
+"""Bytes before a block, so that what is read at its ends stays inside the array; as many and the
+longest line are behind it: its last line is compared with shapes that may be longer."""
 SEEN: Final = 32
 """Bytes from a place on of which it is asked whether they are digits."""
 FEW: Final = 16
 """Of so many lines one, or fewer, are looked at by themselves."""
-BEHIND: Final = MARGIN + LONGEST
-"""The same behind it: its last line is compared with shapes that may be longer."""
 
 
 class Lines:
     """Lines of a file, by their places."""
 
-    def __init__(self, number: int, data: bytes, bounds: Ints) -> None:
+    def __init__(self, number: int, data: bytes | memoryview, bounds: Ints) -> None:
         """number: of the first one; data: whole lines, each with its newline.
 
         bounds: where each begins, counted from MARGIN, and where the last one ends.
@@ -45,25 +44,35 @@ class Lines:
 
     def raw(self, line: int) -> bytes:
         """The bytes of a line (from 0), without its newline."""
-        return self.data[self.bounds[line] - MARGIN : self.bounds[line + 1] - 1 - MARGIN]
+        return bytes(self.data[self.bounds[line] - MARGIN : self.bounds[line + 1] - 1 - MARGIN])
 
     def raws(self, lines: Ints) -> list[bytes]:
         """The same of several."""
         begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
         spans = zip(begins.tolist(), stops.tolist(), strict=True)
-        return [self.data[begin:stop] for begin, stop in spans]
+        return [bytes(self.data[begin:stop]) for begin, stop in spans]
 
 
 class Block(Lines):
     """The same, laid out so that they can be looked at all at once."""
 
-    def __init__(self, number: int, data: bytes, newlines: Ints | None = None) -> None:
-        """number: of its first line; data: whole lines, each with its newline; these, if known."""
+    def __init__(
+        self,
+        number: int,
+        data: bytes | memoryview,
+        newlines: Ints | None = None,
+        room: pa.Buffer | None = None,
+    ) -> None:
+        """number: of its first line; data: whole lines, each with its newline; these, if known.
+
+        room: where the data are behind MARGIN, between zeros; else they are copied.
+        """
         size = len(data)
-        self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND)
-        self.bytes = np.frombuffer(self.buffer, np.uint8)
-        self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
-        self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
+        self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND) if room is None else room
+        self.bytes = np.frombuffer(self.buffer, np.uint8)[: MARGIN + size + BEHIND]
+        if room is None:
+            self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
+            self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
         self.words = view(self.bytes, np.dtype("<u8"))
         if newlines is None:
             newlines = places(np.frombuffer(data, np.uint8), NEWLINE)

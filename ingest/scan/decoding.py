@@ -15,6 +15,7 @@ from ingest.arrays import Bools, Floats, Ints, Words
 from ingest.scan.fitting import Fit
 from ingest.scan.shapes import WORD, Number, Value
 from ingest.scan.stamps import EPOCH, NO_YEAR, SECONDS, YEAR_UNKNOWN, from_epoch, midnights
+from ingest.scan.texts import series
 
 EXACT_DIGITS: Final = 15
 EXACT_POWER: Final = 22
@@ -54,7 +55,7 @@ def decode(found: Fit) -> Decoded:
         columns = {name: column[good] for name, column in columns.items()}
         found = found.only(good)
     for text in shape.texts:
-        columns[text.column] = found.text(text.pieces)
+        columns[text.column] = series(found.text(text.pieces))
     return Decoded(found.lines, columns)
 
 
@@ -129,7 +130,7 @@ def _without_point(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]
 
 def _printed(found: Fit, number: Number, good: Bools) -> Floats:
     """Numbers of any length, each read from its text, signs and all; infinite ones are left out."""
-    floats = found.written(number).cast(pl.Float64, strict=False)
+    floats = series(found.written(number)).cast(pl.Float64, strict=False)
     out = (floats.fill_null(np.inf) if floats.null_count() else floats).to_numpy()
     good &= np.isfinite(out)
     return out

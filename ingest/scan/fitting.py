@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -12,7 +12,7 @@ import polars as pl
 from ingest.arrays import Bools, Bytes, Ints, Words
 from ingest.scan.block import SEEN, Block, view
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
-from ingest.scan.texts import Part, is_view, laid, quoted
+from ingest.scan.texts import Part, Views, laid, quoted, series
 
 
 def _eight_of(byte: int) -> np.uint64:
@@ -59,8 +59,9 @@ class Walked:
         return Walked(self.block, self.shape, self.lines[keep], begins, stops, heads)
 
     def width(self, run: int) -> Ints:
-        """Digits of the run, of each line."""
-        return self.stops[run] - self.begins[run]
+        """Digits of the run, of each line, or the same of all."""
+        least, most = self.shape.widths[run]
+        return np.array([least]) if least == most else self.stops[run] - self.begins[run]
 
     def values(self, run: int, back: int = 0) -> Words:
         """Of its last eight digits but for so many; zeros where it has fewer."""
@@ -74,23 +75,24 @@ class Walked:
         """They may be as many as they like."""
         return None
 
-    def written(self, number: Number) -> pl.Series:
+    def written(self, number: Number) -> list[Views]:
         """The text of a number; it may be a view of the block."""
         begins, stops = self.begins[number.first], self.stops[number.last]
         head = self.heads.get(number.first)
         if number.negative or head is None:
-            return quoted(self.block, begins - number.negative, stops)
-        return quoted(self.block, begins, stops, head ^ ZEROS)
+            return [quoted(self.block, begins - number.negative, stops)]
+        return [quoted(self.block, begins, stops, head ^ ZEROS)]
 
-    def text(self, pieces: Sequence[str | Number]) -> pl.Series:
+    def text(self, pieces: Sequence[str | Number]) -> list[Views | pl.Series]:
         """Each line's pieces one behind the other."""
         parts = [piece if isinstance(piece, str) else self.written(piece) for piece in pieces]
-        if len(parts) == 1 and not isinstance(parts[0], str) and not is_view(parts[0]):
-            return parts[0]
+        if len(parts) == 1 and not isinstance(parts[0], str) and parts[0][0].data is None:
+            return [*parts[0]]
         if not len(self.lines):
-            return pl.Series(dtype=pl.String)
+            return [pl.Series(dtype=pl.String)]
+        each = (part if isinstance(part, str) else series(part) for part in parts)
         # behind one alone an empty one, or it would stay a view of the block
-        return pl.select(pl.concat_str(*map(pl.lit, parts), pl.lit(""))).to_series()
+        return [pl.select(pl.concat_str(*map(pl.lit, each), pl.lit(""))).to_series()]
 
 
 @dataclass(slots=True)
@@ -142,13 +144,13 @@ class Sheet:
         rows, size = self.bytes.shape
         return np.ndarray((rows,), "<u8", self.bytes, self.begin + end - WORD, (size,))
 
-    def written(self, number: Number) -> pl.Series:
+    def written(self, number: Number) -> list[Views]:
         """The text of a number."""
         return self.text([number])
 
-    def text(self, pieces: Sequence[str | Number]) -> pl.Series:
+    def text(self, pieces: Sequence[str | Number]) -> list[Views]:
         """Each line's pieces one behind the other."""
-        return laid([self._part(piece) for piece in pieces], len(self.lines))
+        return [laid([self._part(piece) for piece in pieces], len(self.lines))]
 
     def _part(self, piece: str | Number) -> Part:
         """The bytes of a piece, of all lines or of each."""
@@ -158,19 +160,82 @@ class Sheet:
         return self.bytes[:, self.begin + begin : self.begin + end]
 
 
-Fit = Walked | Sheet
+@dataclass(slots=True)
+class Joint:
+    """Lines of one shape that were found in several ways: all of each, one behind the other.
+
+    What is read of them is read at once: a call of numpy costs as much as some hundred lines.
+    """
+
+    shape: Shape
+    lines: Ints
+    parts: Sequence[Walked | Sheet]
+    widths: dict[int, Ints] = field(default_factory=dict)
+
+    def only(self, good: Bools) -> Joint:
+        """The same of some of the lines."""
+        ends = np.cumsum([len(part.lines) for part in self.parts])
+        chosen = zip(self.parts, np.split(good, ends[:-1]), strict=True)
+        return Joint(self.shape, self.lines[good], [part.only(its) for part, its in chosen])
+
+    def width(self, run: int) -> Ints:
+        """Digits of the run, of each line, or the same of all."""
+        if run not in self.widths:
+            widths = [part.width(run) for part in self.parts]
+            if any(len(width) > 1 or width != widths[0] for width in widths):
+                each = zip(widths, self.parts, strict=True)
+                widths = [np.repeat(w, len(x.lines)) if len(w) == 1 else w for w, x in each]
+                widths = [np.concatenate(widths)]
+            self.widths[run] = widths[0]
+        return self.widths[run]
+
+    def values(self, run: int, back: int = 0) -> Words:
+        """Of its last eight digits but for so many; zeros where it has fewer."""
+        return np.concatenate([part.values(run, back) for part in self.parts])
+
+    def without_point(self, number: Number) -> Words | None:
+        """The values of the digits before and behind its point, if they are eight at most."""
+        words = [part.without_point(number) for part in self.parts]
+        there = [word for word in words if word is not None]
+        return np.concatenate(there) if len(there) == len(words) else None
+
+    def written(self, number: Number) -> list[Views]:
+        """The text of a number; it may be a view of the block."""
+        return [one for part in self.parts for one in part.written(number)]
+
+    def text(self, pieces: Sequence[str | Number]) -> list[Views | pl.Series]:
+        """Each line's pieces one behind the other."""
+        return [one for part in self.parts for one in part.text(pieces)]
 
 
-def fit(block: Block, shape: Shape, free: Bools) -> Fit:
+Fit = Walked | Sheet | Joint
+
+
+def together(shape: Shape, parts: Iterable[Walked | Sheet]) -> Fit:
+    """What was found in several ways, one at least."""
+    first, *others = sorted(parts, key=lambda part: not len(part.lines))
+    some = [first, *(part for part in others if len(part.lines))]
+    return Joint(shape, np.concatenate([part.lines for part in some]), some) if some[1:] else first
+
+
+def fit(block: Block, shape: Shape, free: Bools) -> Walked | Sheet:
     """The lines that fit the shape; free: which of them may."""
+    return (lay if shape.is_fixed else walk)(block, shape, as_long(block, shape, free))
+
+
+def as_long(block: Block, shape: Shape, free: Bools) -> Ints:
+    """The lines that are as long as the shape allows."""
     lengths = block.lengths
-    lines = np.flatnonzero(free & (lengths >= shape.least) & (lengths <= shape.most))
-    if not len(lines):
-        return Walked(block, shape, lines, {}, {}, {})
-    return (_lay if shape.is_fixed else _walk)(block, shape, lines)
+    return np.flatnonzero(free & (lengths >= shape.least) & (lengths <= shape.most))
 
 
-def _lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
+def ending(block: Block, shape: Shape, lines: Ints) -> Ints:
+    """Those of the lines that end as the shape does."""
+    last = shape.stretches[-1]
+    return lines[_stand(last, _words(block, last, block.ends[lines] - last.size)[:-1])]
+
+
+def lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
     """Lines as long as a shape of fixed widths, each compared with it as a whole."""
     (stretch,) = shape.stretches
     size = WORD * (1 + len(stretch.words))
@@ -185,10 +250,9 @@ def _lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
     return Sheet(shape, lines, data, lead, runs).only(good)
 
 
-def _walk(block: Block, shape: Shape, lines: Ints) -> Walked:
+def walk(block: Block, shape: Shape, lines: Ints) -> Walked:
     """Lines that are walked through from their starts to their ends."""
-    last = shape.stretches[-1]
-    lines = lines[_stand(last, _words(block, last, block.ends[lines] - last.size)[:-1])]
+    lines = ending(block, shape, lines)
     found, at = Walked(block, shape, lines, {}, {}, {}), block.starts[lines]
     good, head = np.ones(len(at), bool), np.zeros(len(at), np.uint64)
     for stretch in shape.stretches:

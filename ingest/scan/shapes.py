@@ -201,7 +201,10 @@ def stretches_of(
 
 
 SAME, DIGIT = b"=", b"0"
-"""What a byte of a stretch is: as in the shape, or any digit."""
+"""What a byte of a stretch is: as in the shape, or any digit; else it does not matter."""
+SIXES: Final = bytes({DIGIT[0]: 6}.get(mark, 0) for mark in range(256))
+KEPT: Final = bytes({SAME[0]: 0xFF, DIGIT[0]: 0xF0}.get(mark, 0) for mark in range(256))
+"""Of a mark what Word has of its byte."""
 
 
 def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | None) -> Stretch:
@@ -215,15 +218,7 @@ def _stretch(parts: Iterable[bytes | tuple[int, int]], *, pad: bool, run: int | 
         else:
             text, marks = text + part, marks + SAME * len(part)
     size = -(-len(text) // WORD) * WORD
-    words = [
-        _word(text.rjust(size, b"\0")[at : at + WORD], marks.rjust(size)[at : at + WORD])
-        for at in range(0, size, WORD)
-    ]
-    return Stretch(len(text), tuple(words), tuple(runs), pad, run)
-
-
-def _word(text: bytes, marks: bytes) -> Word:
-    """Eight bytes of a stretch, or before it."""
-    sixes = bytes(6 if mark == DIGIT[0] else 0 for mark in marks)
-    kept = bytes({SAME[0]: 0xFF, DIGIT[0]: 0xF0}.get(mark, 0) for mark in marks)
-    return Word(*(np.uint64(int.from_bytes(part, "little")) for part in (text, sixes, kept)))
+    marks = marks.rjust(size)
+    parts_of_words = (text.rjust(size, b"\0"), marks.translate(SIXES), marks.translate(KEPT))
+    words = zip(*(np.frombuffer(part, "<u8") for part in parts_of_words), strict=True)
+    return Stretch(len(text), tuple(Word(*word) for word in words), tuple(runs), pad, run)

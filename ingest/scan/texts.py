@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Ints, Words, owned
+from ingest.arrays import Bytes, Ints, Words
 from ingest.scan.block import Block
 
 Part = bytes | Bytes
 """Of texts: the same of all, or a row of bytes of each."""
+VIEW: Final = 16
+"""Bytes of a view: a length, four of the text, which bytes are viewed, from where on."""
 INLINE: Final = 12
 """Bytes of a text that stand in its view."""
 FIRST: Final = np.array([(1 << (8 * n)) - 1 for n in range(9)], dtype=np.uint64)
 """The first n bytes of a word of eight."""
 
 
-def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> pl.Series:
+class Views(NamedTuple):
+    """Texts: 16 bytes of each, as Arrow has them, and the bytes that these view, if any."""
+
+    views: NDArray[np.uint32]
+    data: pa.Buffer | None
+
+
+def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -> Views:
     """Texts of a block, as views of its bytes: where one is long, they hold all of it in memory.
 
     head: the first eight bytes of each, and what is behind it.
@@ -39,15 +48,10 @@ def quoted(block: Block, begins: Ints, stops: Ints, head: Words | None = None) -
         low = head & np.uint64(0xFFFFFFFF) & FIRST[np.minimum(sizes, 4)]
         views[short, 0] = sizes | low << np.uint64(32)
         views[short, 1] = tail & FIRST[np.maximum(sizes, 4) - 4]
-    return _viewed(views, block.buffer if len(short) < len(begins) else None)
+    return Views(views.view(np.uint32), block.buffer if len(short) < len(begins) else None)
 
 
-def is_view(texts: pl.Series) -> bool:
-    """Whether they are a view of the bytes of a block, which these hold in memory."""
-    return bool((texts.str.len_bytes() > INLINE).any())
-
-
-def laid(parts: Sequence[Part], rows: int) -> pl.Series:
+def laid(parts: Sequence[Part], rows: int) -> Views:
     """Texts that are all as long: the parts of each, one behind the other."""
     widths = [len(part) if isinstance(part, bytes) else part.shape[1] for part in parts]
     size = sum(widths)
@@ -67,10 +71,31 @@ def laid(parts: Sequence[Part], rows: int) -> pl.Series:
     views.view(np.uint8)[:, 4 : 4 + inside] = text[:, :inside]
     if size > INLINE:
         views[:, 3] = np.arange(0, rows * size, size)
-    return _viewed(views, data if size > INLINE else None)
+    return Views(views, data if size > INLINE else None)
 
 
-def _viewed(views: NDArray[Any], data: pa.Buffer | None) -> pl.Series:
-    """Texts of views, 16 bytes each, and the bytes that they view, if any."""
-    buffers = [None, owned(views), *([] if data is None else [data])]
-    return pl.Series(pl.from_arrow(pa.Array.from_buffers(pa.string_view(), len(views), buffers)))
+def series(parts: Sequence[Views | pl.Series]) -> pl.Series:
+    """The texts of all parts, one behind the other."""
+    views = [part for part in parts if isinstance(part, Views)]
+    if len(views) == len(parts):
+        return _viewed(views)
+    return pl.concat([_viewed([part]) if isinstance(part, Views) else part for part in parts])
+
+
+def _viewed(parts: Sequence[Views]) -> pl.Series:
+    """The same without a copy of what they view."""
+    rows = sum(len(part.views) for part in parts)
+    every = pa.allocate_buffer(rows * VIEW)
+    views, end = np.frombuffer(every, np.uint32).reshape(rows, 4), 0
+    buffers: list[pa.Buffer] = []
+    for part in parts:
+        begin, end = end, end + len(part.views)
+        views[begin:end] = part.views
+        if part.data is None:
+            continue
+        if buffers:
+            mine = views[begin:end]
+            mine[mine[:, 0] > INLINE, 2] = len(buffers)
+        buffers.append(part.data)
+    array = pa.Array.from_buffers(pa.string_view(), rows, [None, every, *buffers])
+    return pl.Series(pl.from_arrow(array))
