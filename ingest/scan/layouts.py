@@ -20,7 +20,9 @@ from ingest.scan.fitting import Fit, Sheet, Walked, as_long, ending, lay, togeth
 from ingest.scan.shapes import Shape, stretches_of
 
 MANY_ALIKE: Final = 250
-"""Lines of a block that are laid out alike, before they are compared as a whole."""
+ONE_OF: Final = 16
+"""Lines of a block that are laid out alike, before they are compared as a whole: so many of them, and
+one of so many that are as long as the shape allows."""
 SAMPLE: Final = 256
 """Lines that are walked through to see how all are laid out."""
 MOST_FIXED: Final = 8
@@ -55,15 +57,16 @@ class Layouts:
             compared.with_(layout)
         compared.lines = ending(block, shape, compared.lines)
         left = self._left.get(id(shape), 0.0)
-        if len(compared.lines) >= max(MANY_ALIKE, left):
-            for layout in self._of_many(block, shape, compared.lines):
+        many = max(MANY_ALIKE, len(lines) // ONE_OF)
+        if len(compared.lines) >= max(many, left):
+            for layout in self._of_many(block, shape, compared.lines, many):
                 compared.with_(layout)
             left = MORE * len(compared.lines)
         self._known[id(shape)], self._left[id(shape)] = compared.worth(), FORGET * left
         return together(shape, [*compared.sheets, walk(block, shape, compared.lines)])
 
-    def _of_many(self, block: Block, shape: Shape, lines: Ints) -> list[Shape]:
-        """How many of the lines are laid out, those of most of them first."""
+    def _of_many(self, block: Block, shape: Shape, lines: Ints, many: int) -> list[Shape]:
+        """How so many of the lines are laid out, those of most of them first."""
         one_of = -(-len(lines) // SAMPLE)
         found = walk(block, shape, lines[::one_of])
         if not len(found.lines):
@@ -75,7 +78,7 @@ class Layouts:
         if len(counts) > MOST_LAYOUTS:
             return []
         often = np.argsort(-counts)
-        return [narrowed(found, int(first[n])) for n in often if counts[n] * one_of >= MANY_ALIKE]
+        return [narrowed(found, int(first[n])) for n in often if counts[n] * one_of >= many]
 
 
 class _Compared:
