@@ -40,6 +40,8 @@ INDEXED: Final = 16
 """Pieces that are held in the order of their steps, of those asked last: about 1 MB each."""
 MAPPING: Final = 4
 """A mapping takes as much memory as so many rows of a frame."""
+ROW_BYTES: Final = 256
+"""Twice what a row of numbers takes; one with a long text weighs as much as several of them."""
 FRAMES: Final = 4
 """That wait as they came; of more, each is of few rows."""
 
@@ -92,7 +94,7 @@ class Rows(Sequence[Row]):
     def extend(self, frame: pl.DataFrame) -> None:
         """All rows of a frame: columns of KEPT that they fill."""
         self._waiting.append(frame if len(self._waiting) < FRAMES else _copied(frame))
-        self._more(frame.height, frame.height)
+        self._more(frame.height, max(frame.height, int(frame.estimated_size()) // ROW_BYTES))
 
     def like(self) -> Rows:
         """No rows, for others of the same launch."""

@@ -21,8 +21,8 @@ from ingest.scan.shapes import Shape, stretches_of
 
 MANY_ALIKE: Final = 250
 ONE_OF: Final = 16
-"""Lines of a block that are laid out alike, before they are compared as a whole: so many of them, and
-one of so many that are as long as the shape allows."""
+"""Lines of a block that are laid out alike, before they are compared as a whole: so many, and
+one of so many of those that are as long as the shape allows."""
 SAMPLE: Final = 256
 """Lines that are walked through to see how all are laid out."""
 MOST_FIXED: Final = 8
