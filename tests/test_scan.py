@@ -388,7 +388,7 @@ def test_lines_of_many_layouts_get_no_shape_of_fixed_widths(
     known, shape = Layouts(), shape_of(lines[0])
     assert shape is not None
     assert isinstance(fitted(known, shape, lines), Joint if kept else Walked)
-    assert bool(known._known[id(shape)]) == kept
+    assert bool(known._known[shape]) == kept
 
 
 def test_lines_are_read_alike_however_they_were_found() -> None:

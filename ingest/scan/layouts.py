@@ -43,9 +43,9 @@ class Layouts:
     """Of the shapes of one format, as they were met in the last block; for all its files."""
 
     def __init__(self) -> None:
-        self._known: dict[int, list[Shape]] = {}
-        self._left: dict[int, float] = {}
-        """By shape, how many lines have to be left before it is seen how they are laid out."""
+        self._known: dict[Shape, list[Shape]] = {}
+        self._left: dict[Shape, float] = {}
+        """How many lines have to be left before it is seen how they are laid out."""
 
     def fit(self, block: Block, shape: Shape, free: Bools) -> Fit:
         """The lines that fit the shape, however they are laid out; free: which of them may."""
@@ -53,16 +53,16 @@ class Layouts:
         if shape.is_fixed:
             return lay(block, shape, lines)
         compared = _Compared(block, lines)
-        for layout in self._known.get(id(shape), ()):
+        for layout in self._known.get(shape, ()):
             compared.with_(layout)
         compared.lines = ending(block, shape, compared.lines)
-        left = self._left.get(id(shape), 0.0)
+        left = self._left.get(shape, 0.0)
         many = max(MANY_ALIKE, len(lines) // ONE_OF)
         if len(compared.lines) >= max(many, left):
             for layout in self._of_many(block, shape, compared.lines, many):
                 compared.with_(layout)
             left = MORE * len(compared.lines)
-        self._known[id(shape)], self._left[id(shape)] = compared.worth(), FORGET * left
+        self._known[shape], self._left[shape] = compared.worth(), FORGET * left
         return together(shape, [*compared.sheets, walk(block, shape, compared.lines)])
 
     def _of_many(self, block: Block, shape: Shape, lines: Ints, many: int) -> list[Shape]:

@@ -121,7 +121,7 @@ class Stretch:
         return self.size == 1 and not (self.runs or self.pad) and self.run is not None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shape:
     """Lines of the same bytes but for some runs of digits, and what those are."""
 
