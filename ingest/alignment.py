@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bools, Ints
+from ingest.arrays import Bools, Ints, places_of
 from ingest.log_format import MICRO_STEPS, last_place
 from ingest.rows import EMPTY, FORM, Row, Rows
 
@@ -258,7 +258,7 @@ def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
     found = names.to_arrow().cast(pa.large_string()).dictionary_encode()
     every = [*found.dictionary.to_pylist(), None]
     table = np.array([numbers.setdefault(name, len(numbers)) for name in every])
-    return np.asarray(table[found.indices.fill_null(-1).to_numpy()])
+    return np.asarray(table[places_of(found.indices, -1)])
 
 
 def _alike(rows: Ints, *keys: Ints) -> Iterator[Ints]:

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints, there_are
+from ingest.arrays import Floats, Ints, taken, texts_of, there_are
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP, NO_STEP
 from ingest.log_format import StepLine
@@ -145,7 +145,7 @@ class _Planner:
         self.free = np.ones(len(block), bool)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
-        self.kinds = pa.array([], pa.string())
+        self.kinds = texts_of(())
         self.others_by_regex: list[tuple[int, str]] = []
         self.asides: list[tuple[int, Aside]] = []
         self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
@@ -217,7 +217,7 @@ class _Planner:
         self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
         kinds = found[found >= 0]
         there = there_are(kinds)
-        self.kinds = familiar.kinds.take(there)
+        self.kinds = taken(familiar.kinds, there)
         places = np.zeros(len(familiar.kinds), np.int64)
         places[there] = np.arange(len(there))
         self.other_kinds = places[kinds]
@@ -259,7 +259,7 @@ class _Planner:
         lines, kinds = zip(*self.others_by_regex, strict=True)
         numbers = {kind: number for number, kind in enumerate(self.kinds.to_pylist())}
         alone = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
-        self.kinds = pa.array(numbers, pa.string())
+        self.kinds = texts_of(numbers)
         others = np.concatenate([self.others, lines])
         order = np.argsort(others)
         self.others = others[order]

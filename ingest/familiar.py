@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.arrays import owned, windows
+from ingest.arrays import owned, places_of, texts_of, windows
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
 from ingest.prefilter import Sieve
@@ -54,9 +54,9 @@ class Familiar:
         self._forget()
 
     def _forget(self) -> None:
-        self.kinds = pa.array([], pa.string())
+        self.kinds = texts_of(())
         self._numbers: dict[str, int] = {}
-        self._known = pa.array([], pa.large_binary())
+        self._known = pa.nulls(0, pa.large_binary())
         self._found = np.empty(0, np.int64)
 
     def of(self, lines: pa.LargeBinaryArray) -> NDArray[np.int64]:
@@ -68,11 +68,11 @@ class Familiar:
         if len(self._known) > MOST_LINES or self._known.nbytes > MOST_BYTES:
             self._forget()
         known = pc.index_in(alike, self._known)
-        places = known.fill_null(len(self._known)).to_numpy()
+        places = places_of(known, len(self._known))
         if known.null_count:
             new = alike.filter(pc.is_null(known)).dictionary_encode()
             places = places.copy()
-            places[places == len(self._known)] += new.indices.to_numpy()
+            places[places == len(self._known)] += places_of(new.indices, 0)
             self._learn(new.dictionary)
         return np.asarray(self._found[places])
 
@@ -91,7 +91,7 @@ class Familiar:
         kinds = kinds_of(texts.filter(other)).to_list()
         found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
         new = [*self._numbers][len(self.kinds) :]
-        self.kinds = pa.concat_arrays([self.kinds, pa.array(new, pa.string())])
+        self.kinds = pa.concat_arrays([self.kinds, texts_of(new)])
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
 

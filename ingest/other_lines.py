@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.arrays import Ints, owned
+from ingest.arrays import Ints, owned, places_of, taken, texts_of
 
 MOST_KINDS: Final = 20
 """Kinds of a source that are told, the commonest first."""
@@ -76,7 +76,7 @@ class Kinds:
         """clean: the text of a line's bytes."""
         self._clean = clean
         self._slots: dict[str, int] = {}
-        self._known = pa.array([], pa.string())
+        self._known = texts_of(())
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
         self._waiting: _Several | None = None
@@ -124,7 +124,7 @@ class Kinds:
         if len(new):
             end, firsts = begin + len(new), lines[new]
             self._counts[begin:end] = counts[new]
-            self._slots |= zip(kinds.take(new).to_pylist(), range(begin, end), strict=True)
+            self._slots |= zip(taken(kinds, new).to_pylist(), range(begin, end), strict=True)
             self._firsts += zip(firsts.tolist(), map(self._kept, texts(firsts)), strict=True)
         self._waiting = None
 
@@ -133,8 +133,8 @@ class Kinds:
         kinds, counts, lines, _ = several
         there = np.flatnonzero(counts)
         if len(self._known) != len(self._slots):
-            self._known = pa.array(self._slots, pa.string())
-        slots = pc.index_in(kinds.take(there), self._known).fill_null(NEW).to_numpy()
+            self._known = texts_of(self._slots)
+        slots = places_of(pc.index_in(taken(kinds, there), self._known), NEW)
         known = slots != NEW
         self._counts[slots[known]] += counts[there[known]]
         new = there[~known]

@@ -29,7 +29,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints, there_are
+from ingest.arrays import Floats, Ints, texts_of, there_are
 from ingest.bulk_plan import joined
 from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
@@ -309,7 +309,7 @@ class _Plan:
                 first = self.number + int(places[begin])
                 firsts[kind] = min(first, firsts.get(kind, first))
         numbers = (np.array(list(found.values()), np.int64) for found in (counts, firsts))
-        return pa.array(counts, pa.string()), *numbers
+        return texts_of(counts), *numbers
 
     def lines(self, at: int, stop: int) -> Iterator[NumberedLine]:
         """The lines of some runs."""

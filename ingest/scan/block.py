@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, places, windows
+from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, places, taken, windows
 from ingest.reader import BEFORE, BEHIND, NEWLINE
 
 RETURN: Final = 13
@@ -102,7 +102,7 @@ class Block(Lines):
         """The bytes of these lines, each with its newline; a copy."""
         buffers = [None, owned(self.bounds), self.buffer]
         every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
-        return every.take(pa.array(which))
+        return taken(every, which)
 
 
 def _no_digits(data: Bytes) -> Bytes:
