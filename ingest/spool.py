@@ -22,7 +22,7 @@ import polars as pl
 from ingest.errors import StoreError
 
 HELD_BYTES: Final = 2 * 1024 * 1024
-"""Of rows that wait in memory, together: about 25,000 steps. As many may be on their way."""
+"""Of rows that wait in memory, together: about 12,000 steps. As many may be on their way."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 

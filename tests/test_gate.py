@@ -207,6 +207,7 @@ def test_damaged_logs_are_read_alike(
         monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
         monkeypatch.setattr(bulk, "FEW", 1)
         monkeypatch.setattr(layouts, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
+        monkeypatch.setattr(layouts, "ONE_OF", 10**9)
         # looked at whole, or by their beginning and watched
         first = Random(seed).choice((5_000, 20_000, registry.FIRST_BYTES))  # noqa: S311
         monkeypatch.setattr(registry, "FIRST_BYTES", first)

@@ -38,6 +38,7 @@ def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
     monkeypatch.setattr(bulk, "FEW", 1)
     monkeypatch.setattr(layouts, "MANY_ALIKE", 2)
+    monkeypatch.setattr(layouts, "ONE_OF", 10**9)
 
 
 class Other:

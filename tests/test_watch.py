@@ -59,6 +59,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_plan, "WORTH_LEARNING", 0)
     monkeypatch.setattr(bulk, "FEW", 1)
     monkeypatch.setattr(layouts, "MANY_ALIKE", 20)
+    monkeypatch.setattr(layouts, "ONE_OF", 10**9)
 
 
 def of_an_engine(folder: Path) -> list[bytes]:
