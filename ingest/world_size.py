@@ -43,6 +43,8 @@ UNTIMED_SHARE: Final = 2e-3
 LAUNCH: Final = "launch"
 RANK: Final = (LAUNCH, "rank")
 SEVERAL: Final = 2
+TELLING: Final = 512
+"""Rows that mostly tell whether a total grows by one multiple of a rank's tokens."""
 EXACT_IN_FLOAT32: Final = 2**24
 """TensorBoard keeps float32: it rounds counts beyond this."""
 
@@ -84,6 +86,8 @@ def _once(frame: pl.DataFrame) -> pl.DataFrame:
     launches, steps = frame[LAUNCH].to_numpy(), frame["step"].to_numpy()
     if not ((steps[1:] == steps[:-1]) & (launches[1:] == launches[:-1])).any():
         return frame  # of one rank that was not resumed
+    if frame.select(*RANK, "step").n_unique() == frame.height:
+        return frame  # which is found out in half the time
     return frame.unique((*RANK, "step"), keep="last", maintain_order=True)
 
 
@@ -189,20 +193,23 @@ class _Several:
         for launch, rank, count in frame.group_by(*RANK).len().iter_rows():
             ranks = self.each[launch].ranks
             ranks[rank] = ranks.get(rank, 0) + count
-        for row in _printed(frame.filter(pl.col("step") == 1), COUNTS).iter_rows(named=True):
+        first = frame.filter(pl.col("step") == 1)
+        for row in _printed(first, COUNTS).iter_rows(named=True) if len(first) else ():
             said = {name: row[name] for name in (*COLUMNS, *COUNTS)}
             self.each[row[LAUNCH]].first[row["rank"]] = said
         there = [self.each[launch] for launch in frame[LAUNCH].unique()]
         tokens = pl.col("rank_tokens").replace(0, None).alias("tokens")
         self._gather([seen.slots for seen in self.each], frame.select(LAUNCH, "rank_slots"))
         if any(len(seen.estimated) < SEVERAL for seen in there):
-            estimate = pl.lit(_counted(frame, "est_global_batch_tokens"))
-            estimated = frame.select(LAUNCH, estimated=estimate / tokens).drop_nulls()
-            self._gather([seen.estimated for seen in self.each], estimated)
-        if any(len(seen.grown) < SEVERAL for seen in there):
-            total = _counted(frame, "approximate_total_consumed_tokens")
-            grown = self._grow(frame.select(*RANK, "step", tokens, total.alias("total")))
-            self._gather([seen.grown for seen in self.each], grown.drop_nulls())
+            estimate = _counted(frame, "est_global_batch_tokens")
+            if estimate.count():
+                estimated = frame.select(LAUNCH, estimated=pl.lit(estimate) / tokens)
+                self._gather([seen.estimated for seen in self.each], estimated.drop_nulls())
+        for some in (frame[:TELLING], frame[TELLING:]):
+            if len(some) and any(len(seen.grown) < SEVERAL for seen in there):
+                total = _counted(some, "approximate_total_consumed_tokens")
+                grown = self._grow(some.select(*RANK, "step", tokens, total.alias("total")))
+                self._gather([seen.grown for seen in self.each], grown.drop_nulls())
 
     def _grow(self, mine: pl.DataFrame) -> pl.DataFrame:
         """By how much the approximate total has grown; mine: rank, step, tokens, total."""
@@ -220,7 +227,9 @@ class _Several:
     @staticmethod
     def _gather(found: Sequence[set[_T]], values: pl.DataFrame) -> None:
         """Values of launches that have to be one; which others there are does not matter."""
-        few = values.unique().group_by(LAUNCH).head(SEVERAL)
+        few = values.unique()
+        if len(few) > SEVERAL:
+            few = few.group_by(LAUNCH).head(SEVERAL)
         for launch, value in few.iter_rows():
             if len(found[launch]) < SEVERAL:
                 found[launch].add(value)
@@ -321,6 +330,8 @@ def _number(text: str | None) -> float | None:
 def _counted(frame: pl.DataFrame, name: str) -> pl.Series:
     """One of COUNTS as printed; null where it is not exact."""
     texts = _printed(frame.select("extra"), [name])[name]
+    if not texts.count():
+        return texts.cast(pl.Float64)
     numbers = texts.cast(pl.Float64, strict=False)
     exact = texts.str.contains(r"^[0-9]+$") | (numbers.abs() < EXACT_IN_FLOAT32)
     return pl.select(pl.when(exact).then(numbers)).to_series()
