@@ -44,6 +44,8 @@ MASKS: Final = [
     (10000, 32, 0xFFFFFFFF),
 ]
 """Eight digits become two of four, then one number: a factor, a shift, what is kept."""
+NONE: Final = pa.array([], pa.large_binary())
+"""Made with the imports: the first array imports pandas, where that is installed."""
 
 seconds: Counter[str] = Counter()
 
@@ -61,7 +63,7 @@ def read(log: Path, steps: NDArray[np.int64], numbers: int) -> None:
 
     numbers: that each of them prints for the columns that are stored; each fits eight bytes.
     """
-    hashed, known, line, rest = hashlib.sha256(), pa.array([], pa.large_binary()), 0, b""
+    hashed, known, line, rest = hashlib.sha256(), NONE, 0, b""
     zeros = bytes(48 if 48 <= byte < 58 else byte for byte in range(256))  # noqa: PLR2004
     with log.open("rb") as file:
         while True:
