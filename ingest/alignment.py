@@ -255,6 +255,8 @@ def _told(rows: Rows) -> Iterator[_Told]:
 
 def _numbered(names: pl.Series, numbers: dict[str | None, int]) -> Ints:
     """Each name as its number; new ones get the next."""
+    if names.null_count() == len(names):  # as where no launcher tags the lines
+        return np.full(len(names), numbers.setdefault(None, len(numbers)))
     found = names.to_arrow().cast(pa.large_string()).dictionary_encode()
     every = [*found.dictionary.to_pylist(), None]
     table = np.array([numbers.setdefault(name, len(numbers)) for name in every])

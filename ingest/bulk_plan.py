@@ -152,7 +152,7 @@ class _Planner:
         self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
         self.traits: dict[Trait, int] = {}
         self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
-        self.counted = [bool(form.counts) for form in parser.primary.steps]
+        self.quoted = [parser.quotes(form) for form in parser.primary.steps]
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
@@ -168,8 +168,9 @@ class _Planner:
         form = np.array([trait.form for trait in self.traits], np.int64)[traits]
         lines = pl.Series("line", places + self.block.number, pl.Int64)
         frame = frame.hstack([lines, pl.Series(FORM, form).cast(pl.Int8)])
-        if any(self.counted):
-            frame = frame.with_columns(self._texts(places, form))
+        quoted = np.flatnonzero(np.array(self.quoted)[form])
+        if len(quoted):
+            frame = frame.with_columns(self._texts(places, quoted))
         self._gather_others()
         return Plan(
             bounds=self.block.bounds,
@@ -281,9 +282,8 @@ class _Planner:
         order = np.argsort(places)
         return places[order], traits[order], frame.rechunk()[order]
 
-    def _texts(self, places: Ints, forms: Ints) -> pl.Series:
-        """The lines of rows with a counter of their own: they may turn out to be events."""
-        mine = np.flatnonzero(np.array(self.counted)[forms])
+    def _texts(self, places: Ints, mine: Ints) -> pl.Series:
+        """The lines of these rows, which are to keep them."""
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
         return none.scatter(mine, self._clean(places[mine]).str.slice(0, QUOTED_CHARACTERS))
 

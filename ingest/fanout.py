@@ -38,8 +38,8 @@ MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
 
 Given = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
-Names = tuple[Watch | None, str, tuple[str, ...]]
-"""What is watched for in a file, and the names of its format and its companions."""
+Names = tuple[Watch | None, str, tuple[str, ...], bool]
+"""What is watched for in a file, the names of its format and its companions, and `quoting`."""
 State = tuple[tuple[Fact, ...], Tried]
 """What holds for all files: facts that hold before all, and the formats that they may have."""
 
@@ -156,13 +156,15 @@ def in_turn(
 def parser_of(names: Names, tried: Tried) -> Parser:
     """One for blocks of files of these formats."""
     formats = {one.name: one for one in tried.formats}
-    watch, primary, companions = names
-    return Parser(formats[primary], [formats[name] for name in companions], watch=watch)
+    watch, primary, companions, quoting = names
+    also = [formats[name] for name in companions]
+    return Parser(formats[primary], also, watch=watch, quoting=quoting)
 
 
 def names_of(parser: Parser) -> Names:
     """By which `parser_of` makes the same."""
-    return parser.watch, parser.primary.name, tuple(f.name for f in parser.companions)
+    companions = tuple(f.name for f in parser.companions)
+    return parser.watch, parser.primary.name, companions, parser.quoting
 
 
 def _there(plan: Coming | Plan | None) -> bool:

@@ -248,6 +248,8 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
         odd = ~higher if launch.one_form else np.ones(count, bool)
     elif progress.top_stamp is None or launch.started_at is None:
         return 0
+    elif higher.all():  # as in most logs: none is an earlier step, or printed twice
+        odd = np.zeros(count, bool)
     else:
         at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
         before = np.concatenate([[-1], at[:-1]])

@@ -23,7 +23,7 @@ from ingest.facts import Fact
 from ingest.fanout import COMPRESSED, Given
 from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
-from ingest.parse import Parsed, Parser
+from ingest.parse import Parsed, Parser, TextsWantedError
 from ingest.places import asked_once, fetch
 from ingest.reader import STDIN, Chunk, Source
 from ingest.registry import (
@@ -90,8 +90,9 @@ def read_log(  # noqa: PLR0913 - as above
     """
     with Source(path) as source:
         first, parsed = _first_look(source, tried, watching=fast), None
+        quoting = not (fast and source.lasts())
         while parsed is None:
-            parser = Parser(*first.detected, spool, first.watch)
+            parser = Parser(*first.detected, spool, first.watch, quoting=quoting)
             met = partial(_met, path, tried, first, parser)
             try:
                 parsed = (
@@ -102,6 +103,9 @@ def read_log(  # noqa: PLR0913 - as above
             except _TakenOtherwiseError as otherwise:
                 first = otherwise.sure
                 source.close()  # so that it begins anew
+            except TextsWantedError:
+                quoting = True
+                source.close()
     text = _Text(source, parsed, [*by_path, *facts_beside(path), *extra])
     return next(_logs(*first.detected, [text]))
 

@@ -29,6 +29,7 @@ from ingest.familiar import Familiar
 from ingest.launch import LAST_STEP, Launch, starts_again
 from ingest.log_format import (
     JSON,
+    LAUNCH_STEPS,
     Block,
     EventLine,
     FactLine,
@@ -95,6 +96,10 @@ class Parsed:
     synthetic: bool = False
 
 
+class TextsWantedError(Exception):
+    """Rows became events whose texts were not kept: all is to be read again with them."""
+
+
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
@@ -157,9 +162,17 @@ class Parser:
         companions: Sequence[LogFormat] = (),
         spool: Spool | None = None,
         watch: Watch | None = None,
+        *,
+        quoting: bool = True,
     ) -> None:
-        """spool: where rows are put aside; watch: for what of no line is sure that may show it."""
+        """spool: where rows are put aside; watch: for what of no line is sure that may show it.
+
+        quoting: by default all rows that may become events keep their texts. Those that count the
+        steps of their launch hardly ever do, and their texts are what most of their memory is; who
+        can read all again does without, and does so where TextsWantedError is raised.
+        """
         self.primary, self.companions, self.watch = primary, tuple(companions), watch
+        self.quoting = quoting
         self._spool = spool or Spool()
         known = _compiled(primary, self.companions, watch)
         self.cleaner, self.familiar, self.shapes = known.cleaner, known.familiar, known.shapes
@@ -267,6 +280,10 @@ class Parser:
         self._count, self._ended = 1, line.ended
         self.out.lines += 1
         self._line(line.number, self.cleaner.strip(line.text), cut=line.cut)
+
+    def quotes(self, form: StepLine) -> bool:
+        """Whether rows of a form keep their texts, as they may turn out to be events."""
+        return form.counts is not None and (self.quoting or form.counts != LAUNCH_STEPS)
 
     def unwatched(self) -> None:
         """Nothing is watched for any more."""
@@ -562,7 +579,7 @@ class Parser:
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._start = self._start, None
-        if row["form"].counts:
+        if self.quotes(row["form"]):
             row["text"] = text[:QUOTED_CHARACTERS]
         launch.rows.append(row)
         launch.last_line, launch.last_step_text = row["line"], text
@@ -655,7 +672,9 @@ class Parser:
         launch.rows.settle()
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows whose step cannot be known become events."""
+        """Rows whose step cannot be known become events. Raises TextsWantedError."""
+        if not self.quoting and any(row.get("text") is None for row in rows):
+            raise TextsWantedError
         launch.events += [_timer_event(row) for row in rows]
         self.out.step_lines -= len(rows)
         self.out.known_lines += len(rows)

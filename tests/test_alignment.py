@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from ingest import alignment, spool
+from ingest import alignment, log_rows, spool
 from ingest.alignment import Aligned
 from ingest.launch import Launch
 from ingest.log_format import MICRO_STEPS
-from ingest.parse import Parsed
+from ingest.log_rows import read_source
+from ingest.parse import Parsed, Parser
 from ingest.rows import Rows
 from tests import plain_alignment
 
@@ -99,6 +101,34 @@ def test_the_rate_of_a_micro_step_is_not_that_of_a_step(parse: Parse) -> None:
 def test_the_engine_and_the_pipeline_print_one_step_in_one_launch(parse: Parse) -> None:
     lines = log("S5", "steps: 5 loss: 7.0 iter time (s): 0.5 samples/sec: 8.0", "S10")
     assert steps(parse, lines) == [5, 5, 10]
+
+
+@pytest.mark.parametrize(("ahead", "quoting"), [((0,), [False]), ((0, 1, 2), [False, True])])
+def test_texts_of_counts_are_kept_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead: Sequence[int], quoting: Sequence[bool]
+) -> None:
+    """Counts that no step is known of become events, for which all is read again."""
+    lines = []
+    for step in range(1, 400):
+        count = step + ahead[step % len(ahead)]
+        timed = f"Tepoch=0/micro_step={4 * count}/global_step={count}"
+        lines += log(f"S{step}", timed)
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    expected = read_source(path, fast=False)
+    asked: list[bool] = []
+
+    class Asked(Parser):
+        def __init__(self, *args: Any, quoting: bool, **others: Any) -> None:
+            asked.append(quoting)
+            super().__init__(*args, quoting=quoting, **others)
+
+    monkeypatch.setattr(log_rows, "Parser", Asked)
+    found = read_source(path)
+    assert all(found[name].equals(table) for name, table in expected.items())
+    timers = found["events"]["text"].to_list()
+    assert timers == (lines[1::2] if True in quoting else [])
+    assert asked == quoting
 
 
 @dataclass(frozen=True)
