@@ -202,8 +202,13 @@ class Source:
 
         Of an event file only those values that tell what it is.
         """
-        self._reading, seen, telling = self._read(), 0, Telling()
-        for chunk in self._reading:
+        self._reading = self._begun()
+        return self._looked_at(self._reading)
+
+    def _looked_at(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """Chunks that are kept, as long as they are not too many."""
+        seen, telling = 0, Telling()
+        for chunk in chunks:
             parts: Iterable[Chunk] = (chunk,)
             if isinstance(chunk, ValueChunk):
                 seen, most = seen + chunk.values.bytes, PEEKED_VALUES_BYTES
@@ -228,19 +233,28 @@ class Source:
         """
         if self._reading is None or self._peeked is None:  # or that was too much to be kept
             self.close()
-            self._reading = self._read()
+            self._reading = self._begun()
         while self._peeked:
             yield self._peeked.pop(0)
         yield from self._reading
         self._reading = None
 
-    def _read(self) -> Generator[Chunk]:
+    def _begun(self) -> Generator[Chunk]:
+        """Its chunks, of a file that is open: one that is read ahead is read from now on."""
+        reading = self._read()
+        next(reading)
+        return reading  # type: ignore[return-value]
+
+    def _read(self) -> Generator[Chunk | None]:
+        """None once the file is open, then its chunks."""
         self.bytes, self.sha256, self.hashing = 0, "", True
         if self.holds_events():
+            yield None
             yield from self._events()
             return
         empty = True
         with self._open() as chunks:
+            yield None
             for chunk in chunks:
                 empty = False
                 yield chunk
