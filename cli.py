@@ -334,6 +334,9 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
       fairmfu ingest run.log --set gpus=8 --set accelerator="NVIDIA H100 80GB HBM3"
       fairmfu ingest "s3://bucket/**/train*.log"
     """
+    from ingest.memory import sparing
+
+    sparing()
     from ingest import ingest_logs
     from ingest.facts import from_flags, from_toml
     from ingest.known_formats import known
@@ -788,6 +791,9 @@ def nightly(paths: tuple[str, ...], config_file: Path | None, **options: Any) ->
     Example:
       fairmfu nightly /data/logs --store perf --out /var/www/perf
     """
+    from ingest.memory import sparing
+
+    sparing()
     from reports.nightly import nightly as run
 
     config = _config(paths, config_file)

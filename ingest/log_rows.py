@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
+import pyarrow as pa
 
 from ingest import bulk, endings
 from ingest import facts as given
@@ -25,7 +26,7 @@ from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Parsed, Parser, TextsWantedError
 from ingest.places import asked_once, fetch
-from ingest.reader import STDIN, Chunk, Source
+from ingest.reader import PEEKED_BYTES, STDIN, Chunk, Source
 from ingest.registry import (
     BUILT_IN,
     Beginning,
@@ -106,6 +107,8 @@ def read_log(  # noqa: PLR0913 - as above
             except TextsWantedError:
                 quoting = True
                 source.close()
+    if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
+        pa.default_memory_pool().release_unused()
     text = _Text(source, parsed, [*by_path, *facts_beside(path), *extra])
     return next(_logs(*first.detected, [text]))
 

@@ -286,7 +286,8 @@ def logs(*folders: Path) -> list[Any]:
 @pytest.mark.parametrize("path", logs(CORPUS, GENERATED))
 def test_public_and_generated_logs_are_read_alike(path: Path) -> None:
     if not path.is_file():
-        pytest.skip(f"no folder of public or generated logs at {path}")
+        name = "FAIRMFU_CORPUS" if path == CORPUS else "FAIRMFU_GENERATED"
+        pytest.skip(f"no folder of logs at {path}: ${name} may name one")
     if path.stat().st_size > LARGE and not LINES:
         pytest.skip("a large log: `make gate` reads it")
     assert list(differences(reading(path, fast=True), reading(path, fast=False))) == []
