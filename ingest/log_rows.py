@@ -257,7 +257,9 @@ def _log(
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
-        rows["events"] += [{"run_id": run_id, **item} for item in launch.events]
+        for item in launch.events:  # many of them, so none is copied
+            item["run_id"] = run_id
+        rows["events"] += launch.events
         every = [*launch.stated, *facts, *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
