@@ -19,6 +19,14 @@ Words = NDArray[np.uint64]
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it once had: 28 MB of a log's
 
 
+def give_back() -> None:
+    """Have the system get memory that is free between what is not (see ingest.memory).
+
+    Of a large log some ms, and as much again to take it anew.
+    """
+    pa.default_memory_pool().release_unused()  # of the C library, for its memory is Arrow's
+
+
 WINDOW: Final = 128 * 1024
 """Bytes that stay in the processor's cache while they are looked at."""
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ingest import scalars
-from ingest.arrays import Ints, there_are
+from ingest.arrays import Ints, give_back, there_are
 from ingest.bulk_plan import NO_EPOCH, Plan, plan_by, plans_of
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
@@ -33,6 +33,9 @@ from ingest.scan.readings import Aside
 NEAR: Final = 512
 FAR: Final = 2**20
 """Lines that are asked about together: behind a restart, and at most."""
+TIDIED: Final = 64
+"""Chunks, 256 MB of a large log, behind which memory is given back that lies between what is held:
+of so much there is more the longer a log is."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 
@@ -77,12 +80,14 @@ def parse(
             met(math.inf)
         return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser, met)
-    for chunk, plan in planned(parser, every):
+    for number, (chunk, plan) in enumerate(planned(parser, every), 1):
         if _whole(chunk):
             reader.read_whole(chunk, plan)
         else:
             reader.read_alone(chunk)
         del chunk, plan  # so that they go before the next ones are made
+        if number % TIDIED == 0:
+            give_back()
     return parser.done()
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
-import pyarrow as pa
 
 from ingest import bulk, endings
 from ingest import facts as given
+from ingest.arrays import give_back
 from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError
 from ingest.facts import Fact
@@ -108,7 +108,7 @@ def read_log(  # noqa: PLR0913 - as above
                 quoting = True
                 source.close()
     if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
-        pa.default_memory_pool().release_unused()
+        give_back()
     text = _Text(source, parsed, [*by_path, *facts_beside(path), *extra])
     return next(_logs(*first.detected, [text]))
 
