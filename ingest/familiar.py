@@ -9,6 +9,7 @@ patterns need. So digits become zeros first, and what was found of such a line i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -25,8 +26,6 @@ from ingest.watch import Watch
 
 BLANK: Final = -1
 MAY_MATCH: Final = -2
-VISIBLE: Final = "[!-~]"
-"""In a line that is surely not blank."""
 MOST_LINES: Final = 40_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Remembered; then all is forgotten, for what a log said at its start may never come again."""
@@ -79,21 +78,23 @@ class Familiar:
     def _learn(self, alike: pa.LargeBinaryArray) -> None:
         """Look lines through that were not seen before."""
         texts = self._cleaner.texts(pl.Series(alike))
-        found = np.full(len(texts), MAY_MATCH)
-        bare = np.flatnonzero(~texts.str.contains(VISIBLE).to_numpy())
-        blank = bare[[not text.strip() for text in texts.gather(bare)]]
         other = ~self._sieve.may_match(texts)
-        other[blank] = False
-        found[blank] = BLANK
         if self._watch is not None:
-            shown = self._watched.may_match(self._watch.cleaner.texts(pl.Series(alike)))
-            other[shown], found[shown] = False, MAY_MATCH
-        kinds = kinds_of(texts.filter(other)).to_list()
-        found[other] = [self._numbers.setdefault(kind, len(self._numbers)) for kind in kinds]
-        new = [*self._numbers][len(self.kinds) :]
-        self.kinds = pa.concat_arrays([self.kinds, texts_of(new)])
+            other &= ~self._watched.may_match(self._watch.cleaner.texts(pl.Series(alike)))
+        others = texts.filter(other)
+        found = np.full(len(texts), MAY_MATCH)
+        found[other] = [
+            self._number(kind) if kind.strip() or others[place].strip() else BLANK
+            for place, kind in enumerate(kinds_of(others))
+        ]
+        if len(self._numbers) > len(self.kinds):
+            new = texts_of(islice(self._numbers, len(self.kinds), None))
+            self.kinds = pa.concat_arrays([self.kinds, new])
         self._known = pa.concat_arrays([self._known, alike])
         self._found = np.concatenate([self._found, found])
+
+    def _number(self, kind: str) -> int:
+        return self._numbers.setdefault(kind, len(self._numbers))
 
 
 def _zeroed(lines: pa.LargeBinaryArray) -> pa.LargeBinaryArray:

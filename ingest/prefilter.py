@@ -39,6 +39,8 @@ HALF: Final = re.compile("[\ud800-\udfff]")
 """Of a character; a pattern may name it, no text that was UTF-8 holds it."""
 NOTHING: Final = r"x\A"
 """A regex that no text matches."""
+FEW: Final = 40
+"""Texts that are looked through one by one in the time of a few calls of Polars."""
 
 SAME: Final = bytes(range(256))
 """Each byte stands for itself."""
@@ -177,15 +179,18 @@ class Sieve:
         self._open = not all(each)
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
         second = {text for found in each for text in _beside(found, first)}
-        self._rounds = [_either(literals, alike) for literals in (first, second) if literals]
+        self._rounds = [_changed(literals, alike) for literals in (first, second) if literals]
+        self._regexes = ["|".join(map(re.escape, each)) or NOTHING for each in self._rounds]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
         """Of each text whether it may; one that may not holds a match of no pattern."""
         if self._open or not self._rounds:
             return np.full(len(texts), self._open)
+        if len(texts) <= FEW:
+            return np.array([self._may(text) for text in texts], bool)
         may, left = np.arange(len(texts)), texts
-        for literals in self._rounds:
-            may = may[left.str.contains(literals).to_numpy()]
+        for regex in self._regexes:
+            may = may[left.str.contains(regex).to_numpy()]
             if not len(may):
                 break
             left = texts[may]
@@ -193,12 +198,14 @@ class Sieve:
         out[may] = True
         return out
 
+    def _may(self, text: str) -> bool:
+        return all(any(literal in text for literal in literals) for literals in self._rounds)
 
-def _either(literals: Iterable[str], alike: bytes) -> str:
-    """One regex of them all, but for those that no text of a log holds: halves of a character."""
+
+def _changed(literals: Iterable[str], alike: bytes) -> list[str]:
+    """As they are in texts that are changed, without halves of a character: no log holds these."""
     whole = (literal for literal in literals if not HALF.search(literal))
-    changed = {literal.encode().translate(alike).decode() for literal in whole}
-    return "|".join(map(re.escape, sorted(changed))) or NOTHING
+    return sorted({literal.encode().translate(alike).decode() for literal in whole})
 
 
 @cache

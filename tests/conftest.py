@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from ingest import clean, intake, other_lines
+from ingest import clean, intake, other_lines, prefilter
 from ingest.known_formats import FOLDER
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser
@@ -43,6 +43,7 @@ def however_few() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clean, "FEW", 0)
         patch.setattr(other_lines, "FEW", 0)
+        patch.setattr(prefilter, "FEW", 0)
         yield
 
 

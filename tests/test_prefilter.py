@@ -7,6 +7,7 @@ import re
 import polars as pl
 import pytest
 
+from ingest import prefilter
 from ingest.endings import ENDINGS
 from ingest.prefilter import Guarded, Sieve, any_of, needed
 from ingest.registry import FORMATS
@@ -50,7 +51,11 @@ def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
         assert not wrong, (pattern, literals, wrong)
 
 
-def test_a_sieve_lets_pass_whatever_a_pattern_matches() -> None:
+@pytest.mark.parametrize("few", [0, 1_000], ids=["together", "one by one"])
+def test_a_sieve_lets_pass_whatever_a_pattern_matches(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefilter, "FEW", few)
     lines = [(line.anchor, line.regex) for line in LINES]
     for pattern in [*lines, *(("", mark) for mark in (*MARKS, *(b.start for b in BLOCKS)))]:
         sieve, search = Sieve([pattern]), re.compile(pattern[1]).search
@@ -58,7 +63,11 @@ def test_a_sieve_lets_pass_whatever_a_pattern_matches() -> None:
         assert sieve.may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
 
 
-def test_a_sieve_asks_for_two_clauses_of_each_pattern() -> None:
+@pytest.mark.parametrize("few", [0, 1_000], ids=["together", "one by one"])
+def test_a_sieve_asks_for_two_clauses_of_each_pattern(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefilter, "FEW", few)
     sieve = Sieve([("", r"\[XTuner\].* Step \d+"), ("loss", r"loss: \d")])
     texts = ["[XTuner] Step 1", "[XTuner] saved", " Step 1", "loss: 1", "loss 1", ""]
     assert sieve.may_match(pl.Series(texts)).tolist() == [True, False, False, True, False, False]
