@@ -241,13 +241,27 @@ def lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
     size = WORD * (1 + len(stretch.words))
     lead = size - stretch.size
     rows = view(block.bytes, np.dtype(f"V{size}"))[block.starts[lines] - lead]
-    words = rows.view("<u8").reshape(len(lines), size // WORD)
-    good = _stand(stretch, words[:, 1:].T)
-    data = words.view(np.uint8)
+    data = rows.view(np.uint8).reshape(len(lines), size)
+    good = _within(data, shape.limits)
     runs = {run: (offset, offset + width) for run, offset, width in stretch.runs}
     for run in shape.bare:
         good &= _may_begin(shape, run, data[:, lead + runs[run][0]], shape.widths[run][1])
     return Sheet(shape, lines, data, lead, runs).only(good)
+
+
+def _within(rows: Bytes, limits: tuple[Bytes, Bytes]) -> Bools:
+    """Whether all bytes of a row are among those that each may be.
+
+    limits: the least of each, and how much more it may be, of as many rows side by side as stay in
+    the processor's cache.
+    """
+    (lines, size), (least, more), flat = rows.shape, limits, rows.reshape(-1)
+    good = np.ones(lines, bool)
+    for at in range(0, len(flat), len(least)):
+        part = flat[at : at + len(least)]
+        wrong = np.flatnonzero(part - least[: len(part)] > more[: len(part)])
+        good[(at + wrong) // size] = False
+    return good
 
 
 def walk(block: Block, shape: Shape, lines: Ints) -> Walked:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ingest.arrays import Bytes
 from ingest.scan.readings import Aside, Step
 
 RUN: Final = re.compile(rb"[0-9]+")
@@ -17,6 +18,10 @@ WORD: Final = 8
 """Bytes."""
 MOST_DECIMALS: Final = 24
 """As repr() prints some: 17 digits behind the zeros of a small number."""
+AT_ONCE: Final = 64 * 1024
+"""Bytes of lines that are compared at once."""
+NO_WORD: Final = (0, 0, 0)
+"""Of bytes that do not matter; see Word."""
 MOST_PAD: Final = 8
 """Blanks before a number that may be more or fewer."""
 
@@ -149,6 +154,21 @@ class Shape:
     def is_fixed(self) -> bool:
         """Whether all of its lines are as long, and each run stands at the same place in them."""
         return len(self.stretches) == 1
+
+    @cached_property
+    def limits(self) -> tuple[Bytes, Bytes]:
+        """Of each byte of a line of fixed widths the least that it may be, and how much more.
+
+        From a word before its first one; of so many lines one behind the other as make AT_ONCE.
+        """
+        words = np.array(
+            [NO_WORD, *((w.zeros, w.sixes, w.kept) for w in self.stretches[0].words)], np.uint64
+        )
+        zeros, sixes, kept = words.T.copy().view(np.uint8)
+        least = zeros * (kept > 0)
+        more = np.where(sixes > 0, 9, np.where(kept > 0, 0, 255)).astype(np.uint8)
+        lines = max(1, AT_ONCE // len(least))
+        return np.tile(least, lines), np.tile(more, lines)
 
     @cached_property
     def least(self) -> int:
