@@ -64,7 +64,8 @@ def laid(parts: Sequence[Part], rows: int) -> Views:
     text[:] = np.frombuffer(b"".join(same), np.uint8)  # at once: most are short
     for part, end in zip(parts, accumulate(widths), strict=True):
         if not isinstance(part, bytes):
-            text[:, end - part.shape[1] : end] = part
+            there = text[:, end - part.shape[1] : end]
+            there.view(f"V{part.shape[1]}")[:] = part.view(f"V{part.shape[1]}")  # twice as fast
     views = np.zeros((rows, 4), np.uint32)
     views[:, 0] = size
     inside = min(size, 4 if size > INLINE else INLINE)
