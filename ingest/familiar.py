@@ -78,9 +78,9 @@ class Familiar:
     def _learn(self, alike: pa.LargeBinaryArray) -> None:
         """Look lines through that were not seen before."""
         texts = self._cleaner.texts(pl.Series(alike))
-        other = ~self._sieve.may_match(texts)
+        other = ~self._sieve.lines_may_match(texts)
         if self._watch is not None:
-            other &= ~self._watched.may_match(self._watch.cleaner.texts(pl.Series(alike)))
+            other &= ~self._watched.lines_may_match(self._watch.cleaner.texts(pl.Series(alike)))
         others = texts.filter(other)
         found = np.full(len(texts), MAY_MATCH)
         found[other] = [

@@ -40,7 +40,7 @@ HALF: Final = re.compile("[\ud800-\udfff]")
 NOTHING: Final = r"x\A"
 """A regex that no text matches."""
 FEW: Final = 40
-"""Texts that are looked through one by one in the time of a few calls of Polars."""
+"""Lines that are looked through one by one in the time of a few calls of Polars."""
 
 SAME: Final = bytes(range(256))
 """Each byte stands for itself."""
@@ -186,8 +186,6 @@ class Sieve:
         """Of each text whether it may; one that may not holds a match of no pattern."""
         if self._open or not self._rounds:
             return np.full(len(texts), self._open)
-        if len(texts) <= FEW:
-            return np.array([self._may(text) for text in texts], bool)
         may, left = np.arange(len(texts)), texts
         for regex in self._regexes:
             may = may[left.str.contains(regex).to_numpy()]
@@ -198,8 +196,11 @@ class Sieve:
         out[may] = True
         return out
 
-    def _may(self, text: str) -> bool:
-        return all(any(literal in text for literal in literals) for literals in self._rounds)
+    def lines_may_match(self, lines: pl.Series) -> NDArray[np.bool_]:
+        """The same of lines."""
+        if len(lines) > FEW or self._open or not self._rounds:
+            return self.may_match(lines)
+        return np.array([all(any(x in line for x in y) for y in self._rounds) for line in lines])
 
 
 def _changed(literals: Iterable[str], alike: bytes) -> list[str]:

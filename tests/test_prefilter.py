@@ -60,7 +60,7 @@ def test_a_sieve_lets_pass_whatever_a_pattern_matches(
     for pattern in [*lines, *(("", mark) for mark in (*MARKS, *(b.start for b in BLOCKS)))]:
         sieve, search = Sieve([pattern]), re.compile(pattern[1]).search
         matched = [x for x in EXAMPLES if pattern[0] in x and search(x)]
-        assert sieve.may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
+        assert sieve.lines_may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
 
 
 @pytest.mark.parametrize("few", [0, 1_000], ids=["together", "one by one"])
@@ -70,9 +70,16 @@ def test_a_sieve_asks_for_two_clauses_of_each_pattern(
     monkeypatch.setattr(prefilter, "FEW", few)
     sieve = Sieve([("", r"\[XTuner\].* Step \d+"), ("loss", r"loss: \d")])
     texts = ["[XTuner] Step 1", "[XTuner] saved", " Step 1", "loss: 1", "loss 1", ""]
-    assert sieve.may_match(pl.Series(texts)).tolist() == [True, False, False, True, False, False]
-    assert Sieve([("", r"\d+")]).may_match(pl.Series(texts)).all()
-    assert not Sieve([]).may_match(pl.Series(texts)).any()
+    assert sieve.lines_may_match(pl.Series(texts)).tolist() == [
+        True,
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert Sieve([("", r"\d+")]).lines_may_match(pl.Series(texts)).all()
+    assert not Sieve([]).lines_may_match(pl.Series(texts)).any()
 
 
 def test_what_marks_a_format_is_known_by_literals() -> None:
