@@ -103,7 +103,10 @@ class Cleaner:
         noisy = [at for at, x in enumerate(which) if not held or any(y in several[x] for y in held)]
         if noisy:
             digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
-            texts = texts.scatter(noisy, texts.gather(noisy).str.replace_all(digits_are_ascii, ""))
+            may = texts[noisy]
+            found = may.str.contains(digits_are_ascii)  # in a fourth of the time of new texts
+            cleaned = may.filter(found).str.replace_all(digits_are_ascii, "")
+            texts = texts.scatter(pl.Series(noisy).filter(found), cleaned)
         return np.array(which, np.int64), texts
 
     def _plain(self, data: bytes) -> bool:

@@ -11,7 +11,7 @@ Without it no literal is known: every line is tried, which is slower and comes t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ except ImportError:  # pragma: no cover - of a later Python
 Part = tuple[Any, Any]
 """Of a pattern as Python parses it: an operator, and what it says."""
 Parts = Iterable[Part]
+LITERAL: Final = getattr(parser, "LITERAL", None)
 ZERO_WIDTH: Final = ("AT", "ASSERT", "ASSERT_NOT")
 REPEATS: Final = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
 MOST_TEXTS: Final = 64
@@ -47,6 +48,7 @@ SAME: Final = bytes(range(256))
 
 Clause = frozenset[str]
 """Literals of which a text has to hold one."""
+EMPTY: Final = frozenset({""})
 
 
 def parsed(pattern: str) -> Parts | None:
@@ -84,17 +86,40 @@ def needed(pattern: str) -> Clause:
 def _clauses(items: Parts) -> list[Clause]:
     """What each part of a sequence needs; parts side by side that have few texts are one."""
     found: list[Clause] = []
-    texts = frozenset({""})
-    for part in items:
-        its = _texts(part)
+    texts = EMPTY
+    for part, its in _each(items):
         if its is not None and len(texts) * len(its) <= MOST_TEXTS:
-            texts = frozenset(text + more for text in texts for more in its)
+            texts = _followed(texts, its)
             continue
         found.append(texts)
-        texts = frozenset({""}) if its is None else its
+        texts = EMPTY if its is None else its
         if its is None:
             found += _inside(part)
     return [_shortest(clause) for clause in (*found, texts) if clause and "" not in clause]
+
+
+def _each(items: Parts) -> Iterator[tuple[Part, Clause | None]]:
+    """Each part with its texts; literals side by side, most of a pattern, are one part."""
+    literals: list[Part] = []
+    for part in items:
+        if part[0] == LITERAL:
+            literals.append(part)
+            continue
+        if literals:
+            yield _one(literals)
+            literals = []
+        yield part, _texts(part)
+    if literals:
+        yield _one(literals)
+
+
+def _one(literals: Sequence[Part]) -> tuple[Part, Clause]:
+    return literals[-1], frozenset({"".join(chr(said) for _, said in literals)})
+
+
+def _followed(texts: Clause, its: Clause) -> Clause:
+    """Each text with each of those that may follow it."""
+    return its if texts is EMPTY else frozenset(text + more for text in texts for more in its)
 
 
 def _inside(part: Part) -> list[Clause]:
@@ -133,12 +158,11 @@ def _texts(part: Part) -> Clause | None:
 
 def _sequence(items: Parts) -> Clause | None:
     """The same of parts side by side."""
-    texts = frozenset({""})
-    for part in items:
-        its = _texts(part)
+    texts = EMPTY
+    for _, its in _each(items):
         if its is None or len(texts) * len(its) > MOST_TEXTS:
             return None
-        texts = frozenset(text + more for text in texts for more in its)
+        texts = _followed(texts, its)
     return texts
 
 

@@ -214,7 +214,7 @@ class Source:
                 seen, most = seen + chunk.values.bytes, PEEKED_VALUES_BYTES
                 parts = chunk.parts(telling)
             else:
-                seen, most = seen + len(chunk.data), PEEKED_BYTES
+                seen, most = seen + len(chunk.view), PEEKED_BYTES
             if self._peeked is not None and (self.path == STDIN or seen <= most):
                 self._peeked.append(chunk)
             else:  # all of it is read again, and hashed then

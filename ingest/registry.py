@@ -167,7 +167,7 @@ def detect_at_first(
     format whose lines are read together with others', or where many lines hold what marks hold.
     """
     chunks = iter(chunks)
-    search = _Search(formats, wanted, _pieces(chunks))
+    search = _Search(formats, wanted, chunks)
     while search.advances():
         _look(_that_may_show([search]))
         if (found := search.beginning(formats, wanted)) is not None:
@@ -238,7 +238,7 @@ def _signatures(
     files: Iterable[Iterable[Chunk]], formats: tuple[LogFormat, ...], wanted: Collection[str]
 ) -> list[_Search]:
     """What each file shows: a piece of every one is looked at, then the next where that is due."""
-    searches = [_Search(formats, wanted, _pieces(chunks)) for chunks in files]
+    searches = [_Search(formats, wanted, chunks) for chunks in files]
     left = searches
     while left := [search for search in left if search.advances()]:
         _look(_that_may_show(left))
@@ -299,12 +299,12 @@ class _Search:
     """Looks for formats by their marks in a file; for those that are not yet found."""
 
     def __init__(
-        self, formats: tuple[LogFormat, ...], wanted: Collection[str], pieces: Iterator[Chunk]
+        self, formats: tuple[LogFormat, ...], wanted: Collection[str], chunks: Iterable[Chunk]
     ) -> None:
         marks = _marks(formats, frozenset(wanted))
         self.cleaner = marks.cleaner
         self._signatures, self._headers = marks.signatures, marks.headers
-        self._pieces, self._piece = pieces, Chunk(0, b"")
+        self._pieces, self._piece = self._each(chunks), Chunk(0, b"")
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
         self._last = math.inf
@@ -314,12 +314,34 @@ class _Search:
 
     def advances(self) -> bool:
         """Go on to the next piece, if there is one to be looked at."""
-        piece = next(self._pieces, None)
+        behind = self._piece.number + newlines(self._piece.data)
+        piece = next(self._pieces, None) if behind <= self._last else None
         if piece is None or piece.number > self._last:
             return False
-        self._piece = _up_to(self._last, piece)
-        self._bytes, self._in_vain = self._bytes + len(self._piece.data), 0
+        self._piece = piece
+        self._bytes, self._in_vain = self._bytes + len(piece.data), 0
         return True
+
+    def _each(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        """The same lines, fewer at a time, up to the last one: mostly the first ones tell.
+
+        Of a small piece all are looked at as quickly.
+        """
+        size = FIRST_BYTES
+        for chunk in chunks:
+            if chunk.cut or not chunk.ended:
+                yield chunk
+                continue
+            ends, first, begin = chunk.newlines, 0, 0
+            while first < len(ends):
+                number = chunk.number + first
+                behind = min(int(np.searchsorted(ends, begin + size)) + 1, len(ends))
+                large = int(ends[behind - 1]) - begin >= GROWS * FIRST_BYTES
+                if large and number <= self._last < chunk.number + behind:
+                    behind = int(self._last) - chunk.number + 1
+                end = int(ends[behind - 1]) + 1
+                yield Chunk(number, bytes(chunk.view[begin:end]))
+                first, begin, size = behind, end, min(GROWS * size, BLOCK_BYTES)
 
     def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
         """Those whose steps were found, of the highest precedence first."""
@@ -417,31 +439,6 @@ def _signature(log_format: LogFormat, *, steps: bool) -> str:
 def _by_lines(log_format: LogFormat) -> bool:
     """Whether each of its lines is a record, or becomes one by the next."""
     return log_format.join is None or log_format.addition is not None
-
-
-def _pieces(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-    """The same lines, fewer at a time: mostly the first ones tell."""
-    size = FIRST_BYTES
-    for chunk in chunks:
-        if chunk.cut or not chunk.ended:
-            yield chunk
-            continue
-        number, begin = chunk.number, 0
-        while begin < len(chunk.data):
-            end = chunk.data.find(b"\n", begin + size) + 1 or len(chunk.data)
-            piece = Chunk(number, chunk.data[begin:end])
-            yield piece
-            if end < len(chunk.data):
-                number += newlines(piece.data)
-            begin, size = end, min(GROWS * size, BLOCK_BYTES)
-
-
-def _up_to(last: float, piece: Chunk) -> Chunk:
-    """The lines of a piece up to that number; of a small one all are looked at as quickly."""
-    if last == math.inf or len(piece.data) <= GROWS * FIRST_BYTES:
-        return piece
-    ends = piece.newlines[int(last) - piece.number :]
-    return Chunk(piece.number, piece.data[: ends[0] + 1]) if len(ends) > 1 else piece
 
 
 def _noise(formats: Iterable[LogFormat]) -> str:

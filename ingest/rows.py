@@ -207,9 +207,12 @@ class Rows(Sequence[Row]):
         rest: list[pl.DataFrame] = []
         for place, end in zip_longest(order, ends):
             so_far = pl.concat([*rest, _filled(self._read(self._pieces[place], names), names)])
-            whole = pl.lit(value=True) if end is None else pl.col("step") < end
-            yield so_far.filter(whole).sort("step", "line")
-            rest = [so_far.filter(~whole)]
+            if not (so_far["step"].is_sorted() and so_far["line"].is_sorted()):
+                so_far = so_far.sort("step", "line")
+            steps = so_far["step"]
+            whole = so_far.height if end is None else steps.search_sorted(end, "left")
+            yield so_far[:whole]
+            rest = [so_far[whole:]]
 
     def _more(self, count: int, weight: int) -> None:
         self._count += count

@@ -12,10 +12,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
+import numpy as np
 import polars as pl
 
+from ingest.arrays import Ints, places_of
 from ingest.launch import Launch
 from ingest.rows import Rows
 from ingest.spool import PIECE_ROWS
@@ -58,7 +60,7 @@ def of_xtuner_v1(launches: Sequence[Launch]) -> list[list[Fact]]:
 
 
 def _in_order(several: Iterable[Rows]) -> Iterator[pl.DataFrame]:
-    """All rows with the number of their launch, by launch and step, once of each rank.
+    """All rows with the number of their launch, by launch, step and line.
 
     Those of short launches come together. Of a long one those of a step do.
     """
@@ -68,27 +70,41 @@ def _in_order(several: Iterable[Rows]) -> Iterator[pl.DataFrame]:
     for number, rows in enumerate(several):
         long = len(rows) > PIECE_ROWS
         if short and (long or height + len(rows) > PIECE_ROWS):
-            yield _once(pl.concat(short).sort(LAUNCH, "step", "line"))
+            yield pl.concat(short).sort(LAUNCH, "step", "line")
             short, height = [], 0
         for frame in rows.by_step(*names) if long else rows.frames(*names):
             mine = pl.Series(LAUNCH, [number]).new_from_index(0, frame.height)
             if long:
-                yield _once(frame.hstack([mine]))
+                yield frame.hstack([mine])
             else:
                 short.append(frame.hstack([mine]))
                 height += frame.height
     if short:
-        yield _once(pl.concat(short).sort(LAUNCH, "step", "line"))
+        yield pl.concat(short).sort(LAUNCH, "step", "line")
 
 
-def _once(frame: pl.DataFrame) -> pl.DataFrame:
-    """Of several rows of a rank and step, which follow one another, the last one."""
-    launches, steps = frame[LAUNCH].to_numpy(), frame["step"].to_numpy()
-    if not ((steps[1:] == steps[:-1]) & (launches[1:] == launches[:-1])).any():
-        return frame  # of one rank that was not resumed
-    if frame.select(*RANK, "step").n_unique() == frame.height:
-        return frame  # which is found out in half the time
-    return frame.unique((*RANK, "step"), keep="last", maintain_order=True)
+class _Ranks(NamedTuple):
+    """The rows of a frame rank by rank, each rank's as they were.
+
+    places: theirs in the frame; begins: where among them those of each rank and launch begin;
+    repeated: whether a rank has several rows of a step.
+    """
+
+    places: Ints
+    begins: Ints
+    repeated: bool
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Self:
+        """Those of a frame in the order of its launches and steps."""
+        known = frame["rank"].to_arrow().dictionary_encode()
+        ranks = places_of(known.indices, len(known.dictionary)).astype(np.uint32)
+        places = np.argsort(ranks, kind="stable")
+        columns = (ranks, frame[LAUNCH].to_numpy(), frame["step"].to_numpy())
+        rank, launch, step = (np.diff(column[places]) != 0 for column in columns)
+        others = rank | launch
+        begins = np.flatnonzero(np.append(len(ranks) > 0, others))
+        return cls(places, begins, not (others | step).all())
 
 
 def _facts(launch: Launch, seen: _Seen) -> list[Fact]:
@@ -129,28 +145,39 @@ def _printed(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     A tracker's names have a path before them; of two of one name the last one counts.
     """
     extra = frame["extra"]
-    raw = pl.lit(extra.cast(pl.Binary))  # whose parts are not copied: in half the time of splitn
     said: list[pl.Series] = []
     for name in names:
         key = f'{name}": "'
-        at = extra.str.find(key, literal=True)
-        if not at.count():
+        around = _around(extra, key)
+        if around is None:
             said.append(pl.Series(name, [None], pl.String).new_from_index(0, frame.height))
             continue
-        if extra.str.contains("\\", literal=True).any():
-            return frame.with_columns(_each(extra))
-        begin = pl.lit(at)
-        before, behind = pl.select(
-            before=raw.bin.slice(begin - 1, 1),
-            behind=raw.bin.slice(begin + len(key)).cast(pl.String),
-        )
+        before, behind = around
         again = behind.str.contains(key, literal=True).any()
-        if again or not before.drop_nulls().is_in([b'"', b"/"]).all():  # part of another name
+        own = before.drop_nulls().is_in([b'"', b"/"]).all()  # not a part of another name
+        if again or not own or extra.str.contains("\\", literal=True).any():
             return frame.with_columns(_each(extra))
         ends = pl.lit(behind.str.find('"', literal=True))
         value = pl.lit(behind.cast(pl.Binary)).bin.slice(0, ends).cast(pl.String)
         said.append(pl.select(value.alias(name)).to_series())
     return frame.with_columns(said)
+
+
+def _around(extra: pl.Series, key: str) -> tuple[pl.Series, pl.Series] | None:
+    """The byte before a key in each text, and all that follows it; None where it is in none.
+
+    Mostly all texts begin alike up to it, and one tells what stands before it.
+    """
+    begins, there, _ = (extra[0] or "").partition(key)
+    if there and extra.str.starts_with(begins + key).all():
+        return pl.Series([begins[-1:].encode()]), extra.str.strip_prefix(begins + key)
+    at = extra.str.find(key, literal=True)
+    if not at.count():
+        return None
+    raw, begin = pl.lit(extra.cast(pl.Binary)), pl.lit(at)  # in half the time of splitn: no copies
+    before, behind = raw.bin.slice(begin - 1, 1), raw.bin.slice(begin + len(key)).cast(pl.String)
+    found = pl.select(before=before, behind=behind)
+    return found["before"], found["behind"]
 
 
 def _each(extras: pl.Series) -> list[pl.Series]:
@@ -189,15 +216,21 @@ class _Several:
     last: pl.DataFrame | None = None
 
     def add(self, frame: pl.DataFrame) -> None:
-        """What the ranks print of steps behind those before, one row for each of both."""
-        for launch, rank, count in frame.group_by(*RANK).len().iter_rows():
-            ranks = self.each[launch].ranks
-            ranks[rank] = ranks.get(rank, 0) + count
-        first = frame.filter(pl.col("step") == 1)
+        """What the ranks print of steps behind those before; of several rows of both the last."""
+        ranks = _Ranks.of(frame)
+        if ranks.repeated:
+            frame = frame.unique((*RANK, "step"), keep="last", maintain_order=True)
+            ranks = _Ranks.of(frame)
+        counts = np.diff(np.append(ranks.begins, frame.height)).tolist()
+        firsts = frame[ranks.places[ranks.begins]].select(RANK).iter_rows()
+        there = []
+        for (launch, rank), count in zip(firsts, counts, strict=True):
+            there.append(self.each[launch])
+            there[-1].ranks[rank] = there[-1].ranks.get(rank, 0) + count
+        first = frame[np.flatnonzero(frame["step"].to_numpy() == 1)]
         for row in _printed(first, COUNTS).iter_rows(named=True) if len(first) else ():
             said = {name: row[name] for name in (*COLUMNS, *COUNTS)}
             self.each[row[LAUNCH]].first[row["rank"]] = said
-        there = [self.each[launch] for launch in frame[LAUNCH].unique()]
         tokens = pl.col("rank_tokens").replace(0, None).alias("tokens")
         self._gather([seen.slots for seen in self.each], frame.select(LAUNCH, "rank_slots"))
         if any(len(seen.estimated) < SEVERAL for seen in there):
@@ -214,14 +247,18 @@ class _Several:
     def _grow(self, mine: pl.DataFrame) -> pl.DataFrame:
         """By how much the approximate total has grown; mine: rank, step, tokens, total."""
         both = mine if self.last is None else pl.concat([self.last, mine])
+        ranks = _Ranks.of(both)
+        by_rank = both[ranks.places]
+        begin = np.zeros(both.height, bool)
+        begin[ranks.begins] = True
+        own = pl.lit(pl.Series(ranks.places >= both.height - mine.height))
         start = pl.col("step") == 1
-        last, before = (pl.col(name).shift(1).over(RANK) for name in ("step", "total"))
-        follows = start | (last == pl.col("step") - 1)
+        last, before = pl.col("step").shift(1), pl.col("total").shift(1)
+        follows = start | ((last == pl.col("step") - 1) & ~pl.lit(pl.Series(begin)))
         more = pl.col("total") - pl.when(start).then(0.0).otherwise(before)
-        grown = both.select(LAUNCH, follows=follows, grown=more / pl.col("tokens"))
-        grown = grown[self.last.height if self.last is not None else 0 :]
-        goes_on = both.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
-        self.last = goes_on.unique(RANK, keep="last", maintain_order=True)
+        grown = by_rank.select(LAUNCH, follows=own & follows, grown=more / pl.col("tokens"))
+        ends = by_rank[np.append(ranks.begins[1:], both.height) - 1]
+        self.last = ends.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
         return grown.filter("follows").drop("follows")
 
     @staticmethod

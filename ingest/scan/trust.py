@@ -47,7 +47,9 @@ def _item(value: object) -> object:
 
 def same(one: object, other: object) -> bool:
     """Equal to the bit: 0.0 is not -0.0, and a nan is a nan."""
-    return type(one) is type(other) and repr(one) == repr(other)
+    if type(one) is not type(other):
+        return False
+    return bool(one and one == other) or repr(one) == repr(other)
 
 
 def _drawn(shape: Shape, rng: random.Random) -> bytes:
