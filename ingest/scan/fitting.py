@@ -256,11 +256,13 @@ def _within(rows: Bytes, limits: tuple[Bytes, Bytes]) -> Bools:
     the processor's cache.
     """
     (lines, size), (least, more), flat = rows.shape, limits, rows.reshape(-1)
-    good = np.ones(lines, bool)
+    good, over, wrong = np.ones(lines, bool), np.empty_like(least), np.empty(len(least), bool)
     for at in range(0, len(flat), len(least)):
         part = flat[at : at + len(least)]
-        wrong = np.flatnonzero(part - least[: len(part)] > more[: len(part)])
-        good[(at + wrong) // size] = False
+        end = len(part)
+        np.subtract(part, least[:end], out=over[:end])  # what is less is far over it
+        np.greater(over[:end], more[:end], out=wrong[:end])
+        good[(at + np.flatnonzero(wrong[:end])) // size] = False
     return good
 
 
