@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,23 @@ def test_lines_laid_out_alike_are_read_as_by_their_shape(
         assert lines[line] in by_layout or lines[line] not in by_shape
         for raw, row in by_layout.items():
             assert repr(row) == repr(by_shape[raw])
+
+
+def test_a_layout_takes_other_digits_and_no_other_byte() -> None:
+    """Also where it is compared many lines at once, of which some fit and some do not."""
+    read_it = partial(read_loss, re.compile(rb"loss (\d+\.\d\d) of v2"))
+    line = b"loss 123.45 of v2"
+    shape = shape_of(line, read_it)
+    assert shape is not None
+    walked = fit(Block(1, line + b"\n"), shape, np.ones(1, bool))
+    layout = narrowed(walked, 0) if isinstance(walked, Walked) else shape
+    places = product(range(len(line)), set(range(256)) - set(b"\r\n"))
+    changed = [line[:at] + bytes([byte]) + line[at + 1 :] for at, byte in places]
+    block = Block(1, b"".join(one + b"\n" for one in (*changed, *[line] * 10_000)))
+    taken_lines = set(fit(block, layout, np.ones(len(block), bool)).lines.tolist())
+    read_lines = {at for at, one in enumerate(changed) if read_it(one) is not None}
+    assert taken_lines == read_lines | set(range(len(changed), len(block)))
+    assert len(read_lines) == 5 * 10 + (len(line) - 5)
 
 
 @pytest.mark.parametrize(
