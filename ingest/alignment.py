@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from ingest.arrays import Bools, Ints, places_of
 from ingest.log_format import MICRO_STEPS, last_place
-from ingest.rows import EMPTY, FORM, Row, Rows
+from ingest.pieces import Row
+from ingest.rows import EMPTY, FORM, Rows
 
 Numbers = NDArray[Any]
 """Whole numbers: of 64 bits, or of Python where they are large."""
@@ -84,17 +85,18 @@ def _take(out: Aligned, frame: pl.DataFrame, moved: Iterable[pl.Series], there: 
         out.rows.extend(placed)
 
 
-def stride(rows: Rows, events: Iterable[Mapping[str, Any]]) -> int | None:
+def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
     """Steps between two lines that print none and were counted one by one; null where unknown.
 
     The Trainer's console prints dicts at each `logging_steps`, and at the end how many steps there
     were: so many fit into it in one way only. rows: as in `align`, `counted` where the step is a
-    mere count. The epoch has to grow with the count from the start, as it does not after a resume.
+    mere count; ends: the events that tell of the end. The epoch has to grow with the count from the
+    start, as it does not after a resume.
     """
-    ends = {event["step"] for event in events if event["kind"] == "end" and event["step"]}
-    if len(ends) != 1 or not rows:
+    lasts = {event["step"] for event in ends if event["step"]}
+    if len(lasts) != 1 or not rows:
         return None
-    last, count = ends.pop(), 0
+    last, count = lasts.pop(), 0
     for frame in rows.frames("counted", "step"):
         if not frame["counted"].fill_null(value=False).all():
             return None

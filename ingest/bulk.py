@@ -13,7 +13,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -25,10 +24,9 @@ from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
 from ingest.parse import Parsed, Parser
+from ingest.pieces import put_aside
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, ValueChunk, text_of
-from ingest.rows import put_aside
 from ingest.scan.block import Lines
-from ingest.scan.readings import Aside
 
 NEAR: Final = 512
 FAR: Final = 2**20
@@ -185,19 +183,20 @@ class _Reader:
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
         parser.add_idle(behind - idle)
         self._take_others(block, plan, at, stop)
-        begin, end = (bisect_left(plan.asides, place, key=itemgetter(0)) for place in (at, stop))
-        asides = plan.asides[begin:end]
+        begin, end = np.searchsorted(plan.aside_places, (at, stop)).tolist()
         if sure > first:
-            last_row = int(plan.places[sure - 1])
-            before = bisect_left(asides, last_row, key=itemgetter(0))
-            self._take_asides(block, asides[:before])
+            before = int(np.searchsorted(plan.aside_places, plan.places[sure - 1]))
+            self._take_asides(block, plan, begin, before)
             self._take_rows(block, plan, first, sure)
-            asides = asides[before:]
-        self._take_asides(block, asides)
+            begin = before
+        self._take_asides(block, plan, begin, end)
         return stop - at
 
-    def _take_asides(self, block: Lines, asides: Iterable[tuple[int, Aside]]) -> None:
-        self.parser.add_asides([(block.number + place, aside) for place, aside in asides])
+    def _take_asides(self, block: Lines, plan: Plan, first: int, last: int) -> None:
+        if first < last:
+            last_line = block.number + int(plan.aside_places[last - 1])
+            companions = int(plan.companions[first:last].sum())
+            self.parser.add_asides(plan.asides[first:last], last_line, companions)
 
     def _take_others(self, block: Lines, plan: Plan, at: int, stop: int) -> None:
         first, last = np.searchsorted(plan.others, (at, stop)).tolist()

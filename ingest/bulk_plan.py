@@ -7,7 +7,7 @@ line; what means something only by the lines before it stays unsure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
@@ -19,13 +19,15 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints, taken, texts_of, there_are
+from ingest import events
+from ingest.arrays import Bools, Floats, Ints, taken, texts_of, there_are
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP, NO_STEP
 from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
+from ingest.pieces import Part, framed, numbered
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
-from ingest.rows import FORM, SCHEMA, framed
+from ingest.rows import FORM, SCHEMA
 from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.learned import IN_VAIN, SEEN_BEFORE
@@ -57,15 +59,18 @@ class Trait(NamedTuple):
 class Plan:
     """What is known of a block's lines before they are read in their order.
 
-    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: lines of events,
-    with what they say, their text too. idle: of nothing. others: that no pattern knows, with the
-    number of the kind of each. frame: rows of step lines, with the places of their lines in the
-    block and the numbers of their traits.
+    bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: events, mappings
+    where they are few, with the places of their lines in the block, and which are steps of
+    companions. idle: of nothing. others: that no pattern knows, with the number of the kind of
+    each. frame: rows of step lines, with the places of their lines in the block and the numbers of
+    their traits.
     """
 
     bounds: Ints
     unsure: list[int]
-    asides: list[tuple[int, Aside]]
+    asides: Part
+    aside_places: Ints
+    companions: Bools
     idle: Ints
     others: Ints
     other_kinds: Ints
@@ -131,8 +136,12 @@ def plans_of(chunks: Sequence[Chunk], parser: Parser) -> list[tuple[Lines, Plan,
     ends = block.starts.searchsorted(MARGIN + begins[1:])
     lines = [range(*each) for each in pairwise([0, *ends.tolist()])]
     before = np.array([x.number - at.start for x, at in zip(chunks, lines, strict=True)])
-    numbers = plan.places + before[np.searchsorted(ends, plan.places, "right")]
-    plan = replace(plan, frame=plan.frame.with_columns(line=numbers))
+
+    def numbers(places: Ints) -> Ints:
+        return np.asarray(places + before[np.searchsorted(ends, places, "right")])
+
+    frame = plan.frame.with_columns(line=numbers(plan.places))
+    plan = replace(plan, frame=frame, asides=numbered(plan.asides, numbers(plan.aside_places)))
     blocks = map(block.numbered, before.tolist())
     return [(mine, plan, at) for mine, at in zip(blocks, lines, strict=True)]
 
@@ -147,9 +156,7 @@ class _Planner:
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
         self.kinds = texts_of(())
         self.others_by_regex: list[tuple[int, str]] = []
-        self.asides: list[tuple[int, Aside]] = []
-        self.rows: list[tuple[Ints, Ints, pl.DataFrame]] = []
-        self.by_regex: list[tuple[int, int, Mapping[str, Any]]] = []
+        self.asides, self.rows = _Gathered(events.SCHEMA), _Gathered(SCHEMA)
         self.traits: dict[Trait, int] = {}
         self.forms = {id(form): index for index, form in enumerate(parser.primary.steps)}
         self.quoted = [parser.quotes(form) for form in parser.primary.steps]
@@ -164,7 +171,7 @@ class _Planner:
         for line in np.flatnonzero(self.free).tolist():
             if self.free[line]:
                 self._by_regex(line)
-        places, traits, frame = self._gathered()
+        places, traits, frame = self.rows.in_order(SOUGHT)
         form = np.array([trait.form for trait in self.traits], np.int64)[traits]
         lines = pl.Series("line", places + self.block.number, pl.Int64)
         frame = frame.hstack([lines, pl.Series(FORM, form).cast(pl.Int8)])
@@ -172,10 +179,13 @@ class _Planner:
         if len(quoted):
             frame = frame.with_columns(self._texts(places, quoted))
         self._gather_others()
+        aside_places, companions, asides = self._numbered_asides()
         return Plan(
             bounds=self.block.bounds,
             unsure=np.flatnonzero(self.free).tolist(),
-            asides=self._quoted_asides(),
+            asides=asides,
+            aside_places=aside_places,
+            companions=companions,
             idle=np.sort(np.array(self.idle, np.int64)),
             others=self.others,
             other_kinds=self.other_kinds,
@@ -201,12 +211,12 @@ class _Planner:
         if not len(rows.lines):
             return
         self.free[rows.lines] = False
-        if shape.reading is Aside:
-            self.asides += _asides(shape, rows)
-            return
-        trait = self._trait(shape.form, shape.printed, shape.fields)
-        frame = _frame(shape.fields, rows.columns, len(rows.lines))
-        self.rows.append((rows.lines, np.full(len(rows.lines), trait), frame))
+        if shape.reading is Aside and len(rows.lines) < events.FEW:
+            self.asides.alone += _asides(shape, rows)
+        elif shape.reading is Aside:
+            self.asides.add(rows, shape.fields, shape.form)
+        else:
+            self.rows.add(rows, shape.fields, self._trait(shape.form, shape.printed, shape.fields))
 
     def _looked_through(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
@@ -235,9 +245,9 @@ class _Planner:
         self.free[line] = False
         if isinstance(found, Step):
             trait = self._trait(found.form, found.printed, found.row)
-            self.by_regex.append((line, trait, found.row))
+            self.rows.alone.append((line, trait, found.row))
         elif isinstance(found, Aside):
-            self.asides.append((line, found))
+            self.asides.alone.append((line, found.companion, found.row))
         elif isinstance(found, Other):
             self.others_by_regex.append((line, found.kind))
         else:
@@ -266,53 +276,78 @@ class _Planner:
         self.others = others[order]
         self.other_kinds = np.concatenate([self.other_kinds, alone])[order]
 
-    def _gathered(self) -> tuple[Ints, Ints, pl.DataFrame]:
-        """All rows in the order of their lines: these, their traits, and what they say."""
-        if self.by_regex:
-            lines, its_traits, rows = zip(*self.by_regex, strict=True)
-            self.rows.append(
-                (np.array(lines), np.array(its_traits), framed(rows, SCHEMA, said_only=True))
-            )
-        places = joined([lines for lines, _, _ in self.rows])
-        traits = joined([traits for _, traits, _ in self.rows])
-        empty = pl.DataFrame(schema={name: SCHEMA[name] for name in SOUGHT})
-        frame = pl.concat([empty, *(frame for _, _, frame in self.rows)], how="diagonal")
-        if (np.diff(places) > 0).all():
-            return places, traits, frame
-        order = np.argsort(places)
-        return places[order], traits[order], frame.rechunk()[order]
-
     def _texts(self, places: Ints, mine: Ints) -> pl.Series:
         """The lines of these rows, which are to keep them."""
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
         return none.scatter(mine, self._clean(places[mine]).str.slice(0, QUOTED_CHARACTERS))
 
-    def _quoted_asides(self) -> list[tuple[int, Aside]]:
-        """In the order of their lines."""
-        if not self.asides:
-            return []
-        asides = sorted(self.asides, key=itemgetter(0))
-        texts = self._clean(np.array([line for line, _ in asides])).to_list()
-        for (_, aside), text in zip(asides, texts, strict=True):
-            aside.row["text"] = text[:QUOTED_CHARACTERS]
-        return asides
+    def _numbered_asides(self) -> tuple[Ints, Bools, Part]:
+        """Events in the order of their lines: these, which are of companions, and what they say."""
+        if not self.asides.parts and len(self.asides.alone) < events.FEW:
+            alone = sorted(self.asides.alone, key=itemgetter(0))
+            lines = np.array([line for line, _, _ in alone], np.int64)
+            texts = (self.parser.cleaner.text(self.block.raw(line)) for line, _, _ in alone)
+            said = zip(alone, texts, strict=True)
+            rows = [{**row, "text": text[:QUOTED_CHARACTERS]} for (_, _, row), text in said]
+            companions = np.array([companion for _, companion, _ in alone], bool)
+            return lines, companions, numbered(rows, lines + self.block.number)
+        lines, of_companions, frame = self.asides.in_order(("kind",))
+        texts_of_all = self._clean(lines).str.slice(0, QUOTED_CHARACTERS).alias("text")
+        frame = frame.hstack([texts_of_all])
+        return lines, of_companions.astype(bool), numbered(frame, lines + self.block.number)
 
     def _clean(self, lines: Ints) -> pl.Series:
         """The texts of these lines."""
         return self.parser.cleaner.texts(pl.Series(self.block.lines(lines)))
 
 
-def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, Aside]]:
-    """Each row as the parser makes it of one line."""
+def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Each row with its line, and whether it is of a companion, as the parser makes it of one."""
     names, same = (*shape.fields, *rows.columns), tuple(shape.fields.values())
     columns = map(_items, rows.columns.values())
     for line, *values in zip(rows.lines.tolist(), *columns, strict=True):
-        yield line, Aside(dict(zip(names, (*same, *values), strict=True)), shape.form)
+        yield line, shape.form, dict(zip(names, (*same, *values), strict=True))
 
 
 def _items(column: pl.Series | NDArray[Any]) -> list[Any]:
     """Its values; numpy makes datetimes in a tenth of the time that Polars takes."""
     return column.to_list() if isinstance(column, pl.Series) else column.tolist()
+
+
+class _Gathered:
+    """Rows of a block of one table, with the place of each one's line and its trait: a number.
+
+    parts: those that were read at once; alone: those that are mappings.
+    """
+
+    def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
+        self._schema = schema
+        self.parts: list[tuple[Ints, Ints, pl.DataFrame]] = []
+        self.alone: list[tuple[int, int, Mapping[str, Any]]] = []
+
+    def add(self, rows: Decoded, fields: Mapping[str, Any], trait: int) -> None:
+        """Rows of lines of one shape, whose other fields are these."""
+        height = len(rows.lines)
+        frame = _frame(self._schema, fields, rows.columns, height)
+        self.parts.append((rows.lines, np.full(height, trait), frame))
+
+    def in_order(self, names: Iterable[str]) -> tuple[Ints, Ints, pl.DataFrame]:
+        """All in the order of their lines: these, their traits, and what they say.
+
+        names: columns that are there though no row says them.
+        """
+        if self.alone:
+            lines, traits, rows = zip(*self.alone, strict=True)
+            frame = framed(rows, self._schema, said_only=True)
+            self.parts.append((np.array(lines), np.array(traits, np.int64), frame))
+        places = joined([lines for lines, _, _ in self.parts])
+        each = joined([traits for _, traits, _ in self.parts])
+        empty = pl.DataFrame(schema={name: self._schema[name] for name in names})
+        frame = pl.concat([empty, *(frame for _, _, frame in self.parts)], how="diagonal")
+        if (np.diff(places) > 0).all():
+            return places, each, frame
+        order = np.argsort(places)
+        return places[order], each[order], frame.rechunk()[order]
 
 
 def joined(parts: Sequence[Ints]) -> Ints:
@@ -328,10 +363,15 @@ def _filled(column: pl.Series, nothing: float) -> NDArray[Any]:
     return (column.fill_null(nothing) if nulls else column).to_numpy()
 
 
-def _frame(fields: Mapping[str, Any], columns: dict[str, Any], height: int) -> pl.DataFrame:
-    """Columns of `steps` that the rows fill; those that are null in all are left out."""
+def _frame(
+    schema: Mapping[str, pl.DataType],
+    fields: Mapping[str, Any],
+    columns: Mapping[str, Any],
+    height: int,
+) -> pl.DataFrame:
+    """Columns of that schema that the rows fill; those that are null in all are left out."""
     named: dict[str, pl.Series] = {}
-    for name, kind in SCHEMA.items():
+    for name, kind in schema.items():
         if name in columns:
             named[name] = pl.Series(name, columns[name]).cast(kind)
         elif fields.get(name) is not None:

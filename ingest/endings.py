@@ -9,11 +9,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
+from ingest.events import Events
 from ingest.log_format import EventLine
 from ingest.rows import Rows
 
@@ -171,11 +173,13 @@ stand before its last step lines, which come late through a pipe; torchrun repea
 """
 
 BAD: Final = ("out_of_memory", "error", "killed")
+TELLING: Final = (*BAD, "end", "checkpoint")
+"""Kinds of events that say how a launch ended."""
 
 
 def outcome(
     rows: Rows,
-    events: Sequence[Mapping[str, Any]],
+    events: Events,
     planned_steps: int | None,
 ) -> tuple[str, int | None, str | None]:
     """How a launch ended: one of schema.OUTCOMES, with the line that says so and its text.
@@ -186,9 +190,11 @@ def outcome(
     """
     course = _course(rows)
     top, odd = course.top_step, course.not_finite
-    behind = sorted(
-        (e for e in events if e["line"] > course.last_line or _ends_at(e, top)), key=_line
-    )
+    ended = takewhile(lambda e: e["line"] <= course.last_line, events.of_kinds(["end"]))
+    behind = [
+        *(event for event in ended if _ends_at(event, top)),
+        *events.of_kinds(TELLING, behind=course.last_line),
+    ]
     if rows and _reached(top, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
         return odd or ("completed", *_said(end))
@@ -266,12 +272,8 @@ def _course(rows: Rows) -> _Course:
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:
-    """Whether training ended with this step: an event file has more values of it behind that."""
-    return event["kind"] == "end" and (event["step"] or 0) >= step > 0
-
-
-def _line(event: Mapping[str, Any]) -> int:
-    return int(event["line"])
+    """Whether the end is that of this step: an event file has more values of it behind that."""
+    return (event["step"] or 0) >= step > 0
 
 
 def _said(event: Mapping[str, Any] | None) -> tuple[int | None, str | None]:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from ingest.arrays import Bools, Floats, Ints, there_are
+from ingest.events import Events
 from ingest.log_format import StepLine
 from ingest.numbers import optional, whole
 from ingest.rows import Rows
@@ -60,7 +61,7 @@ class Launch:
     rows: Rows = field(default_factory=Rows)
     facts: list[dict[str, Any]] = field(default_factory=list)
     companion_facts: list[dict[str, Any]] = field(default_factory=list)
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: Events = field(default_factory=Events)
     first_stamp: datetime | None = None  # of its lines before the first step
     started_at: datetime | None = None  # of its first step, in `_close` of its first line
     step_unit: str | None = None  # where it is not the format's

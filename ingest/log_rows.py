@@ -20,6 +20,7 @@ from ingest import facts as given
 from ingest.arrays import give_back
 from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError
+from ingest.events import Events
 from ingest.facts import Fact
 from ingest.fanout import COMPRESSED, Given
 from ingest.launch import Launch
@@ -46,6 +47,7 @@ from ingest.walk import identity
 SMALL_BYTES: Final = 1024 * 1024
 """Of a text that is read with others."""
 
+STAMPED: Final = ("line", "logged_at")
 HALF_A_YEAR: Final = timedelta(days=182)
 GENERIC: Final = re.compile(
     r"run|logs?|train|std(?:out|err)|out(?:puts?)?|console|work(?:_dirs?)?|runs|files|tb|csv|vis_data"
@@ -245,8 +247,9 @@ def _log(
     """launches: each with what was inferred of it."""
     source, parsed, facts = text
     sha256 = source.sha256
-    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": [], "events": []}
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": []}
     steps: list[tuple[str, Rows]] = []
+    events: list[tuple[str, Events]] = []
     ids: dict[str, int] = {}
     for number, (launch, inferred) in enumerate(launches, start=1):
         ids[launch.run_id] = ids.get(launch.run_id, 0) + 1
@@ -257,16 +260,14 @@ def _log(
         run["framework"] = _framework(primary, companions)
         rows["runs"].append(run | _ending(launch, facts))
         steps.append((run_id, launch.rows))
-        for item in launch.events:  # many of them, so none is copied
-            item["run_id"] = run_id
-        rows["events"] += launch.events
+        events.append((run_id, launch.events))
         every = [*launch.stated, *facts, *inferred]
         rows["facts"] += [
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
     rows["sources"] = [_source(source, primary, companions, parsed)]
-    return Log(rows, steps)
+    return Log(rows, steps, events)
 
 
 def _source(
@@ -365,18 +366,18 @@ def _date(launch: Launch) -> None:
         return
     years = _Years(before, said[-1] if said else YEAR_UNKNOWN)
     launch.started_at = years.dated(before)
-    dated, events = launch.rows.like(), deque(launch.events)
+    dated, of_events = launch.rows.like(), list[datetime | None]()
+    events = deque(x for f in launch.events.frames(*STAMPED) for x in f.iter_rows())
     for frame in launch.rows.frames(*SCHEMA):
         stamps = []
-        for line, stamp in frame.select("line", "logged_at").iter_rows():
-            while events and events[0]["line"] < line:
-                years.date(events.popleft())
+        for line, stamp in frame.select(STAMPED).iter_rows():
+            while events and events[0][0] < line:
+                of_events.append(years.dated(events.popleft()[1]))
             stamps.append(years.dated(stamp))
         dated.extend(frame.with_columns(pl.Series("logged_at", stamps, SCHEMA["logged_at"])))
-    for event in events:
-        years.date(event)
+    of_events += [years.dated(stamp) for _, stamp in events]
     dated.settle()
-    launch.rows = dated
+    launch.rows, launch.events = dated, launch.events.dated(of_events)
 
 
 @dataclass(slots=True)
@@ -392,9 +393,6 @@ class _Years:
         self.year += self.last - stamp > HALF_A_YEAR  # a New Year lies between them
         self.last = stamp
         return _in_year(stamp, self.year)
-
-    def date(self, row: dict[str, Any]) -> None:
-        row["logged_at"] = self.dated(row["logged_at"])
 
 
 def _in_year(stamp: datetime, year: int) -> datetime | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
-from operator import itemgetter
+from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple, TypeVar
 
 import polars as pl
@@ -25,6 +25,7 @@ from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner
 from ingest.endings import ENDINGS
+from ingest.events import Events
 from ingest.familiar import Familiar
 from ingest.launch import LAST_STEP, Launch, starts_again
 from ingest.log_format import (
@@ -40,6 +41,7 @@ from ingest.log_format import (
 )
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
+from ingest.pieces import Part, Row
 from ingest.prefilter import Deferred, Guarded, any_of
 from ingest.reader import NumberedLine, text_of
 from ingest.rows import Rows
@@ -59,6 +61,9 @@ LAUNCHER_RANK: Final = re.compile(
 """Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
 GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 """The tag of torchrun behind what was printed without a newline, such as a progress bar."""
+
+STATED: Final = ("fact", "companion")
+"""Kinds of what waits that may begin a launch."""
 
 QUOTED_CHARACTERS: Final = 500
 """Of a line that is kept as text."""
@@ -256,15 +261,15 @@ class Parser:
         self.out.other_lines += count
         self._kinds.add_many(kinds, counts, lines, texts)
 
-    def add_asides(self, asides: Sequence[tuple[int, Aside]]) -> None:
-        """Events of lines by their numbers, each with its text; they wait for the next rows."""
-        companions = sum(aside.companion for _, aside in asides)
-        self.out.lines += len(asides)
+    def add_asides(self, events: Part, last_line: int, companions: int) -> None:
+        """Events of as many lines, so many of companions' steps; they wait for the next rows.
+
+        No line between them states anything: a launch begins before all of them, or behind.
+        """
+        self.out.lines += len(events)
         self.out.companion_lines += companions
-        self.out.known_lines += len(asides) - companions
-        for number, aside in asides:
-            aside.row["line"] = number
-            self._wait("event", aside.row)
+        self.out.known_lines += len(events) - companions
+        self._pending.append(_Pending("events", events, last_line))
 
     def add_idle(self, count: int) -> None:
         """Lines of blanks, or that state nothing, where they end nothing (see `settled`)."""
@@ -608,7 +613,7 @@ class Parser:
 
         Events since then, such as the end of training, belong to the launch before.
         """
-        stated = [item.at for item in self._pending if item.kind != "event"]
+        stated = [item.at for item in self._pending if item.kind in STATED]
         number, first = self._marker or (min(stated, default=row["line"]), text)
         before = [item for item in self._pending if item.at < number]
         after = [item for item in self._pending if item.at >= number]
@@ -622,17 +627,22 @@ class Parser:
 
     def _launch_at(self, number: int, text: str = "") -> Launch:
         """A launch that begins at a line."""
-        rows = Rows(self._spool, self.primary.steps)
-        return Launch(first_line=number, first_text=text, rows=rows)
+        rows, events = Rows(self._spool, self.primary.steps), Events(self._spool)
+        return Launch(first_line=number, first_text=text, rows=rows, events=events)
 
     def _wait(self, kind: str, row: dict[str, Any], at: int | None = None) -> None:
         """Keep a row until it is clear of which launch it is; at: of a block its first line."""
         self._pending.append(_Pending(kind, row, row["line"] if at is None else at))
 
     def _flush(self, launch: Launch) -> None:
-        places = {"event": launch.events, "fact": launch.facts, "companion": launch.companion_facts}
+        add: Mapping[str, Callable[[Any], None]] = {
+            "event": launch.events.append,
+            "events": launch.events.extend,
+            "fact": launch.facts.append,
+            "companion": launch.companion_facts.append,
+        }
         for item in self._pending:
-            places[item.kind].append(item.row)
+            add[item.kind](item.said)
             launch.last_line = max(launch.last_line, item.at)
         self._pending = []
 
@@ -661,13 +671,13 @@ class Parser:
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
-        if (steps := stride(launch.rows, launch.events)) is not None:
+        if (steps := stride(launch.rows, launch.events.of_kinds(["end"]))) is not None:
             _stretch(launch, steps)
         version = launch.last_said("framework_version") or ""
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
                 _correct(launch, misprint)
-        launch.events.sort(key=itemgetter("line"))
+        launch.events.settle()
         launch.started_at = _began(launch)
         launch.rows.settle()
 
@@ -675,7 +685,8 @@ class Parser:
         """Rows whose step cannot be known become events. Raises TextsWantedError."""
         if not self.quoting and any(row.get("text") is None for row in rows):
             raise TextsWantedError
-        launch.events += [_timer_event(row) for row in rows]
+        for row in rows:
+            launch.events.append(_timer_event(row))
         self.out.step_lines -= len(rows)
         self.out.known_lines += len(rows)
 
@@ -772,10 +783,13 @@ class _Held:
 
 
 class _Pending(NamedTuple):
-    """A row of a fact or event whose launch is not known yet; at: the line that it stands by."""
+    """A row of a fact or event, or events, whose launch is not known yet.
+
+    at: the line that it stands by, of events the last one's.
+    """
 
     kind: str
-    row: dict[str, Any]
+    said: Row | Part
     at: int
 
 
@@ -854,8 +868,8 @@ def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
 def _began(launch: Launch) -> datetime | None:
     """The first stamp of a launch, in the order of its lines."""
     first = launch.rows.first_line
-    early = (e["logged_at"] for e in launch.events if first is None or e["line"] < first)
-    stamps = (launch.first_stamp, *early, launch.started_at)
+    early = takewhile(lambda event: first is None or event["line"] < first, launch.events)
+    stamps = chain([launch.first_stamp], (e["logged_at"] for e in early), [launch.started_at])
     return next((stamp for stamp in stamps if stamp is not None), None)
 
 

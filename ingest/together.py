@@ -13,13 +13,16 @@ from typing import Any, Final
 
 import polars as pl
 
-from ingest.rows import MAPPING, SCHEMA, Rows, framed
+from ingest import events
+from ingest.events import Events
+from ingest.pieces import MAPPING, Pieces, framed, put_aside
+from ingest.rows import Rows
 from ingest.schema import frame_schema
 from ingest.shelf import Shelf
 from ingest.spool import PIECE_ROWS, Cut, LogTables, Spool, Streamed, Table, chained, whole
 from ingest.unbatched import Unbatched, write_unbatched
 
-BY_ROW: Final = ("sources", "runs", "facts", "events", "unread")
+BY_ROW: Final = ("sources", "runs", "facts", "unread")
 """Tables whose rows are made one by one."""
 WAITING: Final = ("steps", "events", "unread")
 """Tables whose rows wait in the spool."""
@@ -29,10 +32,11 @@ MOST_LOGS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What one log holds: rows of each table of BY_ROW, and steps of each run in its order."""
+    """What one log holds: rows of each table of BY_ROW; steps and events of each run, in order."""
 
     rows: Mapping[str, Sequence[dict[str, Any]]]
     steps: Sequence[tuple[str, Rows]]
+    events: Sequence[tuple[str, Events]]
 
     @property
     def source(self) -> dict[str, Any]:
@@ -42,35 +46,50 @@ class Log:
     @property
     def weight(self) -> int:
         """What it takes in memory, in rows of a frame."""
-        return MAPPING * sum(map(len, self.rows.values())) + self._steps
+        happened = sum(events.weight for _, events in self.events)
+        return MAPPING * sum(map(len, self.rows.values())) + _height(self.steps) + happened
 
     @property
     def heights(self) -> dict[str, int]:
         """How many rows it has of each table."""
-        return {"steps": self._steps, **{name: len(rows) for name, rows in self.rows.items()}}
-
-    @property
-    def _steps(self) -> int:
-        return sum(len(rows) for _, rows in self.steps)
+        by_row = {name: len(rows) for name, rows in self.rows.items()}
+        return {"steps": _height(self.steps), "events": _height(self.events), **by_row}
 
     def tables(self, spool: Spool) -> LogTables:
-        """Its tables, where its rows may be many: steps are read piece by piece."""
+        """Its tables, where its rows may be many: steps and events are read piece by piece."""
         found: dict[str, Table] = {}
         for name in BY_ROW:
             frame = framed(self.rows[name], frame_schema(name))
             found[name] = spool.rows(frame) if name in WAITING else frame
-        steps: list[Table] = [pl.DataFrame(schema=frame_schema("steps"))]
-        found["steps"] = chained([*steps, *(_streamed(*run) for run in self.steps)])
+        put_aside(events for _, events in self.events)
+        found["steps"] = _chained("steps", self.steps)
+        found["events"] = _chained("events", self.events)
         return found
 
 
-def _streamed(run_id: str, rows: Rows) -> Streamed:
-    """The rows of a launch as rows of `steps`."""
-    run = pl.lit(run_id).alias("run_id")
+Runs = Sequence[tuple[str, Pieces]]
+"""Rows of launches by the ids of their runs."""
+
+
+def _height(runs: Runs) -> int:
+    """How many rows they are."""
+    return sum(len(rows) for _, rows in runs)
+
+
+def _chained(name: str, runs: Runs) -> Table:
+    """The rows of launches as those of a table."""
+    empty: Table = pl.DataFrame(schema=frame_schema(name))
+    return chained([empty, *(_streamed(name, run_id, rows) for run_id, rows in runs if rows)])
+
+
+def _streamed(name: str, run_id: str, rows: Pieces) -> Streamed:
+    """The rows of a launch as rows of a table."""
+    run, schema = pl.lit(run_id).alias("run_id"), frame_schema(name)
+    columns = [column for column in schema if column != "run_id"]
     return Streamed(
-        frame_schema("steps"),
+        schema,
         len(rows),
-        lambda: (frame.select(run, pl.all()) for frame in rows.frames(*SCHEMA)),
+        lambda: (frame.select(run, pl.all()) for frame in rows.frames(*columns)),
     )
 
 
@@ -112,7 +131,10 @@ class Group:
             name: framed([row for log in logs for row in log.rows[name]], frame_schema(name))
             for name in BY_ROW
         }
-        return tables | {"steps": _steps(run for log in logs for run in log.steps)}
+        return tables | {
+            "steps": _steps(run for log in logs for run in log.steps),
+            "events": events.table([run for log in logs for run in log.events]),
+        }
 
     def logs(self, spool: Spool) -> list[LogTables]:
         """The tables of each log."""

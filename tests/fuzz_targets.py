@@ -201,7 +201,8 @@ def read_rows(path: Path, *, fast: bool = True, tried: Tried = BUILT_IN) -> Said
     steps = [
         row for _, rows in log.steps for frame in rows.frames(*SCHEMA) for row in frame.to_dicts()
     ]
-    return {**log.rows, "steps": steps}
+    events = [event for _, events in log.events for event in events]
+    return {**log.rows, "steps": steps, "events": events}
 
 
 def _content(path: Path) -> bytes:

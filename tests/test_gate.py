@@ -25,7 +25,7 @@ from damaged_events import TAGS, damaged_events
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, bulk_plan, event_files, reader, registry, scalars
+from ingest import bulk, bulk_plan, event_files, events, reader, registry, scalars
 from ingest.errors import FairmfuError
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
@@ -208,6 +208,7 @@ def test_damaged_logs_are_read_alike(
         monkeypatch.setattr(bulk, "FEW", 1)
         monkeypatch.setattr(layouts, "MANY_ALIKE", Random(seed).choice((2, 20)))  # noqa: S311
         monkeypatch.setattr(layouts, "ONE_OF", 10**9)
+        monkeypatch.setattr(events, "FEW", Random(seed).choice((1, 5, 64)))  # noqa: S311
         # looked at whole, or by their beginning and watched
         first = Random(seed).choice((5_000, 20_000, registry.FIRST_BYTES))  # noqa: S311
         monkeypatch.setattr(registry, "FIRST_BYTES", first)

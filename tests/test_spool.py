@@ -19,8 +19,9 @@ from ingest.errors import FairmfuError
 from ingest.health import examine
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_log, read_source
+from ingest.pieces import FRAMES
 from ingest.registry import FORMATS
-from ingest.rows import FRAMES, Rows
+from ingest.rows import Rows
 from ingest.spool import Spool, Streamed, whole
 from ingest.store import Store, Tables
 from tests.damaged_lines import damaged_log
