@@ -272,7 +272,7 @@ class _Planner:
         alone = [numbers.setdefault(kind, len(numbers)) for kind in kinds]
         self.kinds = texts_of(numbers)
         others = np.concatenate([self.others, lines])
-        order = np.argsort(others)
+        order = np.argsort(others, kind="stable")
         self.others = others[order]
         self.other_kinds = np.concatenate([self.other_kinds, alone])[order]
 
@@ -346,7 +346,7 @@ class _Gathered:
         frame = pl.concat([empty, *(frame for _, _, frame in self.parts)], how="diagonal")
         if (np.diff(places) > 0).all():
             return places, each, frame
-        order = np.argsort(places)
+        order = np.argsort(places, kind="stable")  # which sees that parts are in order
         return places[order], each[order], frame.rechunk()[order]
 
 
