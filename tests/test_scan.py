@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -18,17 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import bulk, bulk_plan, parse
+from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
 from ingest.parse import Parser, parse_stamp
+from ingest.registry import FORMATS
 from ingest.scan import layouts, learned
 from ingest.scan.block import MARGIN, SEEN, Block
 from ingest.scan.decoding import decode
 from ingest.scan.fitting import Fit, Joint, Walked, _width, fit
 from ingest.scan.layouts import Layouts, narrowed
 from ingest.scan.learned import Shapes
-from ingest.scan.learning import learn
+from ingest.scan.learning import _Change, _Learner, learn
 from ingest.scan.readings import Read, Reading, Step
-from ingest.scan.shapes import Shape
+from ingest.scan.shapes import Number, Shape
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -322,6 +325,69 @@ def test_a_line_of_any_day_becomes_a_shape(date: bytes) -> None:
 )
 def test_what_is_not_sure_is_left_to_the_regex(line: bytes) -> None:
     assert not fits(line)
+
+
+def test_a_lone_0_in_a_text_may_have_other_digits_behind_it() -> None:
+    line = EXAMPLE.replace(b"3.10", b"0")
+    assert fits(line.replace(b" 0%", b" 07%"), learned=line)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_numbers_are_tried_together_as_each_by_itself(
+    form: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Changes that are made to a line at once tell of each number what it alone tells."""
+    examples = [line.example for line in (*form.steps, *form.events)]
+    lines = [line.encode() for example in examples for line in example.splitlines()]
+    parser = Parser(form)
+    together = [shape_of(line, parser.sure) for line in lines]
+    holding: Callable[[_Learner, Sequence[_Change]], set[Number]] = _Learner._holding
+
+    def each(self: _Learner, changes: Sequence[_Change]) -> set[Number]:
+        return set[Number]().union(*(holding(self, [change]) for change in changes))
+
+    monkeypatch.setattr(_Learner, "_holding", each)
+    for line, shape in zip(lines, together, strict=True):
+        assert told(shape_of(line, parser.sure)) == told(shape), line
+
+
+def told(shape: Shape | None) -> Any:
+    """All that a shape is, to be compared."""
+    return shape and {field.name: getattr(shape, field.name) for field in fields(shape)}
+
+
+@pytest.mark.parametrize(("kept", "fitting"), [(rb" +(\d+)", 3), (rb"( +\d+)", 1)])
+def test_blanks_before_a_number_vary_where_no_text_keeps_them(kept: bytes, fitting: int) -> None:
+    def read_it(raw: bytes) -> Reading:
+        found = re.fullmatch(rb"step (\d+) took" + kept, raw)
+        if found is None:
+            return None
+        row = {"logged_at": None, "step": int(found[1]), "extra": found[2].decode(), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    lines = [b"step 8 took%s3" % (b" " * blanks) for blanks in (1, 2, 5)]
+    shape = shape_of(lines[0], read_it)
+    assert shape is not None
+    rows = list(taken(shape, lines))
+    assert [raw for raw, _ in rows] == lines[:fitting]
+    assert [read_it(raw) for raw, _ in rows] == [Step(FORM, frozenset(), row) for _, row in rows]
+
+
+def test_numbers_that_bound_each_other_are_not_read_otherwise() -> None:
+    """A line where the last step is at most twice the step: of both, changed at once, it is."""
+
+    def bounded(raw: bytes) -> Reading:
+        found = re.fullmatch(rb"step (\d+) of (\d+)", raw)
+        if found is None or int(found[2]) > 2 * int(found[1]):
+            return None
+        row = {"logged_at": None, "step": int(found[1]), "epoch": int(found[2]), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    lines = [b"step %d of %d" % (of, many) for of in (1, 7, 70, 700) for many in (5, 99, 1111)]
+    for seed in range(30):
+        shape = learn(b"step 70 of 80", bounded, random.Random(seed))  # noqa: S311
+        read_of = [] if shape is None else list(taken(shape, lines))
+        assert all(isinstance(bounded(raw), Step) for raw, _ in read_of)
 
 
 def test_a_number_whose_value_tells_more_is_constant() -> None:

@@ -6,7 +6,8 @@ repeats a few shapes of line millions of times: the same bytes, but for runs of 
     learning    a line that the regexes have read becomes a *shape*. What each of its runs of digits
                 does is asked of the regexes themselves: a digit is changed, the line is read again,
                 and what has become of the row tells (a column, with its factor; a stamp; a text).
-                Widths and padding are tried likewise.
+                Widths and padding are tried likewise, of all numbers of the line at once, and of
+                half of them at a time where the line then says something else.
     trust       then the shape reads random lines of its own kind; one that is not read as the
                 regexes read it, to the bit, discredits the shape.
     fitting     lines of a fitting length are walked through from their starts, all at once in

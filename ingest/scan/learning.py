@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from operator import add, itemgetter
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ingest.scan.block import LONGEST
 from ingest.scan.decoding import WHOLE_DIGITS
@@ -38,6 +39,19 @@ Effects = tuple[list[Value], list[tuple[str, int, int]]]
 """Columns that a number fills, and the texts in which it stands (column, from, to)."""
 
 
+class _Change(NamedTuple):
+    """Other bytes of a line from `begin` to `end`: of a number, or of the blanks before it."""
+
+    number: Number
+    begin: int
+    end: int
+    text: bytes
+
+
+Holding = Callable[[Sequence[_Change]], set[Number]]
+"""The numbers whose changes leave the line one of its kind."""
+
+
 def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
     """The shape of a line; None where the regexes do not read lines of its kind alike."""
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
@@ -60,12 +74,11 @@ class _Learner:
         self.raw, self.base, self.read, self.rng = raw, base, read, rng
         self.runs = _runs(raw)
         self.place = {begin: index for index, (begin, _) in enumerate(self.runs)}
+        self.effects: dict[Number, Effects] = {}
         self.widths: dict[int, tuple[int, int]] = {}
         self.padded: set[int] = set()
         self.bare: dict[int, bool] = {}
         self.nonzero: list[Number] = []
-        self.values: list[Value] = []
-        self.texts: dict[str, list[tuple[int, int, Number]]] = {}
 
     def shape(self) -> Shape | None:
         """What is not found to fill a column is constant."""
@@ -78,14 +91,13 @@ class _Learner:
             hidden[begin:end] = b"x" * (end - begin)
             self.widths[run] = end - begin, end - begin
         if len(stamp) == EPOCH:
-            begin, end = self.runs[stamp[1]]
-            self.widths[stamp[1]] = self._widths(
-                stamp[1], lambda text: self._with(begin, end, text) is not None, MOST_DECIMALS
-            )
-        for match in NUMBER.finditer(bytes(hidden)):
-            if match.start() in self.place:
-                self._number(match)
-        moving = {value.column for value in self.values} | set(self.texts)
+            seconds = Number((stamp[0],), stamp[1], None, 1, negative=False)
+            self._find_widths({seconds: stamp[1]}, self._of_its_kind, MOST_DECIMALS)
+        matches = NUMBER.finditer(bytes(hidden))
+        self._find([self._printed(match) for match in matches if match.start() in self.place])
+        values = [value for values, _ in self.effects.values() for value in values]
+        texts = self._texts()
+        moving = {value.column for value in values} | {text.column for text in texts}
         moving |= {"logged_at"} if stamp else set()
         pieces = pieces_of(self.raw, self.runs, self.widths, self.padded)
         return Shape(
@@ -98,14 +110,10 @@ class _Learner:
             form=self.base.form,
             printed=self.base.printed,
             fields={n: value for n, value in self.base.row.items() if n not in moving},
-            values=tuple(self.values),
-            texts=tuple(self._text(column) for column in self.texts),
+            values=tuple(values),
+            texts=tuple(texts),
             stamp=stamp,
         )
-
-    def _with(self, begin: int, end: int, text: bytes) -> Row | None:
-        """The line read with another text there; None where it is read as another line."""
-        return self._read_changed(self.raw[:begin] + text + self.raw[end:])
 
     def _read_changed(self, raw: bytes) -> Row | None:
         """The line read as it is now; None where it is read as another line."""
@@ -127,13 +135,17 @@ class _Learner:
         """Those of some runs that are of the time stamp.
 
         Most are not: all are changed at once, and half of them at a time where the stamp changes.
+        Two nudges tell that none is: whatever its value is, a run of the stamp is another one then,
+        or makes none.
         """
-        before, others = self.base.row["logged_at"], map(self._read_changed, self._nudged(runs))
-        stamps = (now and now.row["logged_at"] for now in others)
-        if len(runs) == 1:
-            return [*runs] if any(stamp not in (None, before) for stamp in stamps) else []
-        if all(stamp == before for stamp in stamps):
+        before, rows = self.base.row["logged_at"], map(self._read_changed, self._nudged(runs))
+        stamps = (now and now.row["logged_at"] for now in rows)
+        changed = next((stamp for stamp in islice(stamps, 2) if stamp != before), before)
+        if changed == before:
             return []
+        if len(runs) == 1:
+            others = chain([changed], stamps)
+            return [*runs] if any(x not in (None, before) for x in others) else []
         middle = len(runs) // 2
         return self._dating(runs[:middle]) + self._dating(runs[middle:])
 
@@ -154,64 +166,115 @@ class _Learner:
             if changed != self.raw:
                 yield changed
 
-    def _number(self, match: re.Match[bytes]) -> None:
-        """What a printed number does, and how it may be printed; else its digits are constant."""
+    def _printed(self, match: re.Match[bytes]) -> Number:
+        """A number by its runs."""
         parts = re.fullmatch(rb"([\d,]+)(?:\.(\d+))?(?:[eE]([-+]?)(\d+))?", match[0])
         assert parts is not None  # noqa: S101 - NUMBER is made so
         begin = match.start()
         before = self.raw[max(0, begin - 2) : begin]
-        number = Number(
+        return Number(
             whole=tuple(self.place[begin + run.start()] for run in RUN.finditer(parts[1])),
             decimals=self.place[begin + parts.start(2)] if parts[2] else None,
             exponent=self.place[begin + parts.start(4)] if parts[4] else None,
             exponent_sign=-1 if parts[3] == b"-" else 1,
             negative=before.endswith(b"-") and not before[:-1].isalnum(),
         )
-        effects = self._effects(number)
-        if effects is None or not any(effects):
-            return  # digits that do nothing may be half of a stamp, with others a whole one
-        self.values += effects[0]
-        for column, start, stop in effects[1]:
-            self.texts.setdefault(column, []).append((start, stop, number))
-        for run in range(number.first, number.last + 1):
-            width = self.runs[run][1] - self.runs[run][0]
-            self.widths[run] = width, width
-        if len(number.whole) == 1:
-            alike = partial(self._does, effects, number, number.first)
-            self.widths[number.first] = self._widths(number.first, alike)
-            if not alike(b"0".ljust(self.widths[number.first][1], b"1")):
-                self.bare[number.first] = alike(b"0")
-        if number.decimals is not None:
-            alike = partial(self._does, effects, number, number.decimals)
-            self.widths[number.decimals] = self._widths(number.decimals, alike, MOST_DECIMALS)
-        if not self._may_be_zero(effects, number):
-            self.nonzero.append(number)
-        if self._may_be_padded(number):
-            self.padded.add(number.first)
 
-    def _effects(self, number: Number) -> Effects | None:
-        """What it does with other digits; None where it does more than a shape can tell."""
-        begin, end = self.runs[number.first][0], self.runs[number.last][1]
-        was = self.raw[begin:end]
-        found: list[Effects | None] = []
-        for _ in range(2):
-            text = _other_digits(was, self.rng)
-            if number.exponent is not None:  # a power that no machine has would be an infinity
-                tail = self.runs[number.exponent][0] - begin
-                text = text[:tail] + was[tail:]
-            found.append(self._effects_of(number, text))
-        return found[0] if found[0] == found[1] else None
+    def _find(self, numbers: Iterable[Number]) -> None:
+        """What numbers do, and how each may be printed; the digits of others are constant.
 
-    def _effects_of(self, number: Number, text: bytes) -> Effects | None:
-        """What it does where it is printed so."""
-        begin, end = self.runs[number.first][0], self.runs[number.last][1]
-        now = self._with(begin, end, text)
-        was = self.raw[begin:end].decode()
-        return None if now is None else self._said(number, now, was, text.decode())
+        Digits that do nothing may be half of a stamp, with others a whole one.
+        """
+        for number in numbers:
+            effects = self._effects_of(self._with_others(number))
+            if effects is not None and any(effects):
+                self.effects[number] = effects
+        again = self._holding([self._with_others(number) for number in self.effects])
+        self.effects = {n: effects for n, effects in self.effects.items() if n in again}
+        for number in self.effects:
+            for run in range(number.first, number.last + 1):
+                self.widths[run] = (self._width(run),) * 2
+        plain = {n: n.first for n in self.effects if len(n.whole) == 1}
+        self._find_widths(plain, self._holding)
+        self._find_bare(plain)
+        decimals = {n: n.decimals for n in self.effects if n.decimals is not None}
+        self._find_widths(decimals, self._holding, MOST_DECIMALS)
+        self._find_nonzero()
+        self._find_padded()
 
-    def _said(self, number: Number, now: Row, before: str, after: str) -> Effects | None:
-        """What has become of the row where the number was changed."""
-        sign = "-" if number.negative else ""
+    def _span(self, number: Number) -> tuple[int, int]:
+        """Where it begins and ends."""
+        return self.runs[number.first][0], self.runs[number.last][1]
+
+    def _tail(self, number: Number) -> int:
+        """Where its digits end, but for an exponent's: with other ones it might be infinite."""
+        return self._span(number)[1] if number.exponent is None else self.runs[number.exponent][0]
+
+    def _width(self, run: int) -> int:
+        begin, end = self.runs[run]
+        return end - begin
+
+    def _with_others(self, number: Number) -> _Change:
+        """Another number of the same form: each digit is another one, the first not 0."""
+        begin, end = self._span(number)[0], self._tail(number)
+        return _Change(number, begin, end, _other_digits(self.raw[begin:end], self.rng))
+
+    def _with(self, changes: Iterable[_Change]) -> Row | None:
+        """The line read with these, which do not overlap; None where it is read as another line."""
+        out, at = [], 0
+        for _, begin, end, text in sorted(changes, key=itemgetter(1)):
+            out += [self.raw[at:begin], text]
+            at = end
+        return self._read_changed(b"".join((*out, self.raw[at:])))
+
+    def _after(self, change: _Change) -> str:
+        """The number as it is printed then, with its sign; blanks change nothing of it."""
+        begin, end = self._span(change.number)
+        if change.text.strip():
+            text = self.raw[begin : change.begin] + change.text + self.raw[change.end : end]
+        else:
+            text = self.raw[begin:end]
+        return "-" * change.number.negative + text.decode()
+
+    def _holding(self, changes: Sequence[_Change]) -> set[Number]:
+        """Those with which the line says what they were found to do, and nothing else.
+
+        Most do: all are made at once, and half of them at a time where the line says otherwise.
+        """
+        if not changes:
+            return set()
+        now, said = self._with(changes), self._row_with(changes)
+        if now is not None and all(same(now.row[name], value) for name, value in said.items()):
+            return {change.number for change in changes}
+        if len(changes) == 1:
+            return set()
+        middle = len(changes) // 2
+        return self._holding(changes[:middle]) | self._holding(changes[middle:])
+
+    def _of_its_kind(self, changes: Sequence[_Change]) -> set[Number]:
+        """Those with which the line is one of its kind, whatever it says."""
+        return {change.number for change in changes if self._with([change]) is not None}
+
+    def _row_with(self, changes: Sequence[_Change]) -> dict[str, Any]:
+        """What the line says with these by what its numbers do."""
+        row = dict(self.base.row)
+        places = []
+        for change in changes:
+            printed = self._after(change)
+            values, texts = self.effects[change.number]
+            row |= {value.column: _value(value, printed) for value in values}
+            places += [(begin, end, column, printed) for column, begin, end in texts]
+        for begin, end, column, printed in sorted(places, reverse=True):
+            row[column] = row[column][:begin] + printed + row[column][end:]
+        return row
+
+    def _effects_of(self, change: _Change) -> Effects | None:
+        """What a number does by a change of it; None where it does more than a shape can tell."""
+        now, number = self._with([change]), change.number
+        if now is None:
+            return None
+        begin, end = self._span(number)
+        before, after = "-" * number.negative + self.raw[begin:end].decode(), self._after(change)
         values: list[Value] = []
         texts: list[tuple[str, int, int]] = []
         for name, was in self.base.row.items():
@@ -219,62 +282,88 @@ class _Learner:
             if same(was, is_):
                 continue
             if isinstance(was, str) and isinstance(is_, str):
-                place = _place(was, is_, sign + before, sign + after)
+                place = _place(was, is_, before, after)
                 if place is None:
                     return None
                 texts.append((name, *place))
                 continue
-            value = _how(name, number, [(was, sign + before), (is_, sign + after)])
+            value = _how(name, number, [(was, before), (is_, after)])
             if value is None:
                 return None
             values.append(value)
         return values, texts
 
-    def _widths(
-        self, run: int, alike: Callable[[bytes], bool], longest: int = WHOLE_DIGITS
-    ) -> tuple[int, int]:
-        """The least and the most digits of a run; alike: whether the line is as with others."""
+    def _find_widths(
+        self, runs: Mapping[Number, int], holding: Holding, longest: int = WHOLE_DIGITS
+    ) -> None:
+        """The least and the most digits of runs of numbers."""
+
+        def printed(which: Iterable[Number], width: int) -> list[_Change]:
+            return [self._with_digits(number, runs[number], width) for number in which]
+
+        wide = {number: self._width(run) for number, run in runs.items()}
+        least = holding(printed((number for number in runs if wide[number] > 1), 1))
+        most = holding(printed((n for n in runs if wide[n] <= longest), longest))
+        left = (n for n in runs if n not in most and wide[n] <= FEW_DIGITS)
+        fewer = holding(printed(left, FEW_DIGITS))
+        for number, run in runs.items():
+            width = wide[number]
+            self.widths[run] = (
+                1 if number in least else width,
+                longest if number in most else FEW_DIGITS if number in fewer else width,
+            )
+
+    def _with_digits(self, number: Number, run: int, width: int) -> _Change:
+        """A run of so many digits, all alike, which are not the first one that it has."""
         begin, end = self.runs[run]
-        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"  # not the one that it has
-        width = end - begin
-        least = 1 if width == 1 or alike(digit) else width
-        most = (most for most in (longest, FEW_DIGITS) if width <= most and alike(most * digit))
-        return least, next(most, width)
+        digit = b"2" if self.raw[begin:end].startswith(b"1") else b"1"
+        return _Change(number, begin, end, digit * width)
 
-    def _does(self, effects: Effects, number: Number, run: int, text: bytes) -> bool:
-        """Whether the number has these effects where one of its runs is printed so."""
-        whole, (begin, end) = self.runs[number.first][0], self.runs[run]
-        before, after = self.raw[whole:begin], self.raw[end : self.runs[number.last][1]]
-        same = text == self.raw[begin:end]
-        return same or self._effects_of(number, before + text + after) == effects
+    def _find_bare(self, runs: Mapping[Number, int]) -> None:
+        """The runs that no 0 may begin, and whether it may be their only digit."""
+        zeros = [
+            _Change(number, *self.runs[run], b"0".ljust(self.widths[run][1], b"1"))
+            for number, run in runs.items()
+        ]
+        may = self._holding(zeros)
+        left = {number: run for number, run in runs.items() if number not in may}
+        alone = self._holding([_Change(n, *self.runs[run], b"0") for n, run in left.items()])
+        self.bare = {run: number in alone for number, run in left.items()}
 
-    def _may_be_zero(self, effects: Effects, number: Number) -> bool:
-        """Whether it has these effects where it is 0 as well, which may stand for none."""
-        (begin, behind), end = self.runs[number.first], self.runs[number.last][1]
-        tail = end if number.exponent is None else self.runs[number.exponent][0]
-        if self.raw[begin:tail] == self.raw[begin:tail].translate(ZEROS):
-            return True  # it is here
-        rest = self.raw[behind:tail].translate(ZEROS) + self.raw[tail:end]
-        text = b"0" * self.widths[number.first][0] + rest
-        return self._effects_of(number, text) == effects
+    def _find_nonzero(self) -> None:
+        """The numbers that do something else where they are 0, which may stand for none."""
+        zeros = []
+        for number in self.effects:
+            (begin, behind), tail = self.runs[number.first], self._tail(number)
+            if self.raw[begin:tail] == self.raw[begin:tail].translate(ZEROS):
+                continue  # it is 0 here
+            whole = b"0" * self.widths[number.first][0]
+            text = whole + self.raw[behind:tail].translate(ZEROS)
+            zeros.append(_Change(number, begin, tail, text))
+        may = self._holding(zeros)
+        self.nonzero = [zero.number for zero in zeros if zero.number not in may]
 
-    def _may_be_padded(self, number: Number) -> bool:
-        """Whether blanks before the number may be more or fewer."""
-        begin = self.runs[number.first][0]
-        if number.negative or self.raw[begin - 1 : begin] != b" ":
-            return False
-        fewer = self.raw[begin - 2 : begin] == b"  "
-        return self._alike(begin, begin, b" ") and (not fewer or self._alike(begin - 1, begin, b""))
+    def _find_padded(self) -> None:
+        """The runs before which blanks may be more or fewer."""
+        begins = {number: self._span(number)[0] for number in self.effects if not number.negative}
+        begins = {n: at for n, at in begins.items() if self.raw[at - 1 : at] == b" "}
+        more = self._holding([_Change(n, at, at, b" ") for n, at in begins.items()])
+        several = {n: begins[n] for n in more if self.raw[begins[n] - 2 : begins[n]] == b"  "}
+        fewer = self._holding([_Change(n, at - 1, at, b"") for n, at in several.items()])
+        self.padded = {n.first for n in more if n not in several or n in fewer}
 
-    def _alike(self, begin: int, end: int, text: bytes) -> bool:
-        """Whether the line says the same with another text there."""
-        now = self._with(begin, end, text)
-        return now is not None and all(same(now.row[name], self.base.row[name]) for name in now.row)
+    def _texts(self) -> list[Text]:
+        """The columns in whose texts numbers stand."""
+        places: dict[str, list[tuple[int, int, Number]]] = {}
+        for number, (_, texts) in self.effects.items():
+            for column, begin, end in texts:
+                places.setdefault(column, []).append((begin, end, number))
+        return [self._text(column, those) for column, those in places.items()]
 
-    def _text(self, column: str) -> Text:
+    def _text(self, column: str, places: Iterable[tuple[int, int, Number]]) -> Text:
         pieces: list[str | Number] = []
         whole, at = str(self.base.row[column]), 0
-        for begin, end, number in sorted(self.texts[column], key=itemgetter(0)):
+        for begin, end, number in sorted(places, key=itemgetter(0)):
             pieces += [whole[at:begin], number]
             at = end
         return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
@@ -311,3 +400,11 @@ def _how(name: str, number: Number, pairs: Sequence[tuple[object, str]]) -> Valu
             if all(value == (x if factor is None else x * factor) for value, x in floats):
                 return Value(name, number, "float", factor)
     return None
+
+
+def _value(value: Value, printed: str) -> int | float | None:
+    """What a column says of a number that is printed so."""
+    said = float(printed.replace(",", ""))
+    if value.kind == "int":
+        return int(said) if said.is_integer() else None
+    return said if value.factor is None else said * value.factor
