@@ -279,7 +279,7 @@ class _Planner:
     def _texts(self, places: Ints, mine: Ints) -> pl.Series:
         """The lines of these rows, which are to keep them."""
         none = pl.Series("text", [None], pl.String).new_from_index(0, len(places))
-        return none.scatter(mine, self._clean(places[mine]).str.slice(0, QUOTED_CHARACTERS))
+        return none.scatter(mine, self._quoted(places[mine]))
 
     def _numbered_asides(self) -> tuple[Ints, Bools, Part]:
         """Events in the order of their lines: these, which are of companions, and what they say."""
@@ -292,13 +292,14 @@ class _Planner:
             companions = np.array([companion for _, companion, _ in alone], bool)
             return lines, companions, numbered(rows, lines + self.block.number)
         lines, of_companions, frame = self.asides.in_order(("kind",))
-        texts_of_all = self._clean(lines).str.slice(0, QUOTED_CHARACTERS).alias("text")
-        frame = frame.hstack([texts_of_all])
+        frame = frame.hstack([self._quoted(lines).alias("text")])
         return lines, of_companions.astype(bool), numbered(frame, lines + self.block.number)
 
-    def _clean(self, lines: Ints) -> pl.Series:
-        """The texts of these lines."""
-        return self.parser.cleaner.texts(pl.Series(self.block.lines(lines)))
+    def _quoted(self, lines: Ints) -> pl.Series:
+        """The texts of these lines, as far as they are kept."""
+        texts = self.parser.cleaner.texts(self.block.lines(lines))
+        long = int(self.block.lengths[lines].max(initial=0)) > QUOTED_CHARACTERS
+        return texts.str.slice(0, QUOTED_CHARACTERS) if long else texts
 
 
 def _asides(shape: Shape, rows: Decoded) -> Iterator[tuple[int, int, Mapping[str, Any]]]:

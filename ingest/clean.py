@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Final
 
@@ -28,11 +28,10 @@ BEYOND_ASCII: Final = 0x80
 """The least byte of a character that is not ASCII."""
 
 
-def lines_of(data: pa.Buffer, bounds: Ints) -> pl.Series:
+def lines_of(data: pa.Buffer, bounds: Ints) -> pa.LargeBinaryArray:
     """The bytes between each bound and the next: lines, each with its newline."""
     buffers = [None, owned(bounds), data]
-    every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
-    return pl.Series(every)
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bounds) - 1, buffers)
 
 
 class Cleaner:
@@ -60,17 +59,19 @@ class Cleaner:
         """A line's text without its noise."""
         return self._sub("", text)
 
-    def texts(self, lines: pl.Series) -> pl.Series:
-        """Of many lines, each with its newline (a series of bytes).
+    def texts(self, lines: pa.LargeBinaryArray) -> pl.Series:
+        """Of many lines, each with its newline.
 
         Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
         one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
         """
         if not self._alike or len(lines) <= FEW:
-            return self._each(lines)
-        text = pl.col("text")
+            return self._each(lines.to_pylist())
+        if (bare := self._bare(lines)) is not None:
+            return bare
+        series, text = pl.Series(lines), pl.col("text")
         try:
-            found = pl.DataFrame({"text": lines.cast(pl.String)}).select(
+            found = pl.DataFrame({"text": series.cast(pl.String)}).select(
                 text.str.strip_chars_end(ENDS).alias("clean"),
                 _may_hold(self._noise, text).alias("noisy"),
                 (text.str.len_chars() != text.str.len_bytes()).alias("wide"),
@@ -78,7 +79,7 @@ class Cleaner:
                 text,
             )
         except pl.exceptions.ComputeError:
-            return self._each(lines)
+            return self._each(lines.to_pylist())
         clean, noisy = found["clean"], found["noisy"].arg_true()
         if len(noisy):
             clean = clean.scatter(noisy, clean.gather(noisy).str.replace_all(self._noise, ""))
@@ -86,7 +87,7 @@ class Cleaner:
         if len(wide):
             beyond = found["text"].gather(wide).str.contains(f"{ODD_BEYOND}|{self._noise}")
             odd = pl.concat([odd, wide.filter(beyond)])
-        return clean.scatter(odd, self._each(lines.gather(odd))) if len(odd) else clean
+        return clean.scatter(odd, self._each(series.gather(odd))) if len(odd) else clean
 
     def wholes(self, several: Sequence[bytes]) -> tuple[Ints, pl.Series]:
         """All lines of each as one text, without those that may have to be cleaned line by line.
@@ -113,7 +114,19 @@ class Cleaner:
         """Whether nothing of it but noise has to be cleaned."""
         return self._within_a_line and NUL.encode() not in data and not _beyond(data)
 
-    def _each(self, lines: pl.Series) -> pl.Series:
+    def _bare(self, lines: pa.LargeBinaryArray) -> pl.Series | None:
+        """Texts of lines of which nothing but the newlines goes; None where something else may."""
+        _, offsets, data = lines.buffers()
+        bounds = np.frombuffer(offsets, np.int64)[lines.offset :][: len(lines) + 1]
+        every = data[bounds[0] : bounds[-1]].to_pybytes()
+        held = self._held_by_noise
+        noisy = not held or any(literal in every for literal in held)
+        if noisy or not every.isascii() or any(byte in every for byte in (b"\0", b"\r")):
+            return None
+        texts, places = every.replace(b"\n", b""), bounds - bounds[0] - np.arange(len(bounds))
+        return pl.Series(lines_of(owned(texts), places)).cast(pl.String)
+
+    def _each(self, lines: Iterable[bytes]) -> pl.Series:
         """The same line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
 
@@ -121,7 +134,7 @@ class Cleaner:
 def _decoded(several: Sequence[bytes]) -> pl.Series:
     """Each as a text. Raises ComputeError where one is no UTF-8."""
     bounds = np.cumsum([0, *map(len, several)])
-    return lines_of(owned(b"".join(several)), bounds).cast(pl.String)
+    return pl.Series(lines_of(owned(b"".join(several)), bounds)).cast(pl.String)
 
 
 def _is_utf8(data: bytes) -> bool:

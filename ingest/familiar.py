@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -77,10 +76,10 @@ class Familiar:
 
     def _learn(self, alike: pa.LargeBinaryArray) -> None:
         """Look lines through that were not seen before."""
-        texts = self._cleaner.texts(pl.Series(alike))
+        texts = self._cleaner.texts(alike)
         other = ~self._sieve.lines_may_match(texts)
         if self._watch is not None:
-            other &= ~self._watched.lines_may_match(self._watch.cleaner.texts(pl.Series(alike)))
+            other &= ~self._watched.lines_may_match(self._watch.cleaner.texts(alike))
         others = texts.filter(other)
         found = np.full(len(texts), MAY_MATCH)
         found[other] = [

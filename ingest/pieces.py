@@ -72,8 +72,10 @@ class Pieces(Sequence[Row]):
 
     def extend(self, frame: pl.DataFrame) -> None:
         """All rows of a frame: columns of KEPT that they fill."""
-        self._waiting.append(frame if len(self._waiting) < FRAMES else _copied(frame))
-        self._more(frame.height, max(frame.height, int(frame.estimated_size()) // ROW_BYTES))
+        weight = max(frame.height, int(frame.estimated_size()) // ROW_BYTES)
+        waits = self._loose + weight < spool.PIECE_ROWS
+        self._waiting.append(_copied(frame) if waits and len(self._waiting) >= FRAMES else frame)
+        self._more(frame.height, weight)
 
     @property
     def weight(self) -> int:
@@ -202,11 +204,9 @@ def _copied(frame: pl.DataFrame) -> pl.DataFrame:
     of. Where they stay, the C library cannot give the room of these to the next block: up to a
     third of the memory that a log with few steps took.
     """
-    every = pl.int_range(pl.len())
-    return frame.select(
-        pl.concat_str(name, pl.lit("")) if kind == pl.String else pl.col(name).gather(every)
-        for name, kind in frame.schema.items()
-    )
+    every = frame[np.arange(frame.height)]
+    texts = (column + "" for column in every if column.dtype == pl.String)
+    return every.with_columns(*texts)
 
 
 def _said(frame: pl.DataFrame) -> pl.DataFrame:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
 
 from ingest.arrays import Ints, owned
 from ingest.clean import ANSI, Cleaner, lines_of
@@ -385,7 +385,7 @@ class _Search:
         """The marks of what is not yet found."""
         return tuple(("", mark.pattern) for _, mark in (*self._signatures, *self._headers))
 
-    def look(self, places: Ints, first: int, raws: pl.Series) -> Ints:
+    def look(self, places: Ints, first: int, raws: pa.LargeBinaryArray) -> Ints:
         """At lines of the piece up to one that shows a format; those behind it.
 
         places: theirs among the lines of all files (raws); first: that of the piece's first line.
@@ -394,7 +394,7 @@ class _Search:
             number = self._piece.number + place - first
             if number > self._last:
                 break
-            (line,) = Chunk(number, raws[place]).lines()
+            (line,) = Chunk(number, raws[place].as_py()).lines()
             if self._shows(line):
                 return places[index + 1 :]
             self._in_vain += 1

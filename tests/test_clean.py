@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.arrays import owned
@@ -24,11 +24,12 @@ pytestmark = pytest.mark.usefixtures("however_few")
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])
 @given(lines=LINES)
+@example(lines=[b"of it nothing is noise", b"", b"\r", b" x \r\r"])
 def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]) -> None:
     cleaner = Cleaner(noise)
     bounds = np.cumsum([0, *(len(line) + 1 for line in lines)])
-    series = lines_of(owned(b"".join(line + b"\n" for line in lines)), bounds)
-    assert cleaner.texts(series).to_list() == [cleaner.text(line) for line in lines]
+    every = lines_of(owned(b"".join(line + b"\n" for line in lines)), bounds)
+    assert cleaner.texts(every).to_list() == [cleaner.text(line) for line in lines]
 
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("however_few")
 @example(lines=["\x1b[٣m".encode(), "\U0001e4f1 \U0001f917".encode(), b"<a<b>", b"tAg1 noise \t"])
 def test_lines_are_cleaned_together_as_one_by_one(noise: str | None, lines: list[bytes]) -> None:
     cleaner = Cleaner(noise)
-    together = cleaner.texts(pl.Series([line + b"\n" for line in lines], dtype=pl.Binary))
+    together = cleaner.texts(pa.array([line + b"\n" for line in lines], pa.large_binary()))
     assert together.to_list() == [cleaner.text(line) for line in lines]
 
 
