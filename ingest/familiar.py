@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.arrays import owned, places_of, texts_of, windows
+from ingest.arrays import places_of, texts_of, windows
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
 from ingest.prefilter import Sieve
@@ -60,15 +60,17 @@ class Familiar:
     def of(self, lines: pa.LargeBinaryArray) -> NDArray[np.int64]:
         """Of each line (with its newline) BLANK, MAY_MATCH, or the number of its kind.
 
-        Numbers are places in `kinds`, until this is asked again.
+        lines: a copy, of which the digits are lost. Numbers are places in `kinds`, until this is
+        asked again.
         """
-        alike = _zeroed(lines) if self._alike is ZEROS else lines
+        if self._alike is ZEROS:
+            _zero(lines)
         if len(self._known) > MOST_LINES or self._known.nbytes > MOST_BYTES:
             self._forget()
-        known = pc.index_in(alike, self._known)
+        known = pc.index_in(lines, self._known)
         places = places_of(known, len(self._known))
         if known.null_count:
-            new = alike.filter(pc.is_null(known)).dictionary_encode()
+            new = lines.filter(pc.is_null(known)).dictionary_encode()
             places = places.copy()
             places[places == len(self._known)] += places_of(new.indices, 0)
             self._learn(new.dictionary)
@@ -96,13 +98,10 @@ class Familiar:
         return self._numbers.setdefault(kind, len(self._numbers))
 
 
-def _zeroed(lines: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
-    """The lines with zeros for their digits."""
-    _, bounds, data = lines.buffers()
-    zeros = owned(data)
-    every = np.frombuffer(zeros, np.uint8)
+def _zero(lines: pa.LargeBinaryArray) -> None:
+    """Zeros for the digits of the lines, where they are."""
+    every = np.frombuffer(lines.buffers()[2], np.uint8)
     for part in windows(every):
         values = part - np.uint8(ZERO)
         values *= values < TEN  # what is no digit stays
         np.subtract(part, values, out=part)
-    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(lines), [None, bounds, zeros])

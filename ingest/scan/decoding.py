@@ -107,6 +107,9 @@ def _divided(found: Fit, number: Number, good: Bools) -> Floats:
     if number.exponent is None:
         return np.asarray(floats / POWERS[places])
     power = number.exponent_sign * _digits(found, number.exponent, good) - places
+    least, most = int(power.min()), int(power.max())
+    if least >= -EXACT_POWER and most <= 0:  # mostly: there are more digits behind the point
+        return np.asarray(floats / POWERS[-power])
     good &= np.abs(power) <= EXACT_POWER
     size = POWERS[np.minimum(np.abs(power), EXACT_POWER)]
     return np.asarray(np.where(power < 0, floats / size, floats * size))
@@ -124,7 +127,7 @@ def _without_point(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]
         return _number(word, WORD).view(np.int64), width
     digits, count = _whole(found, number, good)
     good &= (width <= EXACT_DIGITS) & (count + width <= EXACT_DIGITS)
-    places = np.minimum(width[:1] if (width == width[:1]).all() else width, EXACT_DIGITS)
+    places = np.minimum(width, EXACT_DIGITS)
     return digits * TENS[places] + _digits(found, number.decimals, good), places
 
 

@@ -61,7 +61,10 @@ class Walked:
     def width(self, run: int) -> Ints:
         """Digits of the run, of each line, or the same of all."""
         least, most = self.shape.widths[run]
-        return np.array([least]) if least == most else self.stops[run] - self.begins[run]
+        if least == most:
+            return np.array([least])
+        width = self.stops[run] - self.begins[run]
+        return width[:1] if (width == width[:1]).all() else width
 
     def values(self, run: int, back: int = 0) -> Words:
         """Of its last eight digits but for so many; zeros where it has fewer."""
