@@ -58,6 +58,12 @@ def _holds(data: bytes, part: bytes) -> bool:
     return all(byte in data for byte in set(part)) and part in data
 
 
+def _is_blank(data: bytes) -> bool:
+    """Whether no line of `data` is a text; mostly the first one tells."""
+    parts = (data[: data.find(b"\n") + 1], data)
+    return not any(part.decode("utf-8", "replace").strip() for part in parts)
+
+
 def _has_long(data: bytes) -> bool:
     """Whether a line of `data` is longer than LONG; of lines that are not, few are looked at."""
     begin = 0
@@ -104,11 +110,15 @@ class _Rejoiner:
     def _block(self, chunk: Chunk) -> Iterator[Chunk]:
         """A chunk of lines that are none of them long, with those that waited for it."""
         data, number = self._renamed(_as_text(chunk.data)), chunk.number
+        adds = _holds(data, self.told_by)
+        if not adds and data is chunk.data and not _is_blank(data):
+            yield from self._as_it_is(chunk)
+            return
         if self.rest:
             number = self.rest[0].number
             data = b"".join(line.text.encode() + b"\n" for line in self.rest) + data
             self.rest = []
-        if _holds(data, self.told_by):
+        if adds:
             data = self._added(data)  # what waits may itself add to the line before it
         end = self._waiting(data)
         if end < len(data):
@@ -117,11 +127,21 @@ class _Rejoiner:
         if data:
             yield Chunk(number, data)
 
+    def _as_it_is(self, chunk: Chunk) -> Iterator[Chunk]:
+        """The same of one that adds nothing to any line, and is not blank: it is not copied."""
+        if self.rest:
+            yield _Lines.of(self.rest)
+        rest = chunk.data[self._waiting(chunk.data) :]
+        count = len(chunk.newlines) - newlines(rest)
+        self.rest = list(Chunk(chunk.number + count, rest).lines()) if rest else []
+        if count:
+            yield chunk.first(count)
+
     def _waiting(self, data: bytes) -> int:
         """Where the last line begins if what is added to it is still to come, else the end."""
         at = data.rfind(self.to)
         behind = data.find(b"\n", at) + 1
-        waits = at >= 0 and not data[behind:].decode("utf-8", "replace").strip()
+        waits = at >= 0 and _is_blank(data[behind:])
         return data.rfind(b"\n", 0, at) + 1 if waits else len(data)
 
     def _added(self, data: bytes) -> bytes:

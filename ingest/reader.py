@@ -83,7 +83,7 @@ class Chunk(_Bytes):
     """
 
     room: pa.Buffer | None = None
-    """Where its bytes are between zeros, if they are."""
+    """Where its bytes are between others, if they are."""
 
     @property
     def view(self) -> bytes | memoryview:
@@ -94,6 +94,10 @@ class Chunk(_Bytes):
     def newlines(self) -> Ints:
         """Where they stand."""
         return places(np.frombuffer(self.data, np.uint8), NEWLINE)
+
+    def first(self, count: int) -> Chunk:
+        """The first of them, so many of several, where they are."""
+        return Chunk(self.number, self.data[: int(self.newlines[count - 1]) + 1])
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each of them as text."""
@@ -123,6 +127,11 @@ class _Roomy(Chunk):
     def view(self) -> memoryview:
         assert self.room is not None  # noqa: S101 - it was made with one
         return memoryview(self.room)[BEFORE : BEFORE + int(self.newlines[-1]) + 1]
+
+    def first(self, count: int) -> Chunk:
+        """The first of them, so many of several, where they are."""
+        assert self.room is not None  # noqa: S101 - as above
+        return _Roomy.of(self.number, self.room, self.newlines[:count])
 
     @cached_property
     def data(self) -> bytes:

@@ -69,6 +69,7 @@ def test_each_line_has_what_its_join_adds(
     draw = Random(seed)  # noqa: S311 - no secret
     monkeypatch.setattr(reader, "BLOCK_BYTES", draw.choice((1, 7, 100, 1000)))
     longest, long = draw.choice(((180, 90), (100_000, 1000)))
+    monkeypatch.setattr(reader, "PEEKED_BYTES", draw.choice((0, 1_000_000)))  # where it is read to
     monkeypatch.setattr(reader, "LONGEST_LINE_BYTES", longest)
     monkeypatch.setattr(joined, "LONG", long)
     path = tmp_path / "run.log"
