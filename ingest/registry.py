@@ -109,7 +109,7 @@ FIRST_BYTES: Final = 16 * 1024
 GROWS: Final = 16
 """Times as many are looked at next, up to a block. SNIFFED_LINES are about as many."""
 
-BEGINNING_BYTES: Final = 3 * 1024 * 1024
+BEGINNING_BYTES: Final = GROWS * FIRST_BYTES
 """Of a log that are looked at before it is read by what they show."""
 
 HEADER_LINES: Final = 200_000
