@@ -287,7 +287,7 @@ def _look(searches: Sequence[_Search]) -> None:
         left = []
         for sought, those in alike.items():
             places = np.concatenate([places for _, _, places in those])
-            may = sieve(sought).may_match(texts[places])
+            may = sieve(sought).lines_may_match(texts[places])
             ends = np.cumsum([len(places) for _, _, places in those])
             for (search, first, places), mine in zip(those, np.split(may, ends[:-1]), strict=True):
                 rest = search.look(places[mine], first, raws)

@@ -51,7 +51,7 @@ def test_what_a_pattern_of_a_format_matches_holds_a_literal_it_needs() -> None:
         assert not wrong, (pattern, literals, wrong)
 
 
-@pytest.mark.parametrize("few", [0, 1_000], ids=["together", "one by one"])
+@pytest.mark.parametrize("few", [0, 2, 1_000], ids=["together", "some", "one by one"])
 def test_a_sieve_lets_pass_whatever_a_pattern_matches(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_sieve_lets_pass_whatever_a_pattern_matches(
         assert sieve.lines_may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
 
 
-@pytest.mark.parametrize("few", [0, 1_000], ids=["together", "one by one"])
+@pytest.mark.parametrize("few", [0, 2, 1_000], ids=["together", "some", "one by one"])
 def test_a_sieve_asks_for_two_clauses_of_each_pattern(
     few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
