@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, Final
 
-import numpy as np
 import polars as pl
 
 from ingest.events import Events
@@ -188,12 +186,11 @@ def outcome(
     behind the last step counts: before it, a run went on. Of several errors the first is the
     cause, the others follow from it; exhausted memory is a cause wherever it stands.
     """
-    course = _course(rows)
-    top, odd = course.top_step, course.not_finite
-    ended = takewhile(lambda e: e["line"] <= course.last_line, events.of_kinds(["end"]))
+    top, last_line, odd = rows.top_step, rows.last_line, _not_finite(rows)
+    ended = takewhile(lambda e: e["line"] <= last_line, events.of_kinds(["end"]))
     behind = [
         *(event for event in ended if _ends_at(event, top)),
-        *events.of_kinds(TELLING, behind=course.last_line),
+        *events.of_kinds(TELLING, behind=last_line),
     ]
     if rows and _reached(top, behind, planned_steps):
         end = next((e for e in behind if e["kind"] == "end"), None)
@@ -231,44 +228,23 @@ def _cause(bad: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
     return next(iter((*memory, *told, *own, *bad)), None)
 
 
-@dataclass(slots=True)
-class _Course:
-    """Where the rows of a launch end: last line and highest step, 0 where there is none; losses.
-
-    odd: line and step of the first loss that is no finite number.
-    """
-
-    last_line: int = 0
-    top_step: int = 0
-    odd: tuple[int, int] | None = None
-    last_loss: float = 0.0
-
-    @property
-    def not_finite(self) -> tuple[str, int, str] | None:
-        """Where the last loss that was printed is no number."""
-        if self.odd is None or math.isfinite(self.last_loss):
-            return None
-        line, step = self.odd
-        return "nan_loss", line, f"loss is {self.last_loss} from step {step} on"
+def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
+    """Where the last loss that was printed is no number: since which line and step."""
+    last = next((each[-1] for each in _losses(rows.backwards("loss"))), 0.0)
+    if math.isfinite(last):
+        return None
+    odd = (
+        frame.filter(pl.col("loss").is_not_null() & ~pl.col("loss").is_finite())
+        for frame in rows.frames("line", "step", "loss")
+    )
+    line, step, _ = next(row for frame in odd for row in frame.iter_rows())
+    return "nan_loss", line, f"loss is {last} from step {step} on"
 
 
-def _highest(numbers: pl.Series) -> int:
-    return int(numbers.max() or 0)  # type: ignore[arg-type]
-
-
-def _course(rows: Rows) -> _Course:
-    out = _Course()
-    for frame in rows.frames("line", "step", "loss"):
-        out.last_line = max(out.last_line, _highest(frame["line"]))
-        out.top_step = max(out.top_step, _highest(frame["step"]))
-        if frame["loss"].null_count() == frame.height:
-            continue
-        if not np.isfinite(frame["loss"].to_numpy()).all():  # or there is none
-            frame = frame.drop_nulls("loss")  # noqa: PLW2901 - those that have one
-            odd = frame.filter(~pl.col("loss").is_finite()).select("line", "step")
-            out.odd = out.odd or next(odd.iter_rows(), None)
-        out.last_loss = frame["loss"][-1]
-    return out
+def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
+    """Those that were printed, of each frame that has any."""
+    printed = (frame["loss"].drop_nulls() for frame in frames)
+    return (losses for losses in printed if len(losses))
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any, ClassVar, Final, overload
 
@@ -117,9 +118,16 @@ class Pieces(Sequence[Row]):
     def frames(self, *names: str) -> Iterator[pl.DataFrame]:
         """These columns of all rows, by default those that some are said to have, in pieces."""
         self._fold()
-        for piece in self._pieces:
-            frame = self._read(piece, names or self._names)
-            yield filled(frame, names, self.KEPT) if names else frame
+        return map(partial(self._frame, names), self._pieces)
+
+    def backwards(self, *names: str) -> Iterator[pl.DataFrame]:
+        """The same, the last piece first; each in its order."""
+        self._fold()
+        return map(partial(self._frame, names), reversed(self._pieces))
+
+    def _frame(self, names: Sequence[str], piece: Share) -> pl.DataFrame:
+        frame = self._read(piece, names or self._names)
+        return filled(frame, names, self.KEPT) if names else frame
 
     def _more(self, count: int, weight: int) -> None:
         self._count += count

@@ -314,8 +314,9 @@ class _Search:
 
     def advances(self) -> bool:
         """Go on to the next piece, if there is one to be looked at."""
-        behind = self._piece.number + newlines(self._piece.data)
-        piece = next(self._pieces, None) if behind <= self._last else None
+        known = self._last < math.inf
+        enough = known and self._piece.number + newlines(self._piece.data) > self._last
+        piece = None if enough else next(self._pieces, None)
         if piece is None or piece.number > self._last:
             return False
         self._piece = piece

@@ -45,6 +45,7 @@ class Rows(Pieces):
         self._used: set[int] = set()
         self._spans: list[tuple[int, int]] = []
         self._first_line: int | None = None
+        self._last_line = 0
         self._sorted: dict[int, pl.DataFrame] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
@@ -104,6 +105,20 @@ class Rows(Pieces):
         self._fold()
         return self._first_line
 
+    @property
+    def last_line(self) -> int:
+        """The last line of a row; 0 where there is none."""
+        self._fold()
+        return self._last_line
+
+    @property
+    def top_step(self) -> int:
+        """The highest step of a row; 0 where there is none."""
+        self._fold()
+        if self._changes:
+            return max((int(frame["step"].max()) for frame in self.frames("step")), default=0)  # type: ignore[arg-type]
+        return max((last for _, last in self._spans), default=0)
+
     def has(self, *names: str) -> bool:
         """Whether some rows may have all of these columns."""
         self._fold()
@@ -142,8 +157,10 @@ class Rows(Pieces):
         super().kept(share, frame)
         steps = frame["step"].slice(share.first, share.height)
         self._spans.append((steps.min(), steps.max()))  # type: ignore[arg-type]
+        lines = frame["line"].slice(share.first, share.height)
         if self._first_line is None:
-            self._first_line = frame["line"][share.first]
+            self._first_line = lines[0]
+        self._last_line = max(self._last_line, lines.max())  # type: ignore[assignment,type-var]
         if FORM in frame.columns:
             forms = frame[FORM].slice(share.first, share.height)
             self._used.update(there_are(forms.to_numpy()).tolist())

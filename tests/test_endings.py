@@ -6,11 +6,16 @@ import re
 import time
 from collections.abc import Callable
 
+import polars as pl
 import pytest
 
+from ingest import spool
 from ingest.endings import ENDINGS, outcome
+from ingest.events import Events
 from ingest.log_format import EventLine
 from ingest.parse import Parsed
+from ingest.pieces import MAPPING
+from ingest.rows import Rows
 from ingest.schema import EVENT_KINDS, OUTCOMES
 
 
@@ -125,3 +130,32 @@ def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
     again = ["  traceback : Traceback (most recent call last):", "  RuntimeError: boom"]
     assert said(*lines, *again) == ("crashed", 7, "RuntimeError: boom")
     assert said(step(1), failed.replace(": 1)", ": -9)"), *again)[0] == "killed"
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (["5.0", "nan", "nan", None], ("nan_loss", 3, "loss is nan from step 2 on")),
+        (["inf", "5.0", "nan", "nan"], ("nan_loss", 2, "loss is nan from step 1 on")),
+        (["nan", "nan", "5.0", None], ("incomplete", None, None)),
+        (["nan", "5.0", "5.0", "5.0"], ("incomplete", None, None)),
+        ([None, None, None, None], ("incomplete", None, None)),
+    ],
+)
+def test_the_last_loss_that_was_printed_tells_of_all_pieces(
+    rows: int,
+    losses: list[str | None],
+    said: tuple[str, int | None, str | None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pieces of few rows, as long logs have them: where the trouble begins, and where all ends."""
+    monkeypatch.setattr(spool, "PIECE_ROWS", rows * MAPPING)
+    kept = Rows(None, [None])
+    for number, loss in enumerate(losses, 1):
+        value = None if loss is None else float(loss)
+        kept.append({"line": number + 1, "step": number, "loss": value, "form": None})
+    assert outcome(kept, Events(), None) == said
+    assert (kept.last_line, kept.top_step) == (5, 4)
+    kept.alter(lambda frame: frame.with_columns(pl.col("^step$") * 10))
+    assert (kept.last_line, kept.top_step) == (5, 40)
