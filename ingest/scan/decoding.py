@@ -87,7 +87,7 @@ def _float(found: Fit, number: Number, good: Bools) -> Floats:
     widest = int(sum(widths, np.zeros(1, np.int64)).max(initial=0))
     if len(number.whole) == 1 and widest > EXACT_DIGITS:
         return _printed(found, number, good)
-    out = _divided(found, number, good)
+    out = _divided(found, number, widest, good)
     return -out if number.negative else out
 
 
@@ -100,9 +100,9 @@ def _whole(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
     return digits, found.width(first) + 3 * len(groups)
 
 
-def _divided(found: Fit, number: Number, good: Bools) -> Floats:
-    """Numbers of few digits: these as a whole number, over or times a power of ten."""
-    digits, places = _without_point(found, number, good)
+def _divided(found: Fit, number: Number, widest: int, good: Bools) -> Floats:
+    """Numbers of so many digits at most: these as a whole number, over or times a power of ten."""
+    digits, places = _without_point(found, number, widest, good)
     floats = digits.astype(np.float64)
     if number.exponent is None:
         return np.asarray(floats / POWERS[places])
@@ -115,7 +115,7 @@ def _divided(found: Fit, number: Number, good: Bools) -> Floats:
     return np.asarray(np.where(power < 0, floats / size, floats * size))
 
 
-def _without_point(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]:
+def _without_point(found: Fit, number: Number, widest: int, good: Bools) -> tuple[Ints, Ints]:
     """Its digits before and behind the point as a whole number, and how many are behind it."""
     if number.decimals is None:
         digits, count = _whole(found, number, good)
@@ -124,7 +124,7 @@ def _without_point(found: Fit, number: Number, good: Bools) -> tuple[Ints, Ints]
     width = found.width(number.decimals)
     word = found.without_point(number)
     if word is not None:
-        return _number(word, WORD).view(np.int64), width
+        return _number(word, widest).view(np.int64), width
     digits, count = _whole(found, number, good)
     good &= (width <= EXACT_DIGITS) & (count + width <= EXACT_DIGITS)
     places = np.minimum(width, EXACT_DIGITS)

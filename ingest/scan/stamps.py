@@ -28,15 +28,16 @@ def from_epoch(seconds: Floats) -> Ints:
 
 
 def midnights(dates: Ints, good: Bools) -> Ints:
-    """Of dates such as 20261120 the microseconds since 1970."""
-    if not len(dates):
-        return dates
-    if (dates == dates[0]).all():
-        found, which = dates[:1], np.zeros(len(dates), np.int64)
+    """Of dates such as 20261120 the microseconds since 1970, one for all where they are the same.
+
+    They are not good where they are none.
+    """
+    if len(dates) and (dates == dates[0]).all():
+        found, which = dates[:1], np.zeros(1, np.int64)
     else:
         found, which = np.unique(dates, return_inverse=True)
     at = [_midnight(int(date)) for date in found]
-    good &= np.array([one is not None for one in at])[which]
+    good &= np.array([one is not None for one in at], bool)[which]
     return np.array([one or 0 for one in at], np.int64)[which]
 
 
