@@ -24,6 +24,7 @@ from math import exp, hypot, log, sqrt
 from typing import Final
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from metrics import quantiles
@@ -159,7 +160,7 @@ def robust(tokens: Array, seconds: Array) -> Robust | None:
     if len(seconds) < FEWEST_WINDOWS or not (seconds > 0).all():
         return None
     rates = tokens / seconds
-    places = np.sort(rates)
+    places = _ordered(rates)
     p5, median, p95 = (_quantile(places, share) for share in (TAIL, 0.5, 1 - TAIL))
     middle = (p5 <= rates) & (rates <= p95)
     trimmed = float(tokens[middle].sum()) / float(seconds[middle].sum())
@@ -168,6 +169,18 @@ def robust(tokens: Array, seconds: Array) -> Robust | None:
 
 TAIL: Final = 0.05
 """Of the windows on either side that a trimmed rate leaves out."""
+
+
+def _ordered(values: Array) -> Array:
+    """Values in order, of one or more, as np.sort has them.
+
+    Floats without a sign stand in the order of their bits, and Polars sorts whole numbers about as
+    fast everywhere; np.sort takes more than three times as long on AMD's Zen 4 (by its AVX-512).
+    """
+    bits = values.view(np.int64)
+    if bits.min() < 0:
+        return np.sort(values)
+    return pl.Series(bits).sort(multithreaded=False).to_numpy().view(np.float64)
 
 
 def _median_distance(ordered: Array, middle: float) -> float:

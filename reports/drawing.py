@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import marshal
 import subprocess
 import sys
 from contextlib import suppress
@@ -19,6 +20,8 @@ from typing import Final
 
 from ingest.errors import FairmfuError
 
+WHY_NOT: Final = b"why not: "
+"""As in `reports.vega`, which is not imported here: that would start the library."""
 BEGINS: Final = {"html": "scripts", "md": "begun", "svg": "begun", "png": "begun", "pdf": "begun"}
 """What is made first for a file of such an ending."""
 
@@ -46,17 +49,18 @@ class _Elsewhere:
         """Have it make something that nobody waits for yet."""
         with self._lock:
             if self._awaited is None:
-                self._ask(what, None)
+                self._ask(_question(what, None))
                 self._awaited = what
 
     def make(self, what: str, given: object) -> bytes:
         """As `reports.vega.make`. Raises DrawingEndedError where the process ends."""
+        question = _question(what, given)  # made while the library may still start
         with self._lock:
             before, self._awaited = self._awaited, None
             made = self._answer() if before else b""
             if before == what and given is None:
                 return made
-            self._ask(what, given)
+            self._ask(question)
             return self._answer()
 
     def end(self) -> None:
@@ -65,26 +69,33 @@ class _Elsewhere:
         self._process.kill()
         self._process.communicate()
 
-    def _ask(self, what: str, given: object) -> None:
+    def _ask(self, question: bytes) -> None:
         assert self._process.stdin is not None  # noqa: S101 - a pipe
         with suppress(BrokenPipeError):  # the answer tells
-            self._process.stdin.write(json.dumps([what, given]).encode() + b"\n")
+            self._process.stdin.write(question)
             self._process.stdin.flush()
 
     def _answer(self) -> bytes:
         out = self._process.stdout
         assert out is not None  # noqa: S101 - a pipe
         said = out.readline()
-        if said.startswith(b'"'):
-            raise ValueError(json.loads(said))
-        made = out.read(int(said)) if said else b""
-        if not said or len(made) < int(said):
+        size = said.removeprefix(WHY_NOT)
+        made = out.read(int(size)) if said else b""
+        if not said or len(made) < int(size):
             code = self._process.wait()
             raise DrawingEndedError(
                 f"vl_convert, which draws, ended with status {code}: it may have found no memory, "
                 "or is not installed as it should be."
             )
+        if size != said:
+            raise ValueError(made.decode())
         return made
+
+
+def _question(what: str, given: object) -> bytes:
+    """As `reports.vega.main` reads it: what is given has only types of JSON."""
+    said = marshal.dumps(json.loads(json.dumps(given)))
+    return b"%s %d\n%s" % (what.encode(), len(said), said)
 
 
 _elsewhere: list[_Elsewhere] = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vl_convert
 
 from reports import drawing, vega
 
@@ -69,6 +70,37 @@ def test_a_spec_that_cannot_be_drawn_is_told_as_it_is_here() -> None:
         drawing.make("svg", WRONG)
     assert str(elsewhere.value) == str(here.value)
     assert drawing.make("svg", SPEC) == vega.make("svg", SPEC)
+
+
+def test_numbers_reach_it_as_they_are() -> None:
+    """vl_convert's own reading of text takes this one for its neighbour, and draws other places."""
+    domain = [0.0, 0.40494600000000003]
+    x = {"field": "x", "type": "quantitative", "scale": {"domain": domain, "nice": False}}
+    spec = {"data": {"values": [{"x": 0.33285}]}, "mark": "tick", "encoding": {"x": x}}
+    here = drawing.make("svg", spec)
+    drawing.begin("svg")
+    assert drawing.make("svg", spec) == here
+
+
+IMPORTED = """
+import os, sys  # which Python has imported before any program
+before = set(sys.modules)
+sys.path.insert(0, "reports")
+import vega
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+
+
+def test_it_waits_for_no_import_but_the_library() -> None:
+    told = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-S", "-c", IMPORTED],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(Path(vl_convert.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert set(told.split()) == {"__future__", "vega", "vl_convert"}
 
 
 @pytest.mark.parametrize("awaited", [True, False])

@@ -30,6 +30,16 @@ def test_it_is_what_numpy_says(rows: list[tuple[float, float]]) -> None:
     assert of.min() * (1 - 1e-12) <= found.trimmed <= of.max() * (1 + 1e-12)
 
 
+@given(st.lists(st.floats(-1e6, 1e6), min_size=FEWEST_WINDOWS, max_size=60))
+def test_quantiles_are_in_order_whatever_the_sign(tokens: list[float]) -> None:
+    """Bits of floats without a sign stand in their order, those with one the other way around."""
+    of = np.array(tokens)
+    found = robust(of, np.ones(len(tokens)))
+    assert found is not None
+    told = (found.p5, found.median, found.p95)
+    assert told == pytest.approx(np.quantile(of, [0.05, 0.5, 0.95]), rel=1e-12, abs=1e-9)
+
+
 def even(count: int) -> tuple[Array, Array]:
     return np.full(count, 100.0), np.ones(count)
 
