@@ -20,6 +20,7 @@ import numpy as np
 from ingest import scalars
 from ingest.arrays import Ints, give_back, there_are
 from ingest.bulk_plan import NO_EPOCH, Plan, plan_by, plans_of
+from ingest.earlier import Earlier, Printed
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
@@ -176,7 +177,8 @@ class _Reader:
         launch = parser.out.launches[-1]
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        sure = self._sure_rows(launch, plan, first, last)
+        earlier = Earlier(launch.rows, plan.frame, range(first, last))
+        sure = self._sure_rows(launch, plan, earlier)
         self.reach = min(2 * self.reach, FAR) if sure == last else NEAR
         if sure < last:
             stop = int(plan.places[sure])
@@ -187,7 +189,7 @@ class _Reader:
         if sure > first:
             before = int(np.searchsorted(plan.aside_places, plan.places[sure - 1]))
             self._take_asides(block, plan, begin, before)
-            self._take_rows(block, plan, first, sure)
+            self._take_rows(block, plan, earlier, range(first, sure))
             begin = before
         self._take_asides(block, plan, begin, end)
         return stop - at
@@ -212,8 +214,9 @@ class _Reader:
     def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))
 
-    def _sure_rows(self, launch: Launch, plan: Plan, first: int, last: int) -> int:
+    def _sure_rows(self, launch: Launch, plan: Plan, earlier: Earlier) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
+        first, last = earlier.asked.start, earlier.asked.stop
         sure = last
         forms = plan.forms[first:last]
         for form in there_are(forms).tolist():
@@ -223,7 +226,8 @@ class _Reader:
                 sure = min(sure, int(other[0]))
                 mine = mine[mine < other[0]]
             progress = self._progress(launch, form, plan, int(mine[0]))
-            count = of_one_process(launch, progress, _of_form(plan, mine))
+            rows, one_writer = _of_form(plan, mine, earlier), self.parser.one_writer
+            count = of_one_process(launch, progress, rows, one_writer=one_writer)
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
         traits = plan.row_traits[first:last]
@@ -235,9 +239,10 @@ class _Reader:
         epoch = int(plan.epochs[row])
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
-    def _take_rows(self, block: Lines, plan: Plan, first: int, last: int) -> None:
+    def _take_rows(self, block: Lines, plan: Plan, earlier: Earlier, rows: range) -> None:
+        first, last = rows.start, rows.stop
         text = self._text(block, int(plan.places[last - 1]))
-        steps = self.parser.add_rows(plan.frame[first:last], text)["step"].to_numpy()
+        steps = self.parser.add_rows(earlier.marked(rows), text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in there_are(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
@@ -245,11 +250,14 @@ class _Reader:
             text = self._text(block, int(plan.places[mine[-1]]))
             self.parser.printed_last(self.forms[form], trait.printed, text)
             progress = self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1]))
-            advance(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
+            advance(progress, _of_form(plan, mine, earlier)._replace(steps=steps[mine - first]))
 
 
-def _of_form(plan: Plan, rows: Ints) -> OfForm:
+def _of_form(plan: Plan, rows: Ints, earlier: Earlier) -> OfForm:
     def ranks(count: int) -> list[str | None]:
         return plan.frame["rank"].gather(rows[:count]).unique().to_list()
 
-    return OfForm(plan.steps[rows], plan.stamps[rows], plan.clocks[rows], ranks)
+    def printed(count: int) -> Printed:
+        return earlier.of(rows[:count])
+
+    return OfForm(plan.steps[rows], plan.stamps[rows], plan.clocks[rows], ranks, printed)

@@ -12,13 +12,13 @@ import numpy as np
 import polars as pl
 
 from ingest.arrays import Bools, Floats, Ints, there_are
+from ingest.earlier import Printed
 from ingest.events import Events
 from ingest.log_format import StepLine
 from ingest.numbers import optional, whole
-from ingest.rows import Rows
+from ingest.rows import NO_STEP, Rows
 
 NO_STAMP: Final = -(2**63)
-NO_STEP: Final = -(2**63)
 """Of rows that have none."""
 
 LAST_STEP: Final = 2**63 - 1
@@ -215,21 +215,25 @@ class OfForm(NamedTuple):
     """Rows of one form, in their order.
 
     steps: or NO_STEP; stamps: microseconds since 1970, or NO_STAMP; clocks: seconds since the
-    start, or nan; ranks: those of the first so many.
+    start, or nan; ranks: those of the first so many; earlier: what rows before these have printed.
     """
 
     steps: Ints
     stamps: Ints
     clocks: Floats
     ranks: Callable[[int], Sequence[str | None]]
+    earlier: Callable[[int], Printed]
 
 
-def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> int:
+def of_one_process(
+    launch: Launch, progress: Progress | None, rows: OfForm, *, one_writer: bool
+) -> int:
     """How many of the rows are of the launch's process for certain.
 
-    As `starts_again` tells it of a row: by its stamp, else by steps that no line of the launch has
-    printed before. Behind the first rows that all have stamps, or all have none, it is to be asked
-    anew; so behind those whose steps are printed, or counted. Times since the start go on.
+    As `starts_again` tells it of a row: by its stamp, else by what was printed of its step before.
+    That is looked up where a step is not beyond all others. Behind the first rows that all have
+    stamps, or all have none, it is to be asked anew; so behind those whose steps are printed, or
+    counted.
     """
     if progress is None:
         return 0
@@ -238,31 +242,47 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
     count = int(np.argmax(others)) or len(others)
     clocks = rows.clocks[:count]
     top_clock = np.nan if progress.top_clock is None else progress.top_clock
-    late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
+    timed = progress.top_clock is not None or not np.isnan(clocks).all()
     if counted[0]:
+        late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
         odd = late if launch.counts(rows.ranks(count)) else np.ones(count, bool)
         return _before_first(odd)
     steps, stamps = rows.steps[:count], rows.stamps[:count]
     tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
     higher = steps > tops
+    at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
+    before = np.concatenate([[-1], at[:-1]])  # where the highest step before was printed
     if bare[0]:
-        odd = ~higher if launch.one_form else np.ones(count, bool)
+        new = higher.all() and launch.one_form  # as in most logs, and below
+        odd = np.zeros(count, bool) if new else _printed_by_others(rows.earlier(count), one_writer)
     elif progress.top_stamp is None or launch.started_at is None:
         return 0
-    elif higher.all():  # as in most logs: none is an earlier step, or printed twice
+    elif higher.all():
         odd = np.zeros(count, bool)
     else:
-        at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
-        before = np.concatenate([[-1], at[:-1]])
         top = np.where(before < 0, _microseconds(progress.top_stamp), stamps[before])
         skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
         began = _microseconds(launch.started_at)
         behind = (stamps > top + skew) | (stamps < began - copies)
         twice = (steps == tops) & (np.abs(stamps - top) > copies)
         odd = ((steps < tops) & behind) | twice
-    if progress.top_clock is not None or not np.isnan(clocks).all():
-        odd = odd | late | ~higher
+    if timed:
+        top = np.where(before < 0, top_clock, clocks[before])
+        late = clocks < top - SKEW.total_seconds()
+        if not higher.all():
+            apart = np.abs(clocks - rows.earlier(count).first_clock) > COPIES.total_seconds()
+            late = np.where(higher, late, apart)
+        odd = odd | late
     return _before_first(odd)
+
+
+def _printed_by_others(earlier: Printed, one_writer: bool) -> Bools:  # noqa: FBT001
+    """Of rows without stamps whether they are of another process, as `starts_again` tells it."""
+    twice = earlier.ranked | ~earlier.as_here | one_writer
+    one, other = earlier.first_loss, earlier.loss
+    with np.errstate(invalid="ignore"):
+        unlike = np.abs(one - other) > LOSS_PRINT * (1 + np.abs(one))
+        return np.where(earlier.itself, twice, unlike & (np.minimum(one, other) >= 0))
 
 
 def _before_first(odd: Bools) -> int:

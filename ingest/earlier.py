@@ -1,0 +1,132 @@
+"""What rows before them have printed of the steps of many rows, asked of all at once.
+
+Logs without time stamps tell by this alone whether a step that comes twice is of another process:
+one that holds a copy of itself asks it of every row.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ingest.arrays import Bools, Floats, Ints, valued
+from ingest.pieces import filled
+from ingest.rows import AGAIN, FORM, KEPT, NO_STEP, SOUGHT, Rows
+
+NO_LOSS: Final = -1
+"""Among the bits of losses; no number that is printed has them."""
+
+
+class Printed(NamedTuple):
+    """Of each of some rows, what rows of its rank and step before it have printed.
+
+    itself: whether one of its own series has (see ingest.launch); as_here: whether the first of
+    these has its loss, to the last bit; ranked: whether it has a rank. Or nan: loss, its own;
+    first_loss of any series; first_clock of its own [s since the start].
+    """
+
+    itself: Bools
+    as_here: Bools
+    ranked: Bools
+    loss: Floats
+    first_loss: Floats
+    first_clock: Floats
+
+
+class Earlier:
+    """Rows that may be of a launch, beside those that it has."""
+
+    def __init__(self, rows: Rows, frame: pl.DataFrame, asked: range) -> None:
+        """rows: of the launch; asked: places of those in the frame that come behind them."""
+        self._rows, self._frame, self.asked = rows, frame, asked
+        self._again: Bools | None = None
+
+    def of(self, places: Ints) -> Printed:
+        """Of those at these places of the frame, as if all before them were of the launch."""
+        return Printed(*(column[places - self.asked.start] for column in self._printed))
+
+    def marked(self, first: range) -> pl.DataFrame:
+        """The first ones of those asked about; if any of them is AGAIN, with that."""
+        frame = self._frame[first.start : first.stop]
+        if self._again is None or not self._again[: len(first)].any():
+            return frame
+        return frame.with_columns(pl.Series(AGAIN, self._again[: len(first)]))
+
+    @cached_property
+    def _printed(self) -> Printed:
+        """Of each row that is asked about."""
+        mine = filled(self._frame[self.asked.start : self.asked.stop], SOUGHT, KEPT)
+        steps = np.unique(valued(mine["step"], NO_STEP))
+        every = pl.concat([self._rows.of_steps(steps), mine])
+        keys = _keys(every, np.array([form.counts is not None for form in self._rows.all_forms]))
+        order = np.lexsort(keys[::-1])
+        differ = [np.diff(key[order], prepend=0) != 0 for key in keys]
+        of_rank = _Groups(order, differ[0] | differ[1])
+        of_series = _Groups(order, np.logical_or.reduce(differ))
+
+        losses, clocks = every["loss"], every["since_start_s"]
+        here = np.arange(every.height - mine.height, every.height)
+        first = of_series.firsts(np.ones(every.height, bool))[here]
+        first_loss = of_rank.firsts(losses.is_not_null().to_numpy())[here]
+        first_clock = of_series.firsts(clocks.is_not_null().to_numpy())[here]
+        bits = _bits(losses)
+        self._again = (first < here) & (first_loss != here) & (first_clock != here)
+        return Printed(
+            itself=first < here,
+            as_here=bits[first] == bits[here],
+            ranked=mine["rank"].is_not_null().to_numpy(),
+            loss=valued(mine["loss"], np.nan),
+            first_loss=_at(losses, first_loss, here),
+            first_clock=_at(clocks, first_clock, here),
+        )
+
+
+class _Groups:
+    """Rows in groups that lie together in some order."""
+
+    def __init__(self, order: Ints, begins: Bools) -> None:
+        """begins: of each row in that order whether a group begins with it."""
+        self.order = order
+        begins[:1] = True
+        self.begins = np.flatnonzero(begins)
+
+    def firsts(self, which: Bools) -> Ints:
+        """Of each row the first of its group of which that holds; their number where it is none."""
+        count = len(self.order)
+        places = np.where(which, np.arange(count), count)[self.order]
+        firsts = np.minimum.reduceat(places, self.begins)
+        out = np.empty(count, np.int64)
+        out[self.order] = np.repeat(firsts, np.diff(self.begins, append=count))
+        return out
+
+
+def _keys(every: pl.DataFrame, counts: Bools) -> list[Ints]:
+    """What rows of one series, rank and step have in common: their step and rank first.
+
+    counts: of each form whether it has a counter of its own, which begins anew with an epoch.
+    """
+    forms = valued(every[FORM], 0).astype(np.int64)
+    epochs = np.where(counts[forms], valued(every["epoch"], -1), 0)
+    return [valued(every["step"], NO_STEP), _numbers(every["rank"]), forms, epochs]
+
+
+def _numbers(ranks: pl.Series) -> Ints:
+    """A number for each rank; texts take long, and most logs have none."""
+    if ranks.null_count() == len(ranks):
+        return np.zeros(len(ranks), np.int64)
+    return valued(ranks.rank("dense"), 0).astype(np.int64)
+
+
+def _bits(losses: pl.Series) -> Ints:
+    """Of losses that are printed alike they are the same: any nan is, -0.0 is not 0.0."""
+    bits = valued(losses.fill_nan(np.nan), 0.0).view(np.int64)
+    return np.where(losses.is_null().to_numpy(), NO_LOSS, bits)
+
+
+def _at(values: pl.Series, places: Ints, here: Ints) -> Floats:
+    """The values at places that lie before those here; of others nan."""
+    known = np.append(valued(values, np.nan), np.nan)
+    return np.where(places < here, known[places], np.nan)
