@@ -16,11 +16,12 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from ingest import scalars
 from ingest.arrays import Ints, give_back, there_are
 from ingest.bulk_plan import NO_EPOCH, Plan, plan_by, plans_of
-from ingest.earlier import Earlier, Printed
+from ingest.earlier import Earlier
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
@@ -37,6 +38,8 @@ TIDIED: Final = 64
 of so much there is more the longer a log is."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
+MOST_LEFT: Final = 64
+"""Rows of which the parser is asked, at most, before it is tried again to ask of many."""
 
 
 Planned = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, Plan | None]]]
@@ -132,6 +135,10 @@ class _Reader:
         self.reach = FAR
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
+        self.vain = self.left = 0
+        """How often the parser is asked of a row rather than what was printed before looked up for
+        many: so often since that was in vain, and from now on. It takes as long as to read some
+        rows, and of a log whose runs begin again at each row it tells of none."""
 
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""
@@ -177,9 +184,14 @@ class _Reader:
         launch = parser.out.launches[-1]
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        earlier = Earlier(launch.rows, plan.frame, range(first, last))
-        sure = self._sure_rows(launch, plan, earlier)
+        earlier = Earlier(launch.rows, plan.frame, first, one_writer=parser.one_writer)
+        sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
         self.reach = min(2 * self.reach, FAR) if sure == last else NEAR
+        if earlier.looked_up:
+            vain = sure < min(last, first + FEW)
+            self.vain = self.left = min(2 * self.vain + 1, MOST_LEFT) if vain else 0
+        elif sure < last:
+            self.left = max(self.left - 1, 0)
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
@@ -189,7 +201,7 @@ class _Reader:
         if sure > first:
             before = int(np.searchsorted(plan.aside_places, plan.places[sure - 1]))
             self._take_asides(block, plan, begin, before)
-            self._take_rows(block, plan, earlier, range(first, sure))
+            self._take_rows(block, plan, first, earlier.marked(sure))
             begin = before
         self._take_asides(block, plan, begin, end)
         return stop - at
@@ -214,9 +226,10 @@ class _Reader:
     def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))
 
-    def _sure_rows(self, launch: Launch, plan: Plan, earlier: Earlier) -> int:
+    def _sure_rows(
+        self, launch: Launch, plan: Plan, first: int, last: int, earlier: Earlier | None
+    ) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
-        first, last = earlier.asked.start, earlier.asked.stop
         sure = last
         forms = plan.forms[first:last]
         for form in there_are(forms).tolist():
@@ -226,8 +239,7 @@ class _Reader:
                 sure = min(sure, int(other[0]))
                 mine = mine[mine < other[0]]
             progress = self._progress(launch, form, plan, int(mine[0]))
-            rows, one_writer = _of_form(plan, mine, earlier), self.parser.one_writer
-            count = of_one_process(launch, progress, rows, one_writer=one_writer)
+            count = of_one_process(launch, progress, _of_form(plan, mine, earlier))
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
         traits = plan.row_traits[first:last]
@@ -239,10 +251,10 @@ class _Reader:
         epoch = int(plan.epochs[row])
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
-    def _take_rows(self, block: Lines, plan: Plan, earlier: Earlier, rows: range) -> None:
-        first, last = rows.start, rows.stop
+    def _take_rows(self, block: Lines, plan: Plan, first: int, rows: pl.DataFrame) -> None:
+        last = first + rows.height
         text = self._text(block, int(plan.places[last - 1]))
-        steps = self.parser.add_rows(earlier.marked(rows), text)["step"].to_numpy()
+        steps = self.parser.add_rows(rows, text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in there_are(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
@@ -250,14 +262,17 @@ class _Reader:
             text = self._text(block, int(plan.places[mine[-1]]))
             self.parser.printed_last(self.forms[form], trait.printed, text)
             progress = self._progress(self.parser.out.launches[-1], form, plan, int(mine[-1]))
-            advance(progress, _of_form(plan, mine, earlier)._replace(steps=steps[mine - first]))
+            advance(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
 
 
-def _of_form(plan: Plan, rows: Ints, earlier: Earlier) -> OfForm:
+def _of_form(plan: Plan, rows: Ints, earlier: Earlier | None = None) -> OfForm:
     def ranks(count: int) -> list[str | None]:
         return plan.frame["rank"].gather(rows[:count]).unique().to_list()
 
-    def printed(count: int) -> Printed:
-        return earlier.of(rows[:count])
-
-    return OfForm(plan.steps[rows], plan.stamps[rows], plan.clocks[rows], ranks, printed)
+    return OfForm(
+        plan.steps[rows],
+        plan.stamps[rows],
+        plan.clocks[rows],
+        ranks,
+        None if earlier is None else lambda count: earlier.of(rows[:count]),
+    )

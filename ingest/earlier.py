@@ -6,7 +6,6 @@ one that holds a copy of itself asks it of every row.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -24,13 +23,14 @@ class Printed(NamedTuple):
     """Of each of some rows, what rows of its rank and step before it have printed.
 
     itself: whether one of its own series has (see ingest.launch); as_here: whether the first of
-    these has its loss, to the last bit; ranked: whether it has a rank. Or nan: loss, its own;
-    first_loss of any series; first_clock of its own [s since the start].
+    these has its loss, to the last bit; of_one: whether its rank is known, for that prints no step
+    twice. Or nan: loss, its own; first_loss of any series; first_clock of its own [s since the
+    start].
     """
 
     itself: Bools
     as_here: Bools
-    ranked: Bools
+    of_one: Bools
     loss: Floats
     first_loss: Floats
     first_clock: Floats
@@ -39,29 +39,42 @@ class Printed(NamedTuple):
 class Earlier:
     """Rows that may be of a launch, beside those that it has."""
 
-    def __init__(self, rows: Rows, frame: pl.DataFrame, asked: range) -> None:
-        """rows: of the launch; asked: places of those in the frame that come behind them."""
-        self._rows, self._frame, self.asked = rows, frame, asked
-        self._again: Bools | None = None
+    def __init__(self, rows: Rows, frame: pl.DataFrame, first: int, *, one_writer: bool) -> None:
+        """rows: of the launch; first: the place in the frame of that which comes behind them.
+
+        one_writer: all are of one rank, see ingest.launch.starts_again.
+        """
+        self._rows, self._frame, self._first, self._one_writer = rows, frame, first, one_writer
+        self._again = np.empty(0, bool)
+        self._printed: Printed | None = None
+
+    @property
+    def looked_up(self) -> bool:
+        """Whether it was asked of any."""
+        return self._printed is not None
 
     def of(self, places: Ints) -> Printed:
         """Of those at these places of the frame, as if all before them were of the launch."""
-        return Printed(*(column[places - self.asked.start] for column in self._printed))
+        count = int(places[-1]) + 1 - self._first
+        if self._printed is None or len(self._again) < count:  # what lies behind may be in vain
+            self._printed = self._look_up(count)
+        return Printed._make(column[places - self._first] for column in self._printed)
 
-    def marked(self, first: range) -> pl.DataFrame:
-        """The first ones of those asked about; if any of them is AGAIN, with that."""
-        frame = self._frame[first.start : first.stop]
-        if self._again is None or not self._again[: len(first)].any():
+    def marked(self, last: int) -> pl.DataFrame:
+        """The rows up to that place; if some are known to be AGAIN, with that."""
+        frame = self._frame[self._first : last]
+        again = self._again[: frame.height]
+        if not again.any():
             return frame
-        return frame.with_columns(pl.Series(AGAIN, self._again[: len(first)]))
+        unknown = np.zeros(frame.height - len(again), bool)
+        return frame.with_columns(pl.Series(AGAIN, np.append(again, unknown)))
 
-    @cached_property
-    def _printed(self) -> Printed:
-        """Of each row that is asked about."""
-        mine = filled(self._frame[self.asked.start : self.asked.stop], SOUGHT, KEPT)
+    def _look_up(self, count: int) -> Printed:
+        """Of the first so many."""
+        mine = filled(self._frame[self._first : self._first + count], SOUGHT, KEPT)
         steps = np.unique(valued(mine["step"], NO_STEP))
         every = pl.concat([self._rows.of_steps(steps), mine])
-        keys = _keys(every, np.array([form.counts is not None for form in self._rows.all_forms]))
+        keys = _keys(every, np.array([bool(form.counts) for form in self._rows.all_forms]))
         order = np.lexsort(keys[::-1])
         differ = [np.diff(key[order], prepend=0) != 0 for key in keys]
         of_rank = _Groups(order, differ[0] | differ[1])
@@ -77,7 +90,7 @@ class Earlier:
         return Printed(
             itself=first < here,
             as_here=bits[first] == bits[here],
-            ranked=mine["rank"].is_not_null().to_numpy(),
+            of_one=mine["rank"].is_not_null().to_numpy() | self._one_writer,
             loss=valued(mine["loss"], np.nan),
             first_loss=_at(losses, first_loss, here),
             first_clock=_at(clocks, first_clock, here),
@@ -109,7 +122,7 @@ def _keys(every: pl.DataFrame, counts: Bools) -> list[Ints]:
     counts: of each form whether it has a counter of its own, which begins anew with an epoch.
     """
     forms = valued(every[FORM], 0).astype(np.int64)
-    epochs = np.where(counts[forms], valued(every["epoch"], -1), 0)
+    epochs = np.where(counts[forms], valued(every["epoch"], NO_STEP), 0)
     return [valued(every["step"], NO_STEP), _numbers(every["rank"]), forms, epochs]
 
 

@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from ingest.arrays import Floats, Ints, texts_of, there_are
 from ingest.bulk_plan import joined
-from ingest.earlier import Earlier
 from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
 from ingest.log_format import LogFormat, StepLine
@@ -182,8 +181,7 @@ class _Reader:
             return 0
         launch = parser.out.launches[-1]
         first, last = np.searchsorted(plan.row_runs, (at, stop)).tolist()
-        earlier = Earlier(launch.rows, plan.frame, range(first, last))
-        sure = _sure_rows(launch, plan, earlier, one_writer=parser.one_writer)
+        sure = _sure_rows(launch, plan, first, last)
         if sure < last:
             stop = int(plan.row_runs[sure])
             last = int(np.searchsorted(plan.row_runs, stop))
@@ -191,19 +189,18 @@ class _Reader:
         parser.add_idle(int(plan.idle[1][begin:end].sum()))
         parser.add_others(*plan.others_of(at, stop), partial(self._texts_at, plan))
         if last > first:
-            self._take_rows(launch, plan, earlier, range(first, last))
+            self._take_rows(launch, plan, first, last)
         return stop - at
 
-    def _take_rows(self, launch: Launch, plan: _Plan, earlier: Earlier, rows: range) -> None:
-        first, last = rows.start, rows.stop
+    def _take_rows(self, launch: Launch, plan: _Plan, first: int, last: int) -> None:
         for form in there_are(plan.forms[first:last]).tolist():
             mine = np.flatnonzero(plan.forms[first:last] == form) + first
             row = int(mine[-1])
             said = plan.said[plan.row_said[row]]
             self.parser.printed_last(said.form, said.printed, self._text_of_row(plan, row))
-            advance(launch.known_progress(said.form, None), _of_form(plan, mine, earlier))
+            advance(launch.known_progress(said.form, None), _of_form(plan, mine))
         lines = int(plan.row_lines[first:last].sum())
-        self.parser.add_rows(earlier.marked(rows), self._text_of_row(plan, last - 1), lines)
+        self.parser.add_rows(plan.frame[first:last], self._text_of_row(plan, last - 1), lines)
 
     def _text_of_row(self, plan: _Plan, row: int) -> str:
         return self._text(plan, int(plan.row_runs[row]), int(plan.row_places[row]))
@@ -223,16 +220,14 @@ class _Reader:
 _MIXERS: Final = np.random.default_rng(7).integers(1, 2**63, LONGEST_RUN).astype(np.uint64) | 1
 
 
-def _sure_rows(launch: Launch, plan: _Plan, earlier: Earlier, *, one_writer: bool) -> int:
+def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
     """The rows up to this one are of the launch for certain, and say no new facts."""
-    first, last = earlier.asked.start, earlier.asked.stop
     sure = last
     forms = plan.forms[first:last]
     for form in there_are(forms).tolist():
         mine = np.flatnonzero(forms == form) + first
         progress = launch.known_progress(plan.said[plan.row_said[mine[0]]].form, None)
-        rows = _of_form(plan, mine, earlier)
-        count = of_one_process(launch, progress, rows, one_writer=one_writer)
+        count = of_one_process(launch, progress, _of_form(plan, mine))
         if count < len(mine):
             sure = min(sure, int(mine[count]))
     said = plan.row_said[first:last]
@@ -241,16 +236,10 @@ def _sure_rows(launch: Launch, plan: _Plan, earlier: Earlier, *, one_writer: boo
     )
 
 
-def _of_form(plan: _Plan, rows: Ints, earlier: Earlier) -> OfForm:
-    """No scalar says the time since the start; each has its step."""
+def _of_form(plan: _Plan, rows: Ints) -> OfForm:
+    """No scalar says the time since the start; each has its step, and nearly each its stamp."""
     clocks = np.full(len(rows), np.nan)
-    return OfForm(
-        plan.steps[rows],
-        plan.stamps[rows],
-        clocks,
-        lambda _: (),
-        lambda count: earlier.of(rows[:count]),
-    )
+    return OfForm(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
 
 
 class _Said(NamedTuple):
