@@ -39,7 +39,7 @@ of so much there is more the longer a log is."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
 MOST_LEFT: Final = 64
-"""Rows of which the parser is asked, at most, before it is tried again to ask of many."""
+"""Rows that are left to the parser, at most, before earlier ones are looked up again."""
 
 
 Planned = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, Plan | None]]]
@@ -136,9 +136,10 @@ class _Reader:
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
         self.vain = self.left = 0
-        """How often the parser is asked of a row rather than what was printed before looked up for
-        many: so often since that was in vain, and from now on. It takes as long as to read some
-        rows, and of a log whose runs begin again at each row it tells of none."""
+        """To look up what was printed of steps before takes as long as to have the parser read some
+        rows. Behind a look-up in vain so many rows are left to the parser, ever more the more of
+        them there were, and so many are still to come: or a log whose runs begin again at each row
+        would have it done for each."""
 
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""

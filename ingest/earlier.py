@@ -72,8 +72,8 @@ class Earlier:
     def _look_up(self, count: int) -> Printed:
         """Of the first so many."""
         mine = filled(self._frame[self._first : self._first + count], SOUGHT, KEPT)
-        steps = np.unique(valued(mine["step"], NO_STEP))
-        every = pl.concat([self._rows.of_steps(steps), mine])
+        steps = valued(mine["step"], NO_STEP)
+        every = pl.concat([self._rows.of_steps(np.unique(steps)), mine])
         keys = _keys(every, np.array([bool(form.counts) for form in self._rows.all_forms]))
         order = np.lexsort(keys[::-1])
         differ = [np.diff(key[order], prepend=0) != 0 for key in keys]
@@ -86,7 +86,8 @@ class Earlier:
         first_loss = of_rank.firsts(losses.is_not_null().to_numpy())[here]
         first_clock = of_series.firsts(clocks.is_not_null().to_numpy())[here]
         bits = _bits(losses)
-        self._again = (first < here) & (first_loss != here) & (first_clock != here)
+        tells_nothing = (first < here) & (first_loss != here) & (first_clock != here)
+        self._again = tells_nothing & (steps != NO_STEP)
         return Printed(
             itself=first < here,
             as_here=bits[first] == bits[here],

@@ -68,9 +68,10 @@ class Rows(Pieces):
         return Rows(self._spool, self._forms)
 
     def at(self, rank: str | None, step: int) -> Iterator[Row]:
-        """The rows of that rank and step, with SOUGHT at least, in their order; as of_steps.
+        """The rows of that rank and step, with SOUGHT at least, in their order.
 
-        Pieces are looked into where the step lies between their first and last one.
+        Those AGAIN may lack. Pieces are looked into where the step lies between their first and
+        last one.
         """
         for place, (first, last) in enumerate(self._spans):
             if first <= step <= last:
