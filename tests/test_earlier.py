@@ -22,7 +22,7 @@ from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.launch import NO_STAMP, Launch, OfForm, of_one_process, starts_again
 from ingest.log_format import LAUNCH_STEPS, LogFormat
 from ingest.pieces import Row, framed
-from ingest.rows import FORM, KEPT, Rows
+from ingest.rows import AGAIN, FORM, KEPT, Rows
 from tests.effort import THOROUGH
 
 Lines = list[bytes]
@@ -246,3 +246,29 @@ def test_the_rule_of_many_rows_is_that_of_one(
                     advanced(launch, rows[sure])
                 every = every[1:]
     assert taken > 20 * LOGS
+
+
+def known_of(rows: Rows, *behind: Row) -> Earlier:
+    placed = [row | {FORM: FORMS.index(row[FORM])} for row in behind]
+    return Earlier(rows, framed(placed, KEPT, said_only=True), 0, one_writer=False)
+
+
+def test_a_row_that_is_the_first_to_say_something_is_looked_for() -> None:
+    """Such as the loss of a step that another line of its kind has printed without one."""
+    rows = Rows(None, FORMS)
+    rows.append({"line": 1, FORM: FORMS[0], "rank": None, "step": 1})
+    second = known_of(rows, {"line": 2, FORM: FORMS[0], "rank": None, "step": 1, "loss": 2.0})
+    assert second.of(np.array([0])).itself.tolist() == [True]
+    rows.extend(second.marked(1))
+    third = known_of(rows, {"line": 3, FORM: FORMS[2], "rank": None, "step": 1, "loss": 3.0})
+    assert third.of(np.array([0])).first_loss.tolist() == [2.0]
+
+
+def test_rows_whose_steps_are_to_be_counted_are_no_copies_of_each_other() -> None:
+    said = {FORM: FORMS[0], "rank": None, "loss": 2.0}
+    stepless = known_of(Rows(None, FORMS), *({"line": n, "step": None} | said for n in range(3)))
+    stepless.of(np.arange(3))
+    assert AGAIN not in stepless.marked(3).columns
+    same = known_of(Rows(None, FORMS), *({"line": n, "step": 1} | said for n in range(3)))
+    same.of(np.arange(3))
+    assert same.marked(3)[AGAIN].to_list() == [False, True, True]
