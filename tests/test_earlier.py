@@ -253,8 +253,11 @@ def known_of(rows: Rows, *behind: Row) -> Earlier:
     return Earlier(rows, framed(placed, KEPT, said_only=True), 0, one_writer=False)
 
 
-def test_a_row_that_is_the_first_to_say_something_is_looked_for() -> None:
+def test_a_row_that_is_the_first_to_say_something_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Such as the loss of a step that another line of its kind has printed without one."""
+    monkeypatch.setattr(spool, "PIECE_ROWS", 1)
     rows = Rows(None, FORMS)
     rows.append({"line": 1, FORM: FORMS[0], "rank": None, "step": 1})
     second = known_of(rows, {"line": 2, FORM: FORMS[0], "rank": None, "step": 1, "loss": 2.0})
