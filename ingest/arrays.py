@@ -82,6 +82,14 @@ def places_of(found: pa.Array, none: int) -> Ints:
     return numbers
 
 
+def valued(column: pl.Series, nothing: float) -> NDArray[Any]:
+    """The values of a column, `nothing` for null: Polars is asked where there are both."""
+    nulls = column.null_count()
+    if nulls == len(column):
+        return np.full(nulls, nothing)
+    return (column.fill_null(nothing) if nulls else column).to_numpy()
+
+
 def there_are(numbers: Ints) -> Ints:
     """Which of the numbers from 0 on are there: of few ones, much faster than np.unique."""
     return np.flatnonzero(np.bincount(numbers))

@@ -16,10 +16,12 @@ from itertools import chain
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from ingest import scalars
 from ingest.arrays import Ints, give_back, there_are
 from ingest.bulk_plan import NO_EPOCH, Plan, plan_by, plans_of
+from ingest.earlier import Earlier
 from ingest.joined import rejoined
 from ingest.launch import Launch, OfForm, Progress, advance, of_one_process, saying_nothing_new
 from ingest.log_format import StepLine
@@ -36,6 +38,8 @@ TIDIED: Final = 64
 of so much there is more the longer a log is."""
 FEW: Final = 8
 """Lines that are read one by one rather than together: that is quicker."""
+MOST_LEFT: Final = 64
+"""Rows that are left to the parser, at most, before earlier ones are looked up again."""
 
 
 Planned = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, Plan | None]]]
@@ -131,6 +135,11 @@ class _Reader:
         self.reach = FAR
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
+        self.vain = self.left = 0
+        """To look up what was printed of steps before takes as long as to have the parser read some
+        rows. Behind a look-up in vain so many rows are left to the parser, ever more the more of
+        them there were, and so many are still to come: or a log whose runs begin again at each row
+        would have it done for each."""
 
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""
@@ -176,8 +185,14 @@ class _Reader:
         launch = parser.out.launches[-1]
         stop = min(stop, at + self.reach)
         first, last = np.searchsorted(plan.places, (at, stop)).tolist()
-        sure = self._sure_rows(launch, plan, first, last)
+        earlier = Earlier(launch.rows, plan.frame, first, one_writer=parser.one_writer)
+        sure = self._sure_rows(launch, plan, first, last, None if self.left else earlier)
         self.reach = min(2 * self.reach, FAR) if sure == last else NEAR
+        if earlier.looked_up:
+            vain = sure < min(last, first + FEW)
+            self.vain = self.left = min(2 * self.vain + 1, MOST_LEFT) if vain else 0
+        elif sure < last:
+            self.left = max(self.left - 1, 0)
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()
@@ -187,7 +202,7 @@ class _Reader:
         if sure > first:
             before = int(np.searchsorted(plan.aside_places, plan.places[sure - 1]))
             self._take_asides(block, plan, begin, before)
-            self._take_rows(block, plan, first, sure)
+            self._take_rows(block, plan, first, earlier.marked(sure))
             begin = before
         self._take_asides(block, plan, begin, end)
         return stop - at
@@ -212,7 +227,9 @@ class _Reader:
     def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))
 
-    def _sure_rows(self, launch: Launch, plan: Plan, first: int, last: int) -> int:
+    def _sure_rows(
+        self, launch: Launch, plan: Plan, first: int, last: int, earlier: Earlier | None
+    ) -> int:
         """The rows up to this one are of the launch for certain, and say no new facts."""
         sure = last
         forms = plan.forms[first:last]
@@ -223,7 +240,7 @@ class _Reader:
                 sure = min(sure, int(other[0]))
                 mine = mine[mine < other[0]]
             progress = self._progress(launch, form, plan, int(mine[0]))
-            count = of_one_process(launch, progress, _of_form(plan, mine))
+            count = of_one_process(launch, progress, _of_form(plan, mine, earlier))
             if count < len(mine):
                 sure = min(sure, int(mine[count]))
         traits = plan.row_traits[first:last]
@@ -235,9 +252,10 @@ class _Reader:
         epoch = int(plan.epochs[row])
         return launch.known_progress(self.forms[form], None if epoch == NO_EPOCH else epoch)
 
-    def _take_rows(self, block: Lines, plan: Plan, first: int, last: int) -> None:
+    def _take_rows(self, block: Lines, plan: Plan, first: int, rows: pl.DataFrame) -> None:
+        last = first + rows.height
         text = self._text(block, int(plan.places[last - 1]))
-        steps = self.parser.add_rows(plan.frame[first:last], text)["step"].to_numpy()
+        steps = self.parser.add_rows(rows, text)["step"].to_numpy()
         forms = plan.forms[first:last]
         for form in there_are(forms).tolist():
             mine = np.flatnonzero(forms == form) + first
@@ -248,8 +266,14 @@ class _Reader:
             advance(progress, _of_form(plan, mine)._replace(steps=steps[mine - first]))
 
 
-def _of_form(plan: Plan, rows: Ints) -> OfForm:
+def _of_form(plan: Plan, rows: Ints, earlier: Earlier | None = None) -> OfForm:
     def ranks(count: int) -> list[str | None]:
         return plan.frame["rank"].gather(rows[:count]).unique().to_list()
 
-    return OfForm(plan.steps[rows], plan.stamps[rows], plan.clocks[rows], ranks)
+    return OfForm(
+        plan.steps[rows],
+        plan.stamps[rows],
+        plan.clocks[rows],
+        ranks,
+        None if earlier is None else lambda count: earlier.of(rows[:count]),
+    )

@@ -20,14 +20,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest import events
-from ingest.arrays import Bools, Floats, Ints, taken, texts_of, there_are
+from ingest.arrays import Bools, Floats, Ints, taken, texts_of, there_are, valued
 from ingest.familiar import BLANK
-from ingest.launch import NO_STAMP, NO_STEP
+from ingest.launch import NO_STAMP
 from ingest.log_format import StepLine
 from ingest.parse import QUOTED_CHARACTERS, Parser
 from ingest.pieces import Part, framed, numbered
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
-from ingest.rows import FORM, SCHEMA
+from ingest.rows import FORM, NO_STEP, SCHEMA
 from ingest.scan.block import MARGIN, Block, Lines
 from ingest.scan.decoding import Decoded, decode
 from ingest.scan.learned import IN_VAIN, SEEN_BEFORE
@@ -90,22 +90,22 @@ class Plan:
     @cached_property
     def epochs(self) -> Ints:
         """Its epoch, or NO_EPOCH."""
-        return _filled(self.frame["epoch"], NO_EPOCH)
+        return valued(self.frame["epoch"], NO_EPOCH)
 
     @cached_property
     def steps(self) -> Ints:
         """Its step, or NO_STEP."""
-        return _filled(self.frame["step"], NO_STEP)
+        return valued(self.frame["step"], NO_STEP)
 
     @cached_property
     def clocks(self) -> Floats:
         """How long after the start it was printed, in seconds, or nan."""
-        return _filled(self.frame["since_start_s"], float("nan"))
+        return valued(self.frame["since_start_s"], float("nan"))
 
     @cached_property
     def stamps(self) -> Ints:
         """When it was printed, in microseconds since 1970, or NO_STAMP."""
-        return _filled(self.frame["logged_at"].to_physical(), NO_STAMP)
+        return valued(self.frame["logged_at"].to_physical(), NO_STAMP)
 
 
 def plan_of(block: Block, parser: Parser) -> Plan:
@@ -354,14 +354,6 @@ class _Gathered:
 def joined(parts: Sequence[Ints]) -> Ints:
     """The parts one behind the other; none of none."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-
-def _filled(column: pl.Series, nothing: float) -> NDArray[Any]:
-    """The values of a column, `nothing` for null: Polars is asked where there are both."""
-    nulls = column.null_count()
-    if nulls == len(column):
-        return np.full(nulls, nothing)
-    return (column.fill_null(nothing) if nulls else column).to_numpy()
 
 
 def _frame(

@@ -10,15 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ingest.arrays import Bools, Floats, Ints, there_are
+from ingest.earlier import Printed
 from ingest.events import Events
 from ingest.log_format import StepLine
 from ingest.numbers import optional, whole
-from ingest.rows import Rows
+from ingest.rows import NO_STEP, Rows
 
 NO_STAMP: Final = -(2**63)
-NO_STEP: Final = -(2**63)
 """Of rows that have none."""
 
 LAST_STEP: Final = 2**63 - 1
@@ -215,54 +216,103 @@ class OfForm(NamedTuple):
     """Rows of one form, in their order.
 
     steps: or NO_STEP; stamps: microseconds since 1970, or NO_STAMP; clocks: seconds since the
-    start, or nan; ranks: those of the first so many.
+    start, or nan. Of the first so many, ranks: those that they are of; earlier: what was printed
+    before, None where that is not looked up.
     """
 
     steps: Ints
     stamps: Ints
     clocks: Floats
     ranks: Callable[[int], Sequence[str | None]]
+    earlier: Callable[[int], Printed] | None = None
 
 
 def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> int:
     """How many of the rows are of the launch's process for certain.
 
-    As `starts_again` tells it of a row: by its stamp, else by steps that no line of the launch has
-    printed before. Behind the first rows that all have stamps, or all have none, it is to be asked
-    anew; so behind those whose steps are printed, or counted. Times since the start go on.
+    As `starts_again` tells it of a row: by its stamp, else by what was printed of its step before,
+    which is looked up where steps are not beyond all others, and by times since the start. Behind
+    the first rows that all have stamps, or all have none, it is to be asked anew; so behind those
+    whose steps are printed, or counted.
     """
     if progress is None:
         return 0
     bare, counted = rows.stamps == NO_STAMP, rows.steps == NO_STEP
     others = (bare != bare[0]) | (counted != counted[0])
     count = int(np.argmax(others)) or len(others)
-    clocks = rows.clocks[:count]
-    top_clock = np.nan if progress.top_clock is None else progress.top_clock
-    late = clocks < np.append(top_clock, clocks)[:-1] - SKEW.total_seconds()
+    rows = rows._replace(
+        steps=rows.steps[:count], stamps=rows.stamps[:count], clocks=rows.clocks[:count]
+    )
     if counted[0]:
-        odd = late if launch.counts(rows.ranks(count)) else np.ones(count, bool)
+        odd = _late(progress, rows) if launch.counts(rows.ranks(count)) else np.ones(count, bool)
         return _before_first(odd)
-    steps, stamps = rows.steps[:count], rows.stamps[:count]
-    tops = np.maximum.accumulate(np.concatenate([[progress.top_step], steps]))[:-1]
-    higher = steps > tops
+    tops = np.maximum.accumulate(np.concatenate([[progress.top_step], rows.steps]))[:-1]
     if bare[0]:
-        odd = ~higher if launch.one_form else np.ones(count, bool)
+        odd = _printed_by_others(launch, rows, rows.steps > tops)
     elif progress.top_stamp is None or launch.started_at is None:
         return 0
-    elif higher.all():  # as in most logs: none is an earlier step, or printed twice
-        odd = np.zeros(count, bool)
     else:
-        at = np.maximum.accumulate(np.where(higher, np.arange(count), -1))
-        before = np.concatenate([[-1], at[:-1]])
-        top = np.where(before < 0, _microseconds(progress.top_stamp), stamps[before])
-        skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
-        began = _microseconds(launch.started_at)
-        behind = (stamps > top + skew) | (stamps < began - copies)
-        twice = (steps == tops) & (np.abs(stamps - top) > copies)
-        odd = ((steps < tops) & behind) | twice
-    if progress.top_clock is not None or not np.isnan(clocks).all():
-        odd = odd | late | ~higher
+        odd = _stamped_by_others(progress.top_stamp, launch.started_at, rows, tops)
+    if progress.top_clock is not None or not np.isnan(rows.clocks).all():
+        odd = odd | _clocked_by_others(progress, rows, rows.steps > tops)
     return _before_first(odd)
+
+
+def _printed_by_others(launch: Launch, rows: OfForm, higher: Bools) -> Bools:
+    """Of rows without stamps whether they are of another process; what nobody looks up may be."""
+    if higher.all() and launch.one_form:  # as in most logs: none is an earlier step, or comes twice
+        return ~higher
+    if rows.earlier is None:
+        return ~higher if launch.one_form else np.ones(len(higher), bool)
+    earlier = rows.earlier(len(higher))
+    one, other = earlier.first_loss, earlier.loss
+    with np.errstate(invalid="ignore"):  # of infinite losses
+        unlike = np.abs(one - other) > LOSS_PRINT * (1 + np.abs(one))
+    unlike &= np.minimum(one, other) >= 0
+    return np.where(earlier.itself, earlier.of_one | ~earlier.as_here, unlike)
+
+
+def _stamped_by_others(
+    top_stamp: datetime, started_at: datetime, rows: OfForm, tops: Ints
+) -> Bools:
+    """Of rows with stamps whether they are of another process."""
+    steps, stamps = rows.steps, rows.stamps
+    higher = steps > tops
+    if higher.all():
+        return ~higher
+    top = _at_top(higher, _microseconds(top_stamp), stamps)
+    skew, copies = SKEW.total_seconds() * SECOND, COPIES.total_seconds() * SECOND
+    behind = (stamps > top + skew) | (stamps < _microseconds(started_at) - copies)
+    twice = (steps == tops) & (np.abs(stamps - top) > copies)
+    return np.asarray(((steps < tops) & behind) | twice)
+
+
+def _clocked_by_others(progress: Progress, rows: OfForm, higher: Bools) -> Bools:
+    """Of rows whether their times since the start are of another process; see _printed_by_others.
+
+    Behind a step without such a time there is none to hold a later step against.
+    """
+    if higher.all():
+        return _late(progress, rows)
+    if rows.earlier is None:
+        return ~higher | _late(progress, rows)
+    top_clock = np.nan if progress.top_clock is None else progress.top_clock
+    late = rows.clocks < _at_top(higher, top_clock, rows.clocks) - SKEW.total_seconds()
+    apart = np.abs(rows.clocks - rows.earlier(len(higher)).first_clock) > COPIES.total_seconds()
+    return np.where(higher, late, apart)
+
+
+def _late(progress: Progress, rows: OfForm) -> Bools:
+    """Of rows whose steps go up whether their times since the start do not."""
+    top_clock = np.nan if progress.top_clock is None else progress.top_clock
+    return np.asarray(rows.clocks < np.append(top_clock, rows.clocks)[:-1] - SKEW.total_seconds())
+
+
+def _at_top(higher: Bools, first: float, values: NDArray[Any]) -> NDArray[Any]:
+    """Of each row the value of the highest step before it; first: of that before all rows."""
+    at = np.maximum.accumulate(np.where(higher, np.arange(len(higher)), -1))
+    before = np.concatenate([[-1], at[:-1]])
+    return np.where(before < 0, first, values[before])
 
 
 def _before_first(odd: Bools) -> int:

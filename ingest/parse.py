@@ -233,6 +233,11 @@ class Parser:
         quiet = self._open_block is None and self._held is None and self._marker is None
         return quiet and len(self.out.launches[-1].rows) > 0
 
+    @property
+    def one_writer(self) -> bool:
+        """Whether all rows are of one rank, and without stamps: see starts_again."""
+        return self.primary.clock is None and self.primary.rank_in_path is not None
+
     def add_rows(self, frame: pl.DataFrame, text: str, lines: int | None = None) -> pl.DataFrame:
         """Rows of the launch that is being read, which are given back with their steps.
 
@@ -572,7 +577,7 @@ class Parser:
         self.out.step_lines += self._count
         launch = self.out.launches[-1]
         counted = row.get("step") is None
-        again = self._marker is not None or self._starts_again(launch, row)
+        again = self._marker is not None or starts_again(launch, row, one_writer=self.one_writer)
         if launch.rows and again:
             launch = self._new_launch(row, text)
         self._flush(launch)
@@ -594,11 +599,6 @@ class Parser:
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")
-
-    def _starts_again(self, launch: Launch, row: dict[str, Any]) -> bool:
-        """Evidence of a restart that no header announces."""
-        untimed = self.primary.clock is None and self.primary.rank_in_path is not None
-        return starts_again(launch, row, one_writer=untimed)
 
     @staticmethod
     def _say(launch: Launch, number: int, says: Mapping[str, str], text: str) -> None:

@@ -91,6 +91,10 @@ class Pieces(Sequence[Row]):
 
     def behind(self, count: int) -> Iterator[Row]:
         """The rows behind the first so many."""
+        return chain.from_iterable(map(self._rows, self._parts_behind(count)))
+
+    def _parts_behind(self, count: int) -> list[Part | Share]:
+        """The same, as they are kept."""
         parts: list[Part | Share] = []
         begins = self._count
         for part in chain(reversed(self._waiting), reversed(self._pieces)):
@@ -102,7 +106,7 @@ class Pieces(Sequence[Row]):
             skipped, first = count - begins, parts.pop()
             kept = self._read(first, self._names) if isinstance(first, Share) else first
             parts.append(kept[skipped:])
-        return chain.from_iterable(map(self._rows, reversed(parts)))
+        return parts[::-1]
 
     @overload
     def __getitem__(self, index: int) -> Row: ...

@@ -6,27 +6,40 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
-from ingest.arrays import there_are
-from ingest.pieces import Part, Pieces, Row, Share, filled
+from ingest.arrays import Ints, there_are
+from ingest.pieces import Part, Pieces, Row, Share, filled, framed
 from ingest.schema import frame_schema
 from ingest.spool import Spool
 
 SCHEMA: Final = {n: kind for n, kind in frame_schema("steps").items() if n != "run_id"}
 
 FORM: Final = "form"
+AGAIN: Final = "again"
 EMPTY: Final = {"rank": None, "logged_at": None, "extra": None}
 """What every row of a line has."""
-WHILE_READ: Final = {FORM: pl.Int8(), "text": pl.String(), "counted": pl.Boolean()}
+WHILE_READ: Final = {
+    FORM: pl.Int8(),
+    "text": pl.String(),
+    "counted": pl.Boolean(),
+    AGAIN: pl.Boolean(),
+}
 """What a row has beside its columns of `steps` until its launch is whole.
 
 FORM: which of its format's StepLines it is of; in a frame by its place. text: of a line with a
-counter of its own. counted: its step is a mere count.
+counter of its own. counted: its step is a mere count. AGAIN: earlier rows of its step have told all
+that later ones are held against, so nobody has to look for it (see ingest.earlier).
 """
 KEPT: Final = SCHEMA | WHILE_READ
+NO_STEP: Final = -(2**63)
+"""Of rows that have none yet."""
 SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
 """What is asked of rows of a step that were read before."""
+_SOUGHT_SCHEMA: Final = {name: KEPT[name] for name in SOUGHT}
+NOWHERE: Final = (0, -1)
+"""First and last step of rows that nobody has to look for."""
 INDEXED: Final = 16
 """Pieces that are held in the order of their steps, of those asked last: about 1 MB each."""
 
@@ -45,10 +58,11 @@ class Rows(Pieces):
         self._used: set[int] = set()
         self._spans: list[tuple[int, int]] = []
         self._first_line: int | None = None
-        self._last_line = 0
+        self._last_line = self._top_step = 0
         self._sorted: dict[int, pl.DataFrame] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
+        self._late = pl.DataFrame(schema=_SOUGHT_SCHEMA)
 
     def like(self) -> Rows:
         """No rows, for others of the same launch."""
@@ -57,7 +71,8 @@ class Rows(Pieces):
     def at(self, rank: str | None, step: int) -> Iterator[Row]:
         """The rows of that rank and step, with SOUGHT at least, in their order.
 
-        Pieces are looked into where the step lies between their first and last one.
+        Those AGAIN may lack. Pieces are looked into where the step lies between their first and
+        last one.
         """
         for place, (first, last) in enumerate(self._spans):
             if first <= step <= last:
@@ -66,6 +81,26 @@ class Rows(Pieces):
             self._recent.setdefault((row["rank"], row["step"]), []).append(row)
             self._recent_count += 1
         yield from self._recent.get((rank, step), ())
+
+    def of_steps(self, steps: Ints) -> pl.DataFrame:
+        """The rows of these steps, which go up, in their order: SOUGHT; those AGAIN may lack."""
+        found = [self._late_rows()]
+        for piece, (first, last) in zip(self._pieces, self._spans, strict=True):
+            if steps.searchsorted(first) < steps.searchsorted(last, "right"):
+                found.append(self._read(piece, (*SOUGHT, AGAIN)))
+        return pl.concat([_new_of_steps(frame, steps) for frame in (*found[1:], found[0])])
+
+    def _late_rows(self) -> pl.DataFrame:
+        """SOUGHT of those since the last piece."""
+        parts = self._parts_behind(self._put + self._late.height)
+        frames = (
+            framed(self._placed(part), _SOUGHT_SCHEMA) if isinstance(part, list) else part
+            for part in parts
+            if not isinstance(part, Share)
+        )
+        new = [filled(frame, SOUGHT, KEPT) for frame in frames]
+        self._late = pl.concat([self._late, *new], rechunk=True) if new else self._late
+        return self._late
 
     def _of_step(self, place: int, step: int) -> Iterator[Row]:
         """Those of a piece."""
@@ -117,7 +152,7 @@ class Rows(Pieces):
         self._fold()
         if self._changes:
             return max((int(frame["step"].max()) for frame in self.frames("step")), default=0)  # type: ignore[arg-type]
-        return max((last for _, last in self._spans), default=0)
+        return self._top_step
 
     def has(self, *names: str) -> bool:
         """Whether some rows may have all of these columns."""
@@ -146,25 +181,26 @@ class Rows(Pieces):
     def waiting(self) -> list[Part]:
         """What has come since the last piece, with the places of the forms."""
         return [
-            part
-            if isinstance(part, pl.DataFrame)
-            else [row | {FORM: self._places[id(row[FORM])]} for row in part]
-            for part in super().waiting()
+            self._placed(part) if isinstance(part, list) else part for part in super().waiting()
         ]
+
+    def _placed(self, part: list[Row]) -> list[Row]:
+        return [row | {FORM: self._places[id(row[FORM])]} for row in part]
 
     def kept(self, share: Share, frame: pl.DataFrame) -> None:
         """All that waited is there now; frame: of the piece."""
         super().kept(share, frame)
-        steps = frame["step"].slice(share.first, share.height)
-        self._spans.append((steps.min(), steps.max()))  # type: ignore[arg-type]
-        lines = frame["line"].slice(share.first, share.height)
+        mine = frame.slice(share.first, share.height)
+        steps = _new(mine)["step"]
+        self._spans.append((steps.min(), steps.max()) if len(steps) else NOWHERE)  # type: ignore[arg-type]
         if self._first_line is None:
-            self._first_line = lines[0]
-        self._last_line = max(self._last_line, lines.max())  # type: ignore[assignment,type-var]
+            self._first_line = mine["line"][0]
+        self._last_line = max(self._last_line, mine["line"].max())  # type: ignore[assignment,type-var]
+        self._top_step = max(self._top_step, mine["step"].max())  # type: ignore[assignment,type-var]
         if FORM in frame.columns:
-            forms = frame[FORM].slice(share.first, share.height)
-            self._used.update(there_are(forms.to_numpy()).tolist())
+            self._used.update(there_are(mine[FORM].to_numpy()).tolist())
         self._recent, self._recent_count = {}, 0
+        self._late = self._late.clear()
 
     def _read(self, piece: Share, names: Iterable[str]) -> pl.DataFrame:
         frame = super()._read(piece, names)
@@ -177,3 +213,16 @@ class Rows(Pieces):
         for row in frame.iter_rows(named=True):
             form = {FORM: self._forms[row[FORM]]} if FORM in row else {}
             yield EMPTY | row | form
+
+
+def _new(frame: pl.DataFrame) -> pl.DataFrame:
+    """Its rows but those that are AGAIN."""
+    return frame.remove(AGAIN) if AGAIN in frame.columns else frame
+
+
+def _new_of_steps(frame: pl.DataFrame, steps: Ints) -> pl.DataFrame:
+    """SOUGHT of those of them that are of these steps."""
+    frame = filled(_new(frame), SOUGHT, KEPT)
+    mine = frame["step"].to_numpy()
+    near = np.minimum(steps.searchsorted(mine), len(steps) - 1)
+    return frame.filter(steps[near] == mine)

@@ -237,7 +237,7 @@ def _sure_rows(launch: Launch, plan: _Plan, first: int, last: int) -> int:
 
 
 def _of_form(plan: _Plan, rows: Ints) -> OfForm:
-    """No scalar says the time since the start; each has its step."""
+    """No scalar says the time since the start; each has its step, and nearly each its stamp."""
     clocks = np.full(len(rows), np.nan)
     return OfForm(plan.steps[rows], plan.stamps[rows], clocks, lambda _: ())
 
