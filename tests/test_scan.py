@@ -300,6 +300,18 @@ def test_a_number_may_mean_something_else_where_it_is_0(column: str) -> None:
         assert bool(list(taken(narrowed(found, place), [lines[line]]))) == (lines[line] != away)
 
 
+def test_a_number_may_mean_something_else_where_it_alone_is_0() -> None:
+    def strict(raw: bytes) -> Reading:
+        found = read(raw)
+        if not isinstance(found, Step) or found.row["step"] != 0 or found.row["loss"] == 0:
+            return found
+        return Step(FORM, found.printed, {**found.row, "step": None})
+
+    for seed in range(30):
+        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        assert shape is None or list(taken(shape, [EXAMPLE.replace(b"run 7", b"run 0")])) == []
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 

@@ -331,7 +331,10 @@ class _Learner:
         self.bare = {run: number in alone for number, run in left.items()}
 
     def _find_nonzero(self) -> None:
-        """The numbers that do something else where they are 0, which may stand for none."""
+        """The numbers that do something else where they are 0, which may stand for none.
+
+        Each is asked by itself: it may be so only where others are not 0.
+        """
         zeros = []
         for number in self.effects:
             (begin, behind), tail = self.runs[number.first], self._tail(number)
@@ -340,8 +343,7 @@ class _Learner:
             whole = b"0" * self.widths[number.first][0]
             text = whole + self.raw[behind:tail].translate(ZEROS)
             zeros.append(_Change(number, begin, tail, text))
-        may = self._holding(zeros)
-        self.nonzero = [zero.number for zero in zeros if zero.number not in may]
+        self.nonzero = [zero.number for zero in zeros if not self._holding([zero])]
 
     def _find_padded(self) -> None:
         """The runs before which blanks may be more or fewer."""
