@@ -227,10 +227,11 @@ class _Told:
 def _told(rows: Rows) -> Iterator[_Told]:
     """Of all rows, piece by piece."""
     kinds = [form.counts or "" for form in rows.all_forms]
+    first = np.array([kinds.index(name) for name in kinds])  # forms may share a counter
     ranks: dict[str | None, int] = {}
     last = np.empty((3, 0), np.int64)
     for frame in rows.frames(FORM, "rank", "step", "epoch"):
-        kind = frame[FORM].to_numpy()
+        kind = first[frame[FORM].to_numpy()]
         mine = np.array(list(map(bool, kinds)))[kind]
         micro = np.array([name == MICRO_STEPS for name in kinds])[kind]
         steps = frame["step"].to_numpy()

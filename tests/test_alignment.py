@@ -98,6 +98,29 @@ def test_the_rate_of_a_micro_step_is_not_that_of_a_step(parse: Parse) -> None:
     assert '"micro_step_samples_per_second": 4.0' in two["extra"]
 
 
+@pytest.mark.parametrize("rows", [16, 32_768])
+def test_two_forms_of_one_counter_count_together(
+    rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The timers of DeepSpeed 0.6 and 0.7 in one launch: half of their lines had no step."""
+    monkeypatch.setattr(spool, "PIECE_ROWS", rows)
+    timers = (
+        "SamplesPerSec=48.73, MemAllocated=7.22GB, MaxMemAllocated=2.61GB",
+        "RunningAvgSamplesPerSec=3.6, CurrSamplesPerSec=1.1, MemAllocated=9.48GB, "
+        "MaxMemAllocated=41.45GB",
+    )
+    lines = []
+    for count in range(10, 90, 10):
+        lines += log(f"S{1000 + count}")
+        lines.append(f"[2026-01-02 03:04:05,000] [INFO] 0/{count}, {timers[count % 20 > 0]}")
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    for fast in (True, False):
+        found = read_source(path, fast=fast)
+        assert found["steps"]["step"].unique_counts().to_list() == [2] * 8
+        assert found["events"].is_empty()
+
+
 def test_the_engine_and_the_pipeline_print_one_step_in_one_launch(parse: Parse) -> None:
     lines = log("S5", "steps: 5 loss: 7.0 iter time (s): 0.5 samples/sec: 8.0", "S10")
     assert steps(parse, lines) == [5, 5, 10]
@@ -131,20 +154,20 @@ def test_texts_of_counts_are_kept_where_they_are_asked_for(
     assert asked == quoting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Form:
     """Of a StepLine what alignment asks for."""
 
     counts: str | None
 
 
-FORMS = [Form(None), Form(MICRO_STEPS), Form("global_step")]
+FORMS = [Form(None), Form(MICRO_STEPS), Form("global_step"), Form(MICRO_STEPS)]
 
 
 def drawn(rng: Random) -> Iterator[dict[str, Any]]:
     """Rows of counters that mostly keep pace with the training, and of damaged ones."""
     step, factor, offset = 0, rng.choice((1, 2, 4)), rng.choice((0, 0, 5, -40, 100))
-    forms = rng.choice(((0, 1), (0, 2), (1,), (2,), (0, 1, 2)))
+    forms = rng.choice(((0, 1), (0, 2), (1,), (2,), (0, 1, 2), (0, 1, 3), (0, 3, 2)))
     largest = 2**62 if rng.random() < 0.05 else 400
     ranks = rng.choice(((None,), (None, "0", "1")))
     for line in range(rng.randint(0, 40)):
