@@ -135,11 +135,12 @@ class _Reader:
         self.reach = FAR
         """Lines that are asked about together; few where it was in vain, or a log whose runs begin
         again and again would be asked about to its end at each."""
-        self.vain = self.left = 0
-        """To look up what was printed of steps before takes as long as to have the parser read some
-        rows. Behind a look-up in vain so many rows are left to the parser, ever more the more of
-        them there were, and so many are still to come: or a log whose runs begin again at each row
-        would have it done for each."""
+        self.vain = 0
+        """Rows that are left to the parser behind a look-up, in vain, of what was printed of their
+        steps before: twice as many each time, or a log whose runs begin again at each row would
+        have it done for each."""
+        self.left = 0
+        """Of these, those that are still to come."""
 
     def read_alone(self, chunk: Chunk) -> None:
         """Each line of a chunk by itself."""
@@ -191,8 +192,8 @@ class _Reader:
         if earlier.looked_up:
             vain = sure < min(last, first + FEW)
             self.vain = self.left = min(2 * self.vain + 1, MOST_LEFT) if vain else 0
-        elif sure < last:
-            self.left = max(self.left - 1, 0)
+        elif first < last and sure == first and int(plan.places[first]) == at:
+            self.left = max(self.left - 1, 0)  # the parser reads it now
         if sure < last:
             stop = int(plan.places[sure])
         idle, behind = np.searchsorted(plan.idle, (at, stop)).tolist()

@@ -128,7 +128,7 @@ class _Rejoiner:
             yield Chunk(number, data)
 
     def _as_it_is(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The same of one that adds nothing to any line, and is not blank: it is not copied."""
+        """The same of one that adds nothing to any line, and is not blank: it stays where it is."""
         if self.rest:
             yield _Lines.of(self.rest)
         rest = chunk.data[self._waiting(chunk.data) :]

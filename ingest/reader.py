@@ -33,7 +33,7 @@ NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 BEFORE: Final = 64
 BEHIND: Final = BEFORE + 4_000
-"""Zeros around a block, so that what is read at its ends stays inside (see ingest.scan.block)."""
+"""Bytes around a block, so that what is read at its ends stays inside (see ingest.scan.block)."""
 CHUNKS_AHEAD: Final = 2
 """Decompressed, that wait for who reads."""
 PEEKED_BYTES: Final = 4 * BLOCK_BYTES
@@ -83,7 +83,7 @@ class Chunk(_Bytes):
     """
 
     room: pa.Buffer | None = None
-    """Where its bytes are between others, if they are."""
+    """Where its bytes are, BEFORE behind its beginning, if they are."""
 
     @property
     def view(self) -> bytes | memoryview:

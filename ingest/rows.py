@@ -93,12 +93,11 @@ class Rows(Pieces):
     def _late_rows(self) -> pl.DataFrame:
         """SOUGHT of those since the last piece."""
         parts = self._parts_behind(self._put + self._late.height)
-        frames = (
-            framed(self._placed(part), _SOUGHT_SCHEMA) if isinstance(part, list) else part
-            for part in parts
-            if not isinstance(part, Share)
-        )
-        new = [filled(frame, SOUGHT, KEPT) for frame in frames]
+        new = []
+        for part in parts:
+            assert not isinstance(part, Share)  # noqa: S101 - those behind _put wait
+            frame = framed(self._placed(part), _SOUGHT_SCHEMA) if isinstance(part, list) else part
+            new.append(filled(frame, SOUGHT, KEPT))
         self._late = pl.concat([self._late, *new], rechunk=True) if new else self._late
         return self._late
 

@@ -30,6 +30,7 @@ def test_many_lines_are_cleaned_as_each_is(noise: str | None, lines: list[bytes]
     bounds = np.cumsum([0, *(len(line) + 1 for line in lines)])
     every = lines_of(owned(b"".join(line + b"\n" for line in lines)), bounds)
     assert cleaner.texts(every).to_list() == [cleaner.text(line) for line in lines]
+    assert cleaner.texts(every.slice(1)).to_list() == [cleaner.text(line) for line in lines[1:]]
 
 
 @pytest.mark.parametrize("noise", [None, *sorted({f.noise for f in FORMATS if f.noise}), r"\s\d"])

@@ -143,6 +143,25 @@ def test_copies_are_read_many_at_once_and_looked_for_in_none_of_them(
     assert all(rows <= steps for rows, steps in found)
 
 
+def test_where_runs_begin_again_at_each_row_few_look_ups_are_in_vain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many rows are left to the parser behind them, whatever stands between the rows."""
+    of_steps, log, draw = Rows.of_steps, tmp_path / "run.log", Random(1)  # noqa: S311
+    lines = [next_step(MEGATRON_DEEPSPEED, LINE, draw, 5, NO_TIME) for _ in range(600)]
+    for others in (0, 9):
+        found = list[int]()
+
+        def counted(rows: Rows, steps: Any, found: list[int] = found) -> pl.DataFrame:
+            found.append(len(steps))
+            return of_steps(rows, steps)
+
+        monkeypatch.setattr(Rows, "of_steps", counted)
+        log.write_text("".join(line + "\n" + "another line\n" * others for line in lines))
+        assert reading(log, fast=True).tables["runs"].height == 600
+        assert len(found) < 2 * 600 / bulk.MOST_LEFT
+
+
 # -- the rule of one row, and of many ------------------------------------------------------
 
 

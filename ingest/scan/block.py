@@ -65,8 +65,8 @@ class Block(Lines):
     ) -> None:
         """number: of its first line; data: whole lines, each with its newline; these, if known.
 
-        room: where the data are, MARGIN behind its beginning and BEHIND before its end, or more;
-        by default they are copied.
+        room: where the data begin at MARGIN, with BEHIND bytes or more behind them, whatever these
+        are; by default they are copied.
         """
         size = len(data)
         self.buffer = pa.allocate_buffer(MARGIN + size + BEHIND) if room is None else room

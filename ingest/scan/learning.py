@@ -135,12 +135,12 @@ class _Learner:
         """Those of some runs that are of the time stamp.
 
         Most are not: all are changed at once, and half of them at a time where the stamp changes.
-        Two nudges tell that none is: whatever its value is, a run of the stamp is another one then,
-        or makes none.
+        Three nudges tell that none is: whatever its value is, one more or less is another stamp, or
+        none, and where it is finer than microseconds, 1 is.
         """
         before, rows = self.base.row["logged_at"], map(self._read_changed, self._nudged(runs))
         stamps = (now and now.row["logged_at"] for now in rows)
-        changed = next((stamp for stamp in islice(stamps, 2) if stamp != before), before)
+        changed = next((stamp for stamp in islice(stamps, 3) if stamp != before), before)
         if changed == before:
             return []
         if len(runs) == 1:
@@ -155,7 +155,7 @@ class _Learner:
         One is a day, a month or an hour where the first was. The month before one of 31 days may
         have fewer, and a year beside a leap year no 29 February.
         """
-        for nudge in (partial(add, -1), partial(add, 1), partial(add, 4), lambda _: 1):
+        for nudge in (partial(add, -1), partial(add, 1), lambda _: 1, partial(add, 4)):
             out, at = [], 0
             for begin, end in (self.runs[run] for run in runs):
                 value = int(self.raw[begin:end])
