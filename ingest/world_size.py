@@ -12,26 +12,24 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
-from ingest.arrays import Ints, places_of
+from ingest.arrays import Floats, Ints, places_of, valued
 from ingest.launch import Launch
 from ingest.rows import Rows
 from ingest.spool import PIECE_ROWS
-
-_T = TypeVar("_T")
 
 Fact = dict[str, Any]
 Said = Mapping[str, Any]
 """What a rank prints of a step: of COLUMNS the number, or null; of COUNTS the text, if any."""
 
 COLUMNS: Final = ("rank_tokens", "rank_slots", "elapsed_s", "data_s", "consumed_tokens")
-COUNTS: Final = (
-    *("e2e_tgs", "train_time", "est_global_batch_tokens", "approximate_total_consumed_tokens"),
-)
+TOTAL: Final = "approximate_total_consumed_tokens"
+COUNTS: Final = ("e2e_tgs", "train_time", "est_global_batch_tokens", TOTAL)
+NO_SLOTS: Final = 0.0
 
 TIME_ROUNDING: Final = 0.5e-4
 """Times are printed to 4 decimals [s]."""
@@ -198,14 +196,14 @@ class _Seen:
     ranks: by rank, how many steps it prints; first: what each prints of step 1; estimated: by how
     much the estimate of the batch exceeds a rank's tokens (variants I to L print dp x this rank's
     tokens); grown: the same of the approximate total and its last step's (since P it grows by world
-    size x this rank's tokens, resumed or not); slots: of each step.
+    size x this rank's tokens, resumed or not); slots: of each step, or NO_SLOTS.
     """
 
     ranks: dict[str | None, int] = field(default_factory=dict)
     first: dict[str | None, Said] = field(default_factory=dict)
     estimated: set[float] = field(default_factory=set)
     grown: set[float] = field(default_factory=set)
-    slots: set[float | None] = field(default_factory=set)
+    slots: set[float] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -231,45 +229,48 @@ class _Several:
         for row in _printed(first, COUNTS).iter_rows(named=True) if len(first) else ():
             said = {name: row[name] for name in (*COLUMNS, *COUNTS)}
             self.each[row[LAUNCH]].first[row["rank"]] = said
-        tokens = pl.col("rank_tokens").replace(0, None).alias("tokens")
-        self._gather([seen.slots for seen in self.each], frame.select(LAUNCH, "rank_slots"))
+        launches = frame[LAUNCH].to_numpy()
+        slots = valued(frame["rank_slots"], NO_SLOTS)
+        self._gather([seen.slots for seen in self.each], launches, slots)
         if any(len(seen.estimated) < SEVERAL for seen in there):
-            estimate = _counted(frame, "est_global_batch_tokens")
-            if estimate.count():
-                estimated = frame.select(LAUNCH, estimated=pl.lit(estimate) / tokens)
-                self._gather([seen.estimated for seen in self.each], estimated.drop_nulls())
-        for some in (frame[:TELLING], frame[TELLING:]):
+            estimated = _counted(frame, "est_global_batch_tokens") / _tokens(frame)
+            self._gather([seen.estimated for seen in self.each], launches, estimated)
+        telling = any(not seen.grown for seen in there)
+        for some in (frame[:TELLING], frame[TELLING:]) if telling else (frame,):
             if len(some) and any(len(seen.grown) < SEVERAL for seen in there):
-                total = _counted(some, "approximate_total_consumed_tokens")
-                grown = self._grow(some.select(*RANK, "step", tokens, total.alias("total")))
-                self._gather([seen.grown for seen in self.each], grown.drop_nulls())
+                self._gather([seen.grown for seen in self.each], *self._grow(some))
 
-    def _grow(self, mine: pl.DataFrame) -> pl.DataFrame:
-        """By how much the approximate total has grown; mine: rank, step, tokens, total."""
+    def _grow(self, mine: pl.DataFrame) -> tuple[Ints, Floats]:
+        """By how many of its tokens the approximate total of a rank grew, and in which launch."""
+        counted = (TOTAL, _counted(mine, TOTAL)), ("tokens", _tokens(mine))
+        mine = mine.select(*RANK, "step").hstack([pl.Series(*column) for column in counted])
         both = mine if self.last is None else pl.concat([self.last, mine])
         ranks = _Ranks.of(both)
-        by_rank = both[ranks.places]
-        begin = np.zeros(both.height, bool)
-        begin[ranks.begins] = True
-        own = pl.lit(pl.Series(ranks.places >= both.height - mine.height))
-        start = pl.col("step") == 1
-        last, before = pl.col("step").shift(1), pl.col("total").shift(1)
-        follows = start | ((last == pl.col("step") - 1) & ~pl.lit(pl.Series(begin)))
-        more = pl.col("total") - pl.when(start).then(0.0).otherwise(before)
-        grown = by_rank.select(LAUNCH, follows=own & follows, grown=more / pl.col("tokens"))
-        ends = by_rank[np.append(ranks.begins[1:], both.height) - 1]
+        step, total, tokens, launches = (
+            both[name].to_numpy()[ranks.places] for name in ("step", TOTAL, "tokens", LAUNCH)
+        )
+        follows = np.append(False, step[1:] == step[:-1] + 1)
+        follows[ranks.begins] = False
+        before = np.where(follows, np.append(np.nan, total[:-1]), np.nan)
+        with np.errstate(invalid="ignore"):  # of totals beyond what a float holds
+            grown = (total - np.where(step == 1, 0.0, before)) / tokens
+        own = ranks.places >= both.height - mine.height
+        ends = both[ranks.places[np.append(ranks.begins[1:], both.height) - 1]]
         self.last = ends.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
-        return grown.filter("follows").drop("follows")
+        return launches[own], grown[own]
 
     @staticmethod
-    def _gather(found: Sequence[set[_T]], values: pl.DataFrame) -> None:
+    def _gather(found: Sequence[set[float]], launches: Ints, values: Floats) -> None:
         """Values of launches that have to be one; which others there are does not matter."""
-        few = values.unique()
-        if len(few) > SEVERAL:
-            few = few.group_by(LAUNCH).head(SEVERAL)
-        for launch, value in few.iter_rows():
-            if len(found[launch]) < SEVERAL:
-                found[launch].add(value)
+        printed = ~np.isnan(values)
+        launches, values = launches[printed], values[printed]
+        begins = np.flatnonzero(np.diff(launches, prepend=-1))
+        firsts = np.repeat(values[begins], np.diff(np.append(begins, len(values))))
+        others = np.flatnonzero(values != firsts)
+        _, some = np.unique(launches[others], return_index=True)
+        for place in (*begins, *others[some]):
+            if len(mine := found[launches[place]]) < SEVERAL:
+                mine.add(float(values[place]))
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
@@ -349,7 +350,7 @@ def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
         return None
     shards, micro, accumulation = (int(stated[name]) for name in names)
     (mine,) = seen.slots
-    if mine is None or not micro * accumulation:
+    if not micro * accumulation:
         return None
     length = _whole({mine * shards / (micro * accumulation)})
     return None if length is None else (length, "seqlen_tokens x sp / packs of a step")
@@ -364,14 +365,21 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def _counted(frame: pl.DataFrame, name: str) -> pl.Series:
-    """One of COUNTS as printed; null where it is not exact."""
+def _tokens(frame: pl.DataFrame) -> Floats:
+    """Those of the ranks, NaN where there are none."""
+    tokens = valued(frame["rank_tokens"], math.nan)
+    return np.where(tokens == 0, math.nan, tokens)
+
+
+def _counted(frame: pl.DataFrame, name: str) -> Floats:
+    """One of COUNTS as printed; NaN where it is not exact."""
     texts = _printed(frame.select("extra"), [name])[name]
-    if not texts.count():
-        return texts.cast(pl.Float64)
+    whole = texts.cast(pl.Int64, strict=False)
+    if whole.null_count() == texts.null_count() and (whole >= 0).all():
+        return valued(whole.cast(pl.Float64), math.nan)
     numbers = texts.cast(pl.Float64, strict=False)
     exact = texts.str.contains(r"^[0-9]+$") | (numbers.abs() < EXACT_IN_FLOAT32)
-    return pl.select(pl.when(exact).then(numbers)).to_series()
+    return valued(pl.select(pl.when(exact).then(numbers)).to_series(), math.nan)
 
 
 def _whole(ratios: set[float]) -> int | None:
