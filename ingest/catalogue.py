@@ -271,7 +271,7 @@ def _touch(con: Connection, batch: int, frame: pl.DataFrame, by: str) -> None:
 
 def _run(con: Connection, frame: pl.DataFrame, sql: str) -> None:
     """A statement about the rows of `frame`."""
-    con.register("frame", frame)
+    con.register("frame", frame.rechunk())  # DuckDB takes 0.15 ms for each chunk
     con.execute(sql)
     con.unregister("frame")
 
