@@ -100,8 +100,7 @@ class Cleaner:
         except pl.exceptions.ComputeError:
             which = [place for place in which if _is_utf8(several[place])]
             texts = _decoded([several[place] for place in which])
-        held = self._held_by_noise
-        noisy = [at for at, x in enumerate(which) if not held or any(y in several[x] for y in held)]
+        noisy = [at for at, place in enumerate(which) if self._may_hold_noise(several[place])]
         if noisy:
             digits_are_ascii = f"(?-u){self._noise}" if self._noise.isascii() else self._noise
             may = texts[noisy]
@@ -114,14 +113,18 @@ class Cleaner:
         """Whether nothing of it but noise has to be cleaned."""
         return self._within_a_line and NUL.encode() not in data and not _beyond(data)
 
+    def _may_hold_noise(self, data: bytes) -> bool:
+        """Whether a literal of the noise is in it; of noise without any it may be in everything."""
+        held = self._held_by_noise
+        return not held or any(literal in data for literal in held)
+
     def _bare(self, lines: pa.LargeBinaryArray) -> pl.Series | None:
         """Texts of lines of which nothing but the newlines goes; None where something else may."""
         _, offsets, data = lines.buffers()
         bounds = np.frombuffer(offsets, np.int64)[lines.offset :][: len(lines) + 1]
         every = data[bounds[0] : bounds[-1]].to_pybytes()
-        held = self._held_by_noise
-        noisy = not held or any(literal in every for literal in held)
-        if noisy or not every.isascii() or any(byte in every for byte in (b"\0", b"\r")):
+        odd = not every.isascii() or any(byte in every for byte in (b"\0", b"\r"))
+        if odd or self._may_hold_noise(every):
             return None
         texts, places = every.replace(b"\n", b""), bounds - bounds[0] - np.arange(len(bounds))
         return pl.Series(lines_of(owned(texts), places)).cast(pl.String)

@@ -38,6 +38,7 @@ NO_STEP: Final = -(2**63)
 SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
 """What is asked of rows of a step that were read before."""
 _SOUGHT_SCHEMA: Final = {name: KEPT[name] for name in SOUGHT}
+_NONE_SOUGHT: Final = pl.DataFrame(schema=_SOUGHT_SCHEMA)
 NOWHERE: Final = (0, -1)
 """First and last step of rows that nobody has to look for."""
 INDEXED: Final = 16
@@ -62,7 +63,7 @@ class Rows(Pieces):
         self._sorted: dict[int, pl.DataFrame] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
-        self._late = pl.DataFrame(schema=_SOUGHT_SCHEMA)
+        self._late = _NONE_SOUGHT
 
     def like(self) -> Rows:
         """No rows, for others of the same launch."""

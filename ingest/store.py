@@ -166,6 +166,12 @@ class Store:
         """The same store, for a process in another folder or on another machine."""
         return Store, (self.path.absolute(),)
 
+    def unwaiting(self) -> Store:
+        """The same store, whose writes fail where another writer is at it. It says nothing."""
+        other = Store(self.path, patience_s=0)
+        other._idle = self._idle
+        return other
+
     # -- writing --------------------------------------------------------------------------
 
     def spool(self) -> Spool:

@@ -131,7 +131,7 @@ def current_metrics(store: Store, overlay: Sequence[Accelerator] = ()) -> pl.Dat
     found = brought_up(store, overlay, by_today=True)
     if not found.unlike:
         with suppress(StoreError):
-            keep(Store(store.path, patience_s=0), found)
+            keep(store.unwaiting(), found)
     return found.metrics
 
 
