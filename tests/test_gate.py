@@ -314,6 +314,25 @@ def test_what_was_written_is_read(kind: Kind, style: Style, tmp_path: Path) -> N
         assert list(uncounted(read, log.read_bytes())) == []
 
 
+@pytest.mark.parametrize("tokens", [2**14, 2**16, 2**18, 2**20])
+def test_counts_that_grow_are_read_alike(tokens: int, tmp_path: Path) -> None:
+    """Few of a block's lines have a count of eight digits, which is one word; most are wider."""
+    lines = (
+        f" iteration {step:8d}/   10000 | consumed samples: {8 * step:12d} | "
+        f"consumed tokens: {tokens * step:12d} | elapsed time per iteration (ms): 723.1 | "
+        f"learning rate: 3.000E-04 | global batch size: {8:5d} | lm loss: 2.{step:06d}E+00 |\n"
+        for step in range(1, 8_001)
+    )
+    log = tmp_path / "run.log"
+    log.write_text("".join(lines))
+    fast, slow = reading(log, fast=True), reading(log, fast=False)
+    assert fast.by_line < 1_000 < slow.by_line
+    assert list(differences(fast, slow)) == []
+    assert fast.tables["steps"]["consumed_tokens"].to_list() == [
+        tokens * n for n in range(1, 8_001)
+    ]
+
+
 # -- the gate itself ------------------------------------------------------------------------
 
 

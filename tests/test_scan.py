@@ -312,6 +312,22 @@ def test_a_number_may_mean_something_else_where_it_alone_is_0() -> None:
         assert shape is None or list(taken(shape, [EXAMPLE.replace(b"run 7", b"run 0")])) == []
 
 
+def test_two_numbers_may_mean_something_else_where_they_are_one() -> None:
+    """A tag of torchrun that comes twice is one; two tags are the ranks of two launchers."""
+
+    def tagged(raw: bytes) -> Reading:
+        found = re.fullmatch(rb"\[rank(\d{1,9})\]:\[rank(\d{1,9})\]: step (\d+)", raw)
+        if found is None:
+            return None
+        rank = ":".join(dict.fromkeys(number.decode() for number in found.groups()[:2]))
+        row = {"rank": rank, "logged_at": None, "step": int(found[3]), "says": {}}
+        return Step(FORM, frozenset(), row)
+
+    for seed in range(30):
+        shape = learn(b"[rank3]:[rank1]: step 7", tagged, random.Random(seed))  # noqa: S311
+        assert shape is None or list(taken(shape, [b"[rank1]:[rank1]: step 8"])) == []
+
+
 ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"run 7 of 01.")
 
 
@@ -506,6 +522,26 @@ def test_lines_are_read_alike_however_they_were_found() -> None:
         rows = list(said(found, some))
         assert len(rows) == sum(raw in expected or raw == EXAMPLE for raw in some)
         assert all(repr(row) == expected.get(raw, repr(row)) for raw, row in rows)
+
+
+@pytest.mark.parametrize("laid", [1, 7, 8, 9, 15, 16])
+@pytest.mark.parametrize("walked", [1, 7, 8, 9, 15, 16])
+def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
+    laid: int, walked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of eight digits at most are kept as one word; of wider ones there are two."""
+    monkeypatch.setattr(layouts, "MANY_ALIKE", 20)
+    draw = random.Random(laid * walked)  # noqa: S311 - numbers to read
+    widths = [*[laid] * 100, *[walked] * 3]
+    numbers = [str(draw.randrange(10 ** (width - 1), 10**width)) for width in widths]
+    lines = [EXAMPLE.replace(b"run 7", b"run %s" % one.encode()) for one in numbers]
+    shape = shape_of(EXAMPLE)
+    assert shape is not None
+    found = fitted(Layouts(), shape, lines)
+    assert isinstance(found, Joint) == (laid != walked)
+    rows = list(said(found, lines))
+    assert sorted(raw for raw, _ in rows) == sorted(lines)
+    assert [row["step"] for _, row in rows] == [int(raw.split()[3]) for raw, _ in rows]
 
 
 def number(draw: random.Random) -> str:

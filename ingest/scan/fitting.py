@@ -69,7 +69,7 @@ class Walked:
     def values(self, run: int, back: int = 0) -> Words:
         """Of its last eight digits but for so many; zeros where it has fewer."""
         width = self.width(run)
-        if run in self.heads and width.max(initial=0) <= WORD:
+        if not back and run in self.heads and width.max(initial=0) <= WORD:
             return self.heads[run] << (WORD - width).astype(np.uint64) * np.uint64(8)
         words = self.block.words[self.stops[run] - (WORD + back)]
         return np.asarray(words & LOW[np.clip(width - back, 0, WORD)])

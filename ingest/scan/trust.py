@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -16,11 +17,15 @@ from ingest.scan.stamps import EPOCH, NO_YEAR
 
 TRIALS: Final = 40
 """Random lines that a shape has to read as the regexes do."""
+SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("12", (1, 2, 3)))
+"""Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
+another's where its numbers differ. No exponent of these is too large to be read."""
 
 
 def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
     lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
+    lines += [_drawn(shape, rng, number) for number in SAME_NUMBERS]
     block = Block(0, b"".join(line + b"\n" for line in lines))
     found = fit(block, shape, np.ones(len(block), bool))
     if 0 not in found.lines:
@@ -52,8 +57,11 @@ def same(one: object, other: object) -> bool:
     return bool(one and one == other) or repr(one) == repr(other)
 
 
-def _drawn(shape: Shape, rng: random.Random) -> bytes:
-    """A line of that shape with other digits, widths and padding."""
+def _drawn(shape: Shape, rng: random.Random, number: str | None = None) -> bytes:
+    """A line of that shape with other digits, widths and padding.
+
+    number: whose digits all of its numbers have but for the stamp, as many of them as they may.
+    """
     out = []
     stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
     widest = rng.choice([None, None, *shape.widths])  # one that may be too long to be exact
@@ -64,6 +72,8 @@ def _drawn(shape: Shape, rng: random.Random) -> bytes:
         least, most = shape.widths[piece.before]
         if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
             digits = next(stamp)[:most].zfill(most)
+        elif number is not None:
+            digits = (number * least)[: max(least, min(most, len(number)))]
         elif piece.text[-2:].lower() in (b"e-", b"e+"):
             digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
         else:
