@@ -127,7 +127,9 @@ class Sheet:
     def values(self, run: int, back: int = 0) -> Words:
         """Of its last eight digits but for so many; zeros where it has fewer."""
         begin, end = self.runs[run]
-        return np.asarray(self._before(end - back) & LOW[max(0, min(end - begin - back, WORD))])
+        if end - begin <= back:  # then as many bytes may not stand before them in the row
+            return np.zeros(len(self.lines), np.uint64)
+        return np.asarray(self._before(end - back) & LOW[min(end - begin - back, WORD)])
 
     def without_point(self, number: Number) -> Words | None:
         """The values of the digits before and behind its point, if they are eight at most."""
