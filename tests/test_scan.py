@@ -32,6 +32,8 @@ from ingest.scan.learned import Shapes
 from ingest.scan.learning import _Change, _Learner, learn
 from ingest.scan.readings import Read, Reading, Step
 from ingest.scan.shapes import Number, Shape
+from ingest.scan.stamps import EPOCH
+from ingest.scan.trust import _drawn_stamp, _read_alike
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -555,6 +557,49 @@ def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
             assert {n: repr(v) for n, v in row.items()} == {
                 n: repr(v) for n, v in expected.row.items()
             }, raw
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
+    form: LogFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most are laid out alike; of some others the numbers are wider or narrower."""
+    monkeypatch.setattr(layouts, "MANY_ALIKE", 20)
+    draw, parser = random.Random(form.name), Parser(form)  # noqa: S311 - lines to read
+    examples = [line.example for line in (*form.steps, *form.events)]
+    lines = [line.encode() for example in examples for line in example.splitlines()]
+    shapes = [shape for line in lines if (shape := shape_of(line, parser.sure)) is not None]
+    taken_lines = 0
+    for shape in shapes * (1 + 60 // len(shapes)):
+        usual = {run: draw.randint(1, draw.choice((4, 9, 18))) for run in shape.widths}
+        other = {run: draw.choice((width, draw.randint(1, 18))) for run, width in usual.items()}
+        kinds = [usual] * 30 + [other] * draw.choice((1, 3, 25))
+        lines = [of_widths(shape, widths, draw) for widths in draw.sample(kinds, len(kinds))]
+        rows = decode(fitted(Layouts(), shape, lines))
+        taken_lines += len(rows.lines)
+        for index, line in enumerate(rows.lines):
+            found = parser.sure(lines[line])
+            assert _read_alike(shape, rows, index, found), lines[line]
+    assert taken_lines > 60 * 25
+
+
+def of_widths(shape: Shape, widths: dict[int, int], draw: random.Random) -> bytes:
+    """A line of that shape whose numbers are as wide, if they may be."""
+    out = b""
+    stamp = iter(_drawn_stamp(draw, len(shape.stamp)))
+    for piece in shape.pieces:
+        out += piece.text
+        if piece.before is None:
+            continue
+        least, most = shape.widths[piece.before]
+        width = max(least, min(most, widths[piece.before]))
+        digits = str(draw.randrange(10 ** (width - 1), 10**width))
+        if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
+            digits = next(stamp)[:most].zfill(most)
+        elif piece.text[-2:].lower() in (b"e-", b"e+"):
+            digits = str(draw.randrange(20)).zfill(least)
+        out += digits.encode()
+    return out
 
 
 def number(draw: random.Random) -> str:
