@@ -233,7 +233,7 @@ class _Several:
         slots = valued(frame["rank_slots"], NO_SLOTS)
         self._gather([seen.slots for seen in self.each], launches, slots)
         if any(len(seen.estimated) < SEVERAL for seen in there):
-            estimated = _counted(frame, "est_global_batch_tokens") / _tokens(frame)
+            estimated = _ratios(_counted(frame, "est_global_batch_tokens"), _tokens(frame))
             self._gather([seen.estimated for seen in self.each], launches, estimated)
         telling = any(not seen.grown for seen in there)
         for some in (frame[:TELLING], frame[TELLING:]) if telling else (frame,):
@@ -252,8 +252,7 @@ class _Several:
         follows = np.append(False, step[1:] == step[:-1] + 1)
         follows[ranks.begins] = False
         before = np.where(follows, np.append(np.nan, total[:-1]), np.nan)
-        with np.errstate(invalid="ignore"):  # of totals beyond what a float holds
-            grown = (total - np.where(step == 1, 0.0, before)) / tokens
+        grown = _ratios(total - np.where(step == 1, 0.0, before), tokens)
         own = ranks.places >= both.height - mine.height
         ends = both[ranks.places[np.append(ranks.begins[1:], both.height) - 1]]
         self.last = ends.filter(pl.col(LAUNCH) == both[LAUNCH][-1])
@@ -365,6 +364,12 @@ def _number(text: str | None) -> float | None:
         return None
 
 
+def _ratios(counts: Floats, tokens: Floats) -> Floats:
+    """Counts by tokens; infinite where these are next to nothing, as no rank has them."""
+    with np.errstate(over="ignore"):
+        return counts / tokens
+
+
 def _tokens(frame: pl.DataFrame) -> Floats:
     """Those of the ranks, NaN where there are none."""
     tokens = valued(frame["rank_tokens"], math.nan)
@@ -378,7 +383,8 @@ def _counted(frame: pl.DataFrame, name: str) -> Floats:
     if whole.null_count() == texts.null_count() and (whole >= 0).all():
         return valued(whole.cast(pl.Float64), math.nan)
     numbers = texts.cast(pl.Float64, strict=False)
-    exact = texts.str.contains(r"^[0-9]+$") | (numbers.abs() < EXACT_IN_FLOAT32)
+    digits = texts.str.contains(r"^[0-9]+$") & numbers.is_finite()
+    exact = digits | (numbers.abs() < EXACT_IN_FLOAT32)
     return valued(pl.select(pl.when(exact).then(numbers)).to_series(), math.nan)
 
 

@@ -184,6 +184,20 @@ def test_a_rate_that_is_none_gives_no_world_size(bad: str, facts: Facts) -> None
     assert "gpus" not in facts([line(1, f"{printed} {bad}")])
 
 
+@pytest.mark.parametrize("tokens", ["2.2250738585072011e-308", "1e308", "nan", "inf", "0"])
+@pytest.mark.parametrize("total", ["7111", "9" * 400, "nan", "-5"])
+def test_counts_that_none_can_have_give_no_world_size(
+    tokens: str, total: str, facts: Facts
+) -> None:
+    """Nor does a warning of numpy's come of them, which is an error here."""
+    odd = (line(n, f"approximate_total_consumed_tokens: {total}") for n in range(1, 9))
+    of_batch = (line(n, f"est_global_batch_tokens: {total}") for n in range(1, 9))
+    for lines in (odd, of_batch):
+        told = [one.replace("text_tokens: 8000", f"text_tokens: {tokens}") for one in lines]
+        assert tokens in told[0]
+        assert "gpus" not in facts(told)
+
+
 def test_mean_tokens_over_ranks_are_not_divided_by_this_ranks(facts: Facts) -> None:
     printed = "step_consumed_tokens: 64000 total_consumed_tokens: 640000"
     assert "gpus" not in facts([line(n, printed) for n in range(10, 20)])
