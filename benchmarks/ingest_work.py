@@ -117,6 +117,9 @@ def count(given: argparse.Namespace) -> None:
 
 def parse(given: argparse.Namespace) -> None:
     """The rows of a log in memory; seconds, how many rows, the sum of their steps."""
+    from ingest.memory import sparing  # noqa: PLC0415
+
+    sparing()
     path = Path(given.log)
     read: Callable[[], Any]
     if given.reader == "fairmfu":

@@ -33,6 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ingest.memory import sparing
+
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 AT_ONCE: Final = 1_000_000
 """Rows that are written together."""
@@ -123,6 +125,7 @@ def write(rows: pl.DataFrame, folder: Path) -> None:
 
 def main() -> None:
     """Print the seconds of all parts."""
+    sparing()
     log = Path(sys.argv[1])
     rows = pl.read_parquet(log.with_suffix(".rows"))
     rows = rows[[column.name for column in rows if column.null_count() < len(column)]]

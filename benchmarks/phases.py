@@ -74,6 +74,9 @@ class Clock:
 
 def read(log: Path) -> Mapping[str, float]:
     """Seconds of the phases of one log, in this process."""
+    from ingest.memory import sparing  # noqa: PLC0415
+
+    sparing()
     import numpy.ma  # noqa: F401, PLC0415 - Polars does so where it first gets an array
 
     from ingest.log_rows import read_source  # noqa: PLC0415

@@ -189,6 +189,9 @@ READERS: Final[dict[str, Callable[[Path], Any]]] = {
 
 def read(reader: str, path: Path) -> None:
     """Time one reader without its imports."""
+    from ingest.memory import sparing  # noqa: PLC0415
+
+    sparing()
     if reader == "ours":
         import numpy.ma  # noqa: F401, PLC0415 - Polars does so where it first gets an array
 

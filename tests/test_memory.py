@@ -1,4 +1,4 @@
-"""Memory that was let go of goes back to the system."""
+"""Memory that was let go of: what stays with the process, what goes back to the system."""
 
 import os
 import platform
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from ingest.memory import C_LIBRARY, POLARS
 
 ROOT = Path(__file__).parents[1]
 BEGIN = """
@@ -31,11 +33,23 @@ file = libc.fopen(sys.argv[1].encode(), b"w")
 libc.malloc_info(0, ctypes.c_void_p(file))
 libc.fclose(ctypes.c_void_p(file))
 """
+BLOCKS = """
+import ctypes, resource
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def taken():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [ctypes.c_void_p(libc.malloc(12 << 20)) for _ in range(3)]
+    for block in blocks: libc.memset(block, 1, 12 << 20)
+    for block in blocks: libc.free(block)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print([taken() for _ in range(3)][-1] * resource.getpagesize() >> 20)
+"""
 
 
 def said(code: str, *arguments: object, **environment: str) -> str:
     """What another process prints; it knows none of what the tests have set."""
-    names = ("MALLOC_ARENA_MAX", "_RJEM_MALLOC_CONF")
+    names = {*C_LIBRARY, *POLARS}
     env = {name: text for name, text in os.environ.items() if name not in names} | environment
     command = [sys.executable, "-c", code, *map(str, arguments)]
     ran = subprocess.run(  # noqa: S603 - our own code
@@ -44,7 +58,12 @@ def said(code: str, *arguments: object, **environment: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library than GNU's")
+of_gnu = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="another C library than GNU's"
+)
+
+
+@of_gnu
 def test_threads_take_their_memory_from_one_place(tmp_path: Path) -> None:
     told = tmp_path / "malloc.xml"
 
@@ -55,6 +74,19 @@ def test_threads_take_their_memory_from_one_place(tmp_path: Path) -> None:
     assert places(BEGIN) == 1
     assert places("import sys") > 1
     assert places(BEGIN, MALLOC_ARENA_MAX="3") == 3
+
+
+@of_gnu
+def test_what_a_block_took_is_there_for_the_next_one_unless_the_user_has_it_otherwise() -> None:
+    assert int(said(BEGIN + BLOCKS)) == 0
+    assert int(said(BLOCKS)) >= 12
+    assert int(said(BEGIN + BLOCKS, MALLOC_TRIM_THRESHOLD_="65536")) >= 12
+
+
+@of_gnu
+def test_processes_that_are_started_have_it_too() -> None:
+    code = BEGIN + f"import subprocess; subprocess.run([sys.executable, '-c', {BLOCKS!r}])"
+    assert int(said(code)) == 0
 
 
 def test_polars_gives_back_what_it_does_not_use_unless_the_user_has_it_otherwise() -> None:
