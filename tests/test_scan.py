@@ -31,9 +31,8 @@ from ingest.scan.layouts import Layouts, narrowed
 from ingest.scan.learned import Shapes
 from ingest.scan.learning import _Change, _Learner, learn
 from ingest.scan.readings import Read, Reading, Step
-from ingest.scan.shapes import Number, Shape
-from ingest.scan.stamps import EPOCH
-from ingest.scan.trust import _drawn_stamp, _read_alike
+from ingest.scan.shapes import Number, Piece, Shape
+from ingest.scan.trust import Digits, is_exponent, line_of, read_alike, same
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -114,11 +113,7 @@ def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes])
     if shape is None:
         return
     for raw, row in taken(shape, [learned, *lines]):
-        expected = read(raw)
-        assert isinstance(expected, Step), raw
-        assert {name: repr(value) for name, value in row.items()} == {
-            name: repr(value) for name, value in expected.row.items()
-        }, raw
+        assert_same(row, read(raw), raw)
 
 
 @pytest.mark.parametrize("learned", ["-1.25", "-0.1234567890123456", "-3e-05", "-12"])
@@ -552,11 +547,7 @@ def test_a_number_may_be_wider_in_lines_that_were_found_in_another_way(
         rows = list(said(found, lines))
         assert len(rows) == len(lines) or b"." in behind  # too long to be exact
         for raw, row in rows:
-            expected = counted(raw)
-            assert isinstance(expected, Step)
-            assert {n: repr(v) for n, v in row.items()} == {
-                n: repr(v) for n, v in expected.row.items()
-            }, raw
+            assert_same(row, counted(raw), raw)
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
@@ -574,38 +565,40 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         usual = {run: draw.randint(1, draw.choice((4, 9, 18))) for run in shape.widths}
         other = {run: draw.choice((width, draw.randint(1, 18))) for run, width in usual.items()}
         kinds = [usual] * 30 + [other] * draw.choice((1, 3, 25))
-        lines = [of_widths(shape, widths, draw) for widths in draw.sample(kinds, len(kinds))]
+        each = (of_widths(widths, draw) for widths in draw.sample(kinds, len(kinds)))
+        lines = [line_of(shape, draw, digits, pads=(0,)) for digits in each]
         rows = decode(fitted(Layouts(), shape, lines))
         taken_lines += len(rows.lines)
         for index, line in enumerate(rows.lines):
             found = parser.sure(lines[line])
-            assert _read_alike(shape, rows, index, found), lines[line]
+            assert read_alike(shape, rows, index, found), lines[line]
     assert taken_lines > 60 * 25
 
 
-def of_widths(shape: Shape, widths: dict[int, int], draw: random.Random) -> bytes:
-    """A line of that shape whose numbers are as wide, if they may be."""
-    out = b""
-    stamp = iter(_drawn_stamp(draw, len(shape.stamp)))
-    for piece in shape.pieces:
-        out += piece.text
-        if piece.before is None:
-            continue
-        least, most = shape.widths[piece.before]
+def of_widths(widths: dict[int, int], draw: random.Random) -> Digits:
+    """Numbers that are as wide, if they may be."""
+
+    def digits(piece: Piece, least: int, most: int) -> str:
+        assert piece.before is not None
+        if is_exponent(piece):
+            return str(draw.randrange(20)).zfill(least)
         width = max(least, min(most, widths[piece.before]))
-        digits = str(draw.randrange(10 ** (width - 1), 10**width))
-        if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
-            digits = next(stamp)[:most].zfill(most)
-        elif piece.text[-2:].lower() in (b"e-", b"e+"):
-            digits = str(draw.randrange(20)).zfill(least)
-        out += digits.encode()
-    return out
+        return str(draw.randrange(10 ** (width - 1), 10**width))
+
+    return digits
 
 
 def number(draw: random.Random) -> str:
     """Some are laid out as most, some have an exponent, or more digits than are exact."""
     text = f"{draw.random():.5f}"
     return text + draw.choice(("", "", "", "e-05", "0" * draw.randrange(20)))
+
+
+def assert_same(row: dict[str, Any], found: Reading, raw: bytes) -> None:
+    """The row of a line is that of its reading, to the bit."""
+    assert isinstance(found, Step), raw
+    assert row.keys() == found.row.keys(), raw
+    assert all(same(row[name], found.row[name]) for name in row), raw
 
 
 def fitted(known: Layouts, shape: Shape, lines: list[bytes]) -> Fit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Final
 
@@ -12,7 +13,7 @@ from ingest.scan.block import Block
 from ingest.scan.decoding import EXACT_POWER, Decoded, decode
 from ingest.scan.fitting import fit
 from ingest.scan.readings import Read, Reading
-from ingest.scan.shapes import MOST_DECIMALS, MOST_PAD, Shape
+from ingest.scan.shapes import MOST_DECIMALS, MOST_PAD, Piece, Shape
 from ingest.scan.stamps import EPOCH, NO_YEAR
 
 TRIALS: Final = 40
@@ -21,11 +22,14 @@ SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("12", (1, 
 """Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
 another's where its numbers differ. No exponent of these is too large to be read."""
 
+Digits = Callable[[Piece, int, int], str]
+"""Those of the number behind a piece, which may have so many, from the least to the most."""
+
 
 def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     """Whether the shape reads the line, and random ones of its kind, as the regexes do."""
-    lines = [raw, *(_drawn(shape, rng) for _ in range(TRIALS))]
-    lines += [_drawn(shape, rng, number) for number in SAME_NUMBERS]
+    drawn = (*(_at_random(shape, rng) for _ in range(TRIALS)), *map(_all_of, SAME_NUMBERS))
+    lines = [raw, *(line_of(shape, rng, digits) for digits in drawn)]
     block = Block(0, b"".join(line + b"\n" for line in lines))
     found = fit(block, shape, np.ones(len(block), bool))
     if 0 not in found.lines:
@@ -33,11 +37,12 @@ def believed(shape: Shape, raw: bytes, read: Read, rng: random.Random) -> bool:
     rows = decode(found)
     enough = len(rows.lines) >= TRIALS // 4
     return enough and all(
-        _read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
+        read_alike(shape, rows, index, read(lines[line])) for index, line in enumerate(rows.lines)
     )
 
 
-def _read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
+def read_alike(shape: Shape, rows: Decoded, index: int, now: Reading) -> bool:
+    """Whether a row that a shape has read is that of a reading by the regexes."""
     if not isinstance(now, shape.reading):
         return False
     if now.form is not shape.form or now.printed != shape.printed:
@@ -57,34 +62,52 @@ def same(one: object, other: object) -> bool:
     return bool(one and one == other) or repr(one) == repr(other)
 
 
-def _drawn(shape: Shape, rng: random.Random, number: str | None = None) -> bytes:
-    """A line of that shape with other digits, widths and padding.
-
-    number: whose digits all of its numbers have but for the stamp, as many of them as they may.
-    """
+def line_of(
+    shape: Shape, rng: random.Random, digits: Digits, pads: Sequence[int] = (0, 0, 1, 3, MOST_PAD)
+) -> bytes:
+    """A line of that shape: of another time, with so many blanks where it may be padded."""
     out = []
     stamp = iter(_drawn_stamp(rng, len(shape.stamp)))
-    widest = rng.choice([None, None, *shape.widths])  # one that may be too long to be exact
     for piece in shape.pieces:
-        out.append(piece.text + b" " * (rng.choice((0, 0, 1, 3, MOST_PAD)) if piece.pad else 0))
+        out.append(piece.text + b" " * (rng.choice(pads) if piece.pad else 0))
         if piece.before is None:
             continue
         least, most = shape.widths[piece.before]
         if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
-            digits = next(stamp)[:most].zfill(most)
-        elif number is not None:
-            digits = (number * least)[: max(least, min(most, len(number)))]
-        elif piece.text[-2:].lower() in (b"e-", b"e+"):
-            digits = str(rng.randint(0, EXACT_POWER)).zfill(least)
+            said = next(stamp)[:most].zfill(most)
         else:
-            many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
-            wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
-            digits = _drawn_digits(rng, rng.randint(least, most) if many else wide)
-            if digits[0] == "0" and piece.before in shape.bare:
-                lone = len(digits) == 1 and shape.bare[piece.before]
-                digits = digits if lone else f"1{digits[1:]}"
-        out.append(digits.encode())
+            said = digits(piece, least, most)
+        out.append(said.encode())
     return b"".join(out)
+
+
+def is_exponent(piece: Piece) -> bool:
+    """Whether the number behind a piece is a power of ten."""
+    return piece.text[-2:].lower() in (b"e-", b"e+")
+
+
+def _at_random(shape: Shape, rng: random.Random) -> Digits:
+    """Of other widths; one may be too long to be exact."""
+    widest = rng.choice([None, None, *shape.widths])
+
+    def digits(piece: Piece, least: int, most: int) -> str:
+        assert piece.before is not None  # noqa: S101 - a number stands behind it
+        if is_exponent(piece):
+            return str(rng.randint(0, EXACT_POWER)).zfill(least)
+        many = most == MOST_DECIMALS and rng.random() < 0.5  # noqa: PLR2004 - as repr() prints
+        wide = most if piece.before == widest else rng.randint(least, min(most, least + 5))
+        drawn = _drawn_digits(rng, rng.randint(least, most) if many else wide)
+        if drawn[0] == "0" and piece.before in shape.bare:
+            lone = len(drawn) == 1 and shape.bare[piece.before]
+            return drawn if lone else f"1{drawn[1:]}"
+        return drawn
+
+    return digits
+
+
+def _all_of(number: str) -> Digits:
+    """That number, as far as they may be as wide."""
+    return lambda _, least, most: (number * least)[: max(least, min(most, len(number)))]
 
 
 def _drawn_digits(rng: random.Random, width: int) -> str:
