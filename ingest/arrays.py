@@ -84,6 +84,14 @@ def places_of(found: pa.Array, none: int) -> Ints:
     return numbers
 
 
+def rows_at(frame: pl.DataFrame, places: Ints) -> pl.DataFrame:
+    """The rows at these places, in memory of Polars' own but for what its texts view.
+
+    Places as Polars has them, or it would look through all of them for negative ones.
+    """
+    return frame[pl.Series(places.astype(np.uint32))]
+
+
 def valued(column: pl.Series, nothing: float) -> NDArray[Any]:
     """The values of a column, `nothing` for null: Polars is asked where there are both."""
     nulls = column.null_count()

@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest import events
-from ingest.arrays import Bools, Floats, Ints, taken, texts_of, there_are, valued
+from ingest.arrays import Bools, Floats, Ints, rows_at, taken, texts_of, there_are, valued
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP
 from ingest.log_format import StepLine
@@ -348,7 +348,7 @@ class _Gathered:
         if (np.diff(places) > 0).all():
             return places, each, frame
         order = np.argsort(places, kind="stable")  # which sees that parts are in order
-        return places[order], each[order], frame.rechunk()[order]
+        return places[order], each[order], rows_at(frame.rechunk(), order)
 
 
 def joined(parts: Sequence[Ints]) -> Ints:

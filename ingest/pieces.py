@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from ingest import spool
-from ingest.arrays import Ints
+from ingest.arrays import Ints, rows_at
 from ingest.spool import Piece, Spool
 
 Row = dict[str, Any]
@@ -193,7 +193,7 @@ def _joined(parts: Sequence[Part], schema: Mapping[str, pl.DataType]) -> pl.Data
         frames = [framed(own, schema, said_only=True), *frames]
     joined = _said(pl.concat(frames, how="diagonal", rechunk=True))
     order = _order(parts, len(own))
-    return joined if (np.diff(order) == 1).all() else joined[order]
+    return joined if (np.diff(order) == 1).all() else rows_at(joined, order)
 
 
 def _order(parts: Iterable[Part], behind: int) -> Ints:
@@ -216,9 +216,8 @@ def _copied(frame: pl.DataFrame) -> pl.DataFrame:
     of. Where they stay, the C library cannot give the room of these to the next block: up to a
     third of the memory that a log with few steps took.
     """
-    every = frame[np.arange(frame.height)]
-    texts = (column + "" for column in every if column.dtype == pl.String)
-    return every.with_columns(*texts)
+    every = rows_at(frame, np.arange(frame.height))
+    return every.with_columns(pl.col(pl.String) + "")
 
 
 def _said(frame: pl.DataFrame) -> pl.DataFrame:

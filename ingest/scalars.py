@@ -29,7 +29,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints, texts_of, there_are
+from ingest.arrays import Floats, Ints, rows_at, texts_of, there_are
 from ingest.bulk_plan import joined
 from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
@@ -290,7 +290,7 @@ class _Plan:
         frames = [frame for _, _, _, _, frame in self.parts]
         frame = pl.concat([empty, *frames], how="diagonal")
         if len(frames) > 1:
-            frame = frame[order]
+            frame = rows_at(frame, order)
         self.frame = frame.with_columns(
             pl.Series("line", self.row_places + self.number, pl.Int64),
             pl.Series(FORM, self.forms, pl.Int8),

@@ -96,7 +96,8 @@ class _Ranks(NamedTuple):
     def of(cls, frame: pl.DataFrame) -> Self:
         """Those of a frame in the order of its launches and steps."""
         known = frame["rank"].to_arrow().dictionary_encode()
-        ranks = places_of(known.indices, len(known.dictionary)).astype(np.uint32)
+        fewest = np.min_scalar_type(len(known.dictionary))  # of 16 bits or less they are counted
+        ranks = places_of(known.indices, len(known.dictionary)).astype(fewest)
         places = np.argsort(ranks, kind="stable")
         columns = (ranks, frame[LAUNCH].to_numpy(), frame["step"].to_numpy())
         rank, launch, step = (np.diff(column[places]) != 0 for column in columns)

@@ -267,7 +267,8 @@ def _within(rows: Bytes, limits: tuple[Bytes, Bytes]) -> Bools:
         end = len(part)
         np.subtract(part, least[:end], out=over[:end])  # what is less is far over it
         np.greater(over[:end], more[:end], out=wrong[:end])
-        good[(at + np.flatnonzero(wrong[:end])) // size] = False
+        if wrong[:end].any():
+            good[(at + np.flatnonzero(wrong[:end])) // size] = False
     return good
 
 
