@@ -225,7 +225,8 @@ class _Planner:
             return
         familiar = self.parser.familiar
         found = familiar.of(self.block.lines(lines))
-        self.idle, self.others = lines[found == BLANK].tolist(), lines[found >= 0]
+        self.idle += lines[found == BLANK].tolist()  # beside those that were read by regexes
+        self.others = lines[found >= 0]
         kinds = found[found >= 0]
         there = there_are(kinds)
         self.kinds = taken(familiar.kinds, there)

@@ -25,7 +25,7 @@ from damaged_events import TAGS, damaged_events
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, bulk_plan, event_files, events, reader, registry, scalars
+from ingest import bulk, bulk_plan, event_files, events, parse, reader, registry, scalars
 from ingest.errors import FairmfuError
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
@@ -186,6 +186,23 @@ def told(path: Path, what: str) -> str:
     small.write_bytes(few)
     lines = "\n".join(repr(line[:1000]) for line in few.split(b"\n")[:20])
     return f"{what}: {'; '.join(whole[:5])}\n{'; '.join(faults(small)[:5])} of\n{lines}"
+
+
+# -- whole logs of a format's own examples ---------------------------------------------------
+
+
+@pytest.mark.parametrize("form", BY_LINE, ids=lambda form: form.name)
+def test_first_lines_of_all_kinds_are_read_alike(
+    form: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a large file of which no shape is known yet: some that may be steps state nothing."""
+    draw = Random(form.name)  # noqa: S311 - no secret
+    said = [line.example for line in (*form.steps, *form.facts, *form.events)]
+    path = tmp_path / "run.log"
+    path.write_text("\n".join([said[0], *draw.choices(said, k=300), "noise\n"]), encoding="utf-8")
+    monkeypatch.setattr(bulk_plan, "MANY_BYTES", 0)
+    parse._compiled.cache_clear()
+    assert faults(path) == []
 
 
 # -- damaged logs ---------------------------------------------------------------------------
