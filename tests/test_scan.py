@@ -575,6 +575,24 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
     assert taken_lines > 60 * 25
 
 
+@pytest.mark.parametrize("tried", [True, False], ids=["tried", "untried"])
+def test_digits_before_a_month_are_none_of_the_year(
+    monkeypatch: pytest.MonkeyPatch, *, tried: bool
+) -> None:
+    """Of `2026/811/20` the regex reads the last two digits: a stamp without year."""
+    if not tried:
+        monkeypatch.setattr("ingest.scan.learning.believed", lambda *_: True)
+    xtuner = next(form for form in FORMATS if form.name == "xtuner")
+    parser, example = Parser(xtuner), xtuner.steps[0].example
+    lines = [example.replace("/11/", f"/{digit}11/").encode() for digit in range(10)]
+    shape = shape_of(lines[0], parser.sure)
+    assert (shape is None) == tried
+    rows = [*taken(shape, lines)] if shape else []
+    assert bool(rows) != tried
+    for raw, row in rows:
+        assert_same(row, parser.sure(raw), raw)
+
+
 def of_widths(widths: dict[int, int], draw: random.Random) -> Digits:
     """Numbers that are as wide, if they may be."""
 

@@ -176,6 +176,7 @@ def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
         parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
     year, month, day, hour, minute, second, *fraction = parts
     good &= (hour < 24) & (minute < 60) & (second < 60)  # noqa: PLR2004 - of a day
+    good &= (month < 100) & (day < 100)  # noqa: PLR2004 - or they would be of another year
     microseconds = ((hour * 60 + minute) * 60 + second) * 1_000_000
     if fraction:
         width = found.width(runs[-1])

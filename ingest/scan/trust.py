@@ -74,7 +74,8 @@ def line_of(
             continue
         least, most = shape.widths[piece.before]
         if piece.before in shape.stamp and len(shape.stamp) > EPOCH:
-            said = next(stamp)[:most].zfill(most)
+            said = next(stamp)[:most]
+            said = said.rjust(most, rng.choice("0123456789"))  # of wider ones the last are the date
         else:
             said = digits(piece, least, most)
         out.append(said.encode())
