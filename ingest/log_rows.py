@@ -19,7 +19,7 @@ from ingest import bulk, endings
 from ingest import facts as given
 from ingest.arrays import give_back
 from ingest.bulk import Planned, unplanned
-from ingest.errors import FairmfuError
+from ingest.errors import FairmfuError, UnreadableSourceError
 from ingest.events import Events
 from ingest.facts import Fact
 from ingest.fanout import COMPRESSED, Given
@@ -111,7 +111,7 @@ def read_log(  # noqa: PLR0913 - as above
                 source.close()
     if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
         give_back()
-    text = _Text(source, parsed, [*by_path, *facts_beside(path), *extra])
+    text = _Text.of(source, parsed, [*by_path, *facts_beside(path), *extra])
     return next(_logs(*first.detected, [text]))
 
 
@@ -198,7 +198,7 @@ def _read_alike(
         path = text.source.path
         try:
             facts = [*text.by_path, *facts_beside(path), *extra]
-            parsed.append(_Text(text.source, said, facts))
+            parsed.append(_Text.of(text.source, said, facts))
         except (FairmfuError, OSError) as error:
             read[path] = error
     paths = [text.source.path for text in parsed]
@@ -216,6 +216,16 @@ class _Text(NamedTuple):
     source: Source
     parsed: Parsed
     facts: Sequence[Fact]
+
+    @classmethod
+    def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact]) -> Self:
+        """Raises UnreadableSourceError where not each of its lines was taken for something."""
+        if parsed.lines != source.height:
+            raise UnreadableSourceError(
+                f"{source.path}: {parsed.lines:,} of its {source.height:,} lines were counted: a "
+                "fault of fairmfu, not of the log. So nothing of it is taken; please report it."
+            )
+        return cls(source, parsed, facts)
 
     @property
     def launches(self) -> list[Launch]:

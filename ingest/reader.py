@@ -95,6 +95,11 @@ class Chunk(_Bytes):
         """Where they stand."""
         return places(np.frombuffer(self.data, np.uint8), NEWLINE)
 
+    @property
+    def height(self) -> int:
+        """How many they are."""
+        return len(self.newlines) if self.ended and not self.cut else 1
+
     def first(self, count: int) -> Chunk:
         """The first of them, so many of several, where they are."""
         return Chunk(self.number, self.data[: int(self.newlines[count - 1]) + 1])
@@ -151,6 +156,11 @@ class ValueChunk(Chunk):
         chunk.values = values
         return chunk
 
+    @property
+    def height(self) -> int:
+        """How many they are."""
+        return len(self.values)
+
     @cached_property
     def data(self) -> bytes:
         """Their lines, each with its newline."""
@@ -176,7 +186,7 @@ def text_of(raw: bytes) -> str:
 
 
 class Source:
-    """One file read once: numbered lines, its size and content hash when the lines are spent.
+    """One file read once: numbered lines; how many, its size and content hash when they are spent.
 
     A context that lets the file go, also where its lines were not read to the end.
     """
@@ -184,7 +194,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         """`path` may be `-` for standard input."""
         self.path = path
-        self.bytes = 0
+        self.bytes = self.height = 0
         self.sha256 = ""
         self.hashing = True
         self._reading: Generator[Chunk] | None = None
@@ -243,10 +253,15 @@ class Source:
         if self._reading is None or self._peeked is None:  # or that was too much to be kept
             self.close()
             self._reading = self._begun()
+        self.height = 0
         while self._peeked:
-            yield self._peeked.pop(0)
-        yield from self._reading
+            yield self._counted(self._peeked.pop(0))
+        yield from map(self._counted, self._reading)
         self._reading = None
+
+    def _counted(self, chunk: Chunk) -> Chunk:
+        self.height += chunk.height
+        return chunk
 
     def _begun(self) -> Generator[Chunk]:
         """Its chunks, of a file that is open: one that is read ahead is read from now on."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
 import pytest
 from polars.testing import assert_frame_equal
 
-from ingest import Store, ingest_logs, read_logs
+from ingest import Store, ingest_logs, log_rows, read_logs
 from ingest.errors import UnreadableSourceError
 from ingest.facts import from_flags
+from ingest.parse import Parser
 from metrics import analyse
 from reports import compare, per_step
+from tests.log_lines import BY_NAME, write_log
 
 SYNTHETIC = Path(__file__).parents[1] / "sample_logs" / "synthetic"
 GIVEN = {"torch": "2.9.0", "compile": True, "expert_parallel": 1}
@@ -41,6 +44,25 @@ def test_a_log_that_cannot_be_read_is_told_and_nothing_comes_out(tmp_path: Path)
         str(empty),
         str(tmp_path / "gone.log"),
     ]
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_a_log_of_which_a_line_got_lost_is_none(
+    size: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a fault of ours: a store that lacks a line would look as any other."""
+    if size == "large":
+        monkeypatch.setattr(log_rows, "SMALL_BYTES", 0)
+    log = tmp_path / "run.log"
+    write_log(log, BY_NAME["torchtitan"], 100_000)
+    lines = log.read_bytes().count(b"\n")
+    add = Parser.add_idle
+    monkeypatch.setattr(Parser, "add_idle", lambda self, count: add(self, max(count - 1, 0)))
+    with pytest.raises(UnreadableSourceError) as caught:
+        read_logs(log)
+    assert re.search(
+        rf"run\.log: [\d,]+ of its {lines:,} lines were counted: a fault", str(caught.value)
+    )
 
 
 def test_the_same_log_twice_is_one_run(tmp_path: Path) -> None:
