@@ -156,11 +156,6 @@ class ValueChunk(Chunk):
         chunk.values = values
         return chunk
 
-    @property
-    def height(self) -> int:
-        """How many they are."""
-        return len(self.values)
-
     @cached_property
     def data(self) -> bytes:
         """Their lines, each with its newline."""
@@ -253,15 +248,10 @@ class Source:
         if self._reading is None or self._peeked is None:  # or that was too much to be kept
             self.close()
             self._reading = self._begun()
-        self.height = 0
         while self._peeked:
-            yield self._counted(self._peeked.pop(0))
-        yield from map(self._counted, self._reading)
+            yield self._peeked.pop(0)
+        yield from self._reading
         self._reading = None
-
-    def _counted(self, chunk: Chunk) -> Chunk:
-        self.height += chunk.height
-        return chunk
 
     def _begun(self) -> Generator[Chunk]:
         """Its chunks, of a file that is open: one that is read ahead is read from now on."""
@@ -271,7 +261,7 @@ class Source:
 
     def _read(self) -> Generator[Chunk | None]:
         """None once the file is open, then its chunks."""
-        self.bytes, self.sha256, self.hashing = 0, "", True
+        self.bytes, self.height, self.sha256, self.hashing = 0, 0, "", True
         if self.holds_events():
             yield None
             yield from self._events()
@@ -281,6 +271,7 @@ class Source:
             yield None
             for chunk in chunks:
                 empty = False
+                self.height += chunk.height
                 yield chunk
                 del chunk  # so that it goes before the next one is made
         if empty:
@@ -304,13 +295,12 @@ class Source:
 
         Raises UnreadableSourceError where it holds none.
         """
-        number = 1
         for values in event_values(self.path):
             if len(values):
-                yield ValueChunk.of(number, values)
-            number += len(values)
+                yield ValueChunk.of(self.height + 1, values)
+            self.height += len(values)
         self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
-        if number == 1:
+        if not self.height:
             raise UnreadableSourceError(f"{self.path}: an event file without values.")
 
     @contextmanager
