@@ -281,7 +281,7 @@ def test_damaged_event_files_are_read_alike(
     assert refused < 0.8 * (seed - FIRST)
     assert rows > values / 30
     if log_format != "deepspeed-tensorboard":  # whose steps are known at the end
-        assert by_line < 0.5 * values
+        assert by_line < 2 / 3 * values  # a dozen files: some draws damage most of them
 
 
 @pytest.mark.parametrize("stamp", ["9999-12-31 23:59:59,000", "0001-01-01 00:00:00,000"])
