@@ -30,9 +30,10 @@ tests: $(VENV)/tested
 	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --ignore tests/test_cluster.py \
 		--numprocesses auto --dist worksteal
 
-# Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed.
+# Logs read by a Ray cluster of two nodes on this machine; workers and a node are killed. Ray may end
+# the process: what it says of that goes to the real standard error, so that is not captured.
 test-ray: $(VENV)/tested
-	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/test_cluster.py
+	POLARS_MAX_THREADS=1 $(BIN)/python -m pytest tests/test_cluster.py --capture=sys -v
 
 golden: $(VENV)/tested
 	$(BIN)/python -m pytest tests --update-golden

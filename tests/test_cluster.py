@@ -17,7 +17,6 @@ from typing import Any, Final
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from ray.cluster_utils import Cluster as Nodes
 
 from ingest import cluster
 from ingest.ahead import Processes
@@ -38,32 +37,21 @@ from reports.scores import METRICS
 from tests.alike import expect_alike, put_logs
 from tests.log_lines import KINDS, write_log
 from tests.object_server import served
+from tests.ray_nodes import Nodes, nodes
 
 ROOT: Final = Path(__file__).parents[1]
 SAMPLES: Final = sorted((ROOT / "sample_logs").rglob("*.log"))
 STATE: Final = ((), BUILT_IN)
 
 
-@contextmanager
-def nodes(count: int) -> Iterator[Any]:
-    """A cluster of so many nodes of one core each, all on this machine."""
-    made = Nodes(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    try:
-        for _ in range(count - 1):
-            made.add_node(num_cpus=1)
-        yield made
-    finally:
-        made.shutdown()
-
-
 @pytest.fixture(scope="module")
-def two_nodes() -> Iterator[Any]:
+def two_nodes() -> Iterator[Nodes]:
     with nodes(2) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def engine(two_nodes: Any) -> Iterator[cluster.Cluster]:
+def engine(two_nodes: Nodes) -> Iterator[cluster.Cluster]:
     with cluster.Cluster(two_nodes.address) as opened:
         yield opened
 
@@ -194,18 +182,18 @@ def fairmfu(*words: str | Path) -> list[str]:
 def test_a_node_that_is_lost_loses_nothing(many: Path, tmp_path: Path) -> None:
     _, store = read([many], tmp_path / "one", Processes(2))
     with nodes(2) as made:
-        second = next(iter(made.worker_nodes))
+        lost = False
 
-        def remove() -> bool:
-            nonlocal second
-            if second is not None and len(workers()) > 1:
-                made.remove_node(second, allow_graceful=False)
-                second = None
-            return second is None
+        def lose() -> bool:
+            nonlocal lost
+            if not lost and len(workers()) > 1:
+                made.lose()
+                lost = True
+            return lost
 
         where = ("--engine", "ray", "--ray-address", made.address)
         command = fairmfu("ingest", many, "--store", tmp_path / "two", *where)
-        with beside(remove) as said:
+        with beside(lose) as said:
             told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
     assert said[-1], "the node was not lost while it read"
     assert (told.returncode, told.stdout) == (0, ""), told.stderr
@@ -242,7 +230,7 @@ def test_a_file_that_kills_workers_is_told_and_the_others_are_read(
 
 
 def test_two_drivers_at_once_store_each_log_once(
-    many: Path, tmp_path: Path, two_nodes: Any
+    many: Path, tmp_path: Path, two_nodes: Nodes
 ) -> None:
     _, store = read([many], tmp_path / "one", Processes(2))
     logs = sorted(many.iterdir())
