@@ -23,7 +23,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Bools, Ints, places_of
+from ingest.arrays import Bools, Ints, places_of, valued
 from ingest.log_format import MICRO_STEPS, last_place
 from ingest.pieces import Row
 from ingest.rows import EMPTY, FORM, Rows
@@ -236,7 +236,7 @@ def _told(rows: Rows) -> Iterator[_Told]:
         micro = np.array([name == MICRO_STEPS for name in kinds])[kind]
         steps = frame["step"].to_numpy()
         rank = _numbered(frame["rank"], ranks)
-        era = np.where(micro, frame["epoch"].fill_null(0).to_numpy(), 0)
+        era = np.where(micro, valued(frame["epoch"], 0), 0)
         both = np.concatenate([last, (rank, mine, steps)], axis=1)
         order = np.argsort(both[0], kind="stable")
         alike = both[0][order[1:]] == both[0][order[:-1]]

@@ -243,8 +243,11 @@ def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
 
 def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
     """Those that were printed, of each frame that has any."""
-    printed = (frame["loss"].drop_nulls() for frame in frames)
-    return (losses for losses in printed if len(losses))
+    for losses in (frame["loss"] for frame in frames):
+        if nulls := losses.null_count():
+            losses = losses.drop_nulls() if nulls < len(losses) else losses[:0]
+        if len(losses):
+            yield losses
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:
