@@ -7,6 +7,7 @@ there is no other process.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -325,6 +326,7 @@ _handover: list[Handover] = []
 
 def _begin(state: State, handover: Handover) -> None:
     """Take what holds for all files; end with the process that began it, even if that is killed."""
+    gc.freeze()  # nothing of what was imported goes before it ends
     _state.append(state)
     _handover.append(handover)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who began it sees to that

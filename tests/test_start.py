@@ -1,5 +1,6 @@
 """What a command imports: help comes at once, and a table of runs does without what draws."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -85,3 +86,23 @@ def test_pandas_is_left_alone_where_it_is_installed(tmp_path: Path) -> None:
         f"runs --store {tmp_path / 'store'}",
     )
     assert "pandas" not in imported(*lines, PYTHONPATH=str(tmp_path))
+
+
+ENDED = """
+import gc
+from cli import main
+try:
+    main(["--version"])
+except SystemExit as ended:
+    print(ended.code, gc.get_freeze_count() > 10_000)
+"""
+
+
+def test_a_process_ends_without_a_look_at_all_its_objects() -> None:
+    """But not that of who calls the command in his own."""
+    ran = [sys.executable, "-c", ENDED]
+    said = subprocess.run(ran, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    assert said.endswith("\n0 True\n")
+    before = gc.get_freeze_count()
+    assert CliRunner().invoke(main, ["--version"]).exit_code == 0
+    assert gc.get_freeze_count() == before
