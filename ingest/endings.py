@@ -243,11 +243,9 @@ def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
 
 def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
     """Those that were printed, of each frame that has any."""
-    for losses in (frame["loss"] for frame in frames):
-        if nulls := losses.null_count():
-            losses = losses.drop_nulls() if nulls < len(losses) else losses[:0]
-        if len(losses):
-            yield losses
+    for printed in (frame["loss"] for frame in frames):
+        if (nulls := printed.null_count()) < len(printed):
+            yield printed.drop_nulls() if nulls else printed
 
 
 def _ends_at(event: Mapping[str, Any], step: int) -> bool:
