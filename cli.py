@@ -43,10 +43,6 @@ CONTEXT = {
 UNREAD_SOURCES = 4
 """Exit code: done, but some sources could not be read."""
 
-MOST_YOUNG: Final = 10_000
-"""Objects more than there were, at which Python looks for those that only hold each other. Imports
-make some 70,000, and all stay; 700 is what Python takes."""
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -237,7 +233,6 @@ class _Group(click.Group):
         What it holds at its end the system takes back; Python would look through all objects of all
         libraries first, for as long as a sixth of `fairmfu runs` takes.
         """
-        gc.set_threshold(MOST_YOUNG)
         try:
             return super().__call__(*args, **kwargs)
         finally:

@@ -1,4 +1,4 @@
-"""What a command imports: help comes at once, and a table of runs does without what draws."""
+"""How a command begins and ends: what it imports, and that no process tidies up what it holds."""
 
 import gc
 import os
