@@ -51,7 +51,7 @@ from ingest.walk import Found
 LARGEST_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read ahead."""
 TASK_BYTES: Final = 8 * 1024 * 1024
-TASK_FILES: Final = 64
+TASK_FILES: Final = 128
 """Small files are read together up to so much."""
 TASKS_AHEAD: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""

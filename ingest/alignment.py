@@ -308,10 +308,12 @@ def _relations(rows: Rows, accumulation: int) -> tuple[dict[Key, _Relation], boo
 
 def _timed_alone(rows: Rows) -> bool:
     """Whether a rate is of the last micro-step alone; of rows whose steps are as printed."""
-    counting = [place for place, form in enumerate(rows.all_forms) if form.counts]
-    rated = pl.col(FORM).is_in(counting) & pl.col(RATE).is_not_null()
-    frames = rows.frames(FORM, "step", "extra", RATE)
-    return any(frame.filter(rated).select(_one_stop().any()).item() for frame in frames)
+    counts = np.array([bool(form.counts) for form in rows.all_forms])
+    for frame in rows.frames(FORM, "step", "extra", RATE):
+        rated = counts[frame[FORM].to_numpy()] & frame[RATE].is_not_null().to_numpy()
+        if rated.any() and frame.select((pl.lit(pl.Series(rated)) & _one_stop()).any()).item():
+            return True
+    return False
 
 
 def _one_stop() -> pl.Expr:

@@ -132,6 +132,8 @@ class Kinds:
         """Count the lines of known kinds; which of the others are new, in the order of lines."""
         kinds, counts, lines, _ = several
         there = np.flatnonzero(counts)
+        if not self._slots:
+            return np.asarray(there[np.argsort(lines[there])][:REMEMBERED])
         if len(self._known) != len(self._slots):
             self._known = texts_of(self._slots)
         slots = places_of(pc.index_in(taken(kinds, there), self._known), NEW)

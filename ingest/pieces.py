@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from typing import Any, ClassVar, Final, overload
 
@@ -234,8 +234,14 @@ def filled(
     if frame.columns == wanted:
         return frame
     missing = [name for name in wanted if name not in frame.columns]
-    empty = [pl.Series(n, [None], schema[n]).new_from_index(0, frame.height) for n in missing]
+    empty = [_nothing(n, schema[n]).new_from_index(0, frame.height) for n in missing]
     return frame.hstack(empty)[wanted]
+
+
+@cache
+def _nothing(name: str, kind: pl.DataType) -> pl.Series:
+    """One null; to make it takes longer than to repeat it."""
+    return pl.Series(name, [None], kind)
 
 
 def numbered(rows: Part, lines: Ints) -> Part:

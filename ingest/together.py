@@ -6,7 +6,7 @@ neighbours are wanted one behind the other, they are read together too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
@@ -149,10 +149,28 @@ class Group:
             return [_across(table, frame_schema(name), *span) for span in spans]
         if name not in WAITING:
             return [table.slice(*span) for span in spans]
-        if table.height > PIECE_ROWS:
-            return [spool.rows(table.slice(*span)) for span in spans]
-        piece, schema = spool.keep(table), table.schema
-        return [Cut(piece, schema, *span) for span in spans]
+        cuts: list[Table] = []
+        for first, some in _neighbours(heights, PIECE_ROWS):
+            height = sum(some)
+            rows = table.slice(first, height)
+            if height > PIECE_ROWS:  # of one log
+                cuts.append(spool.rows(rows))
+                continue
+            piece, begins = spool.keep(rows), accumulate(some, initial=0)
+            cuts += [Cut(piece, rows.schema, *span) for span in zip(begins, some, strict=False)]
+        return cuts
+
+
+def _neighbours(heights: Iterable[int], most: int) -> Iterator[tuple[int, list[int]]]:
+    """Heights that together are no more than `most`, or one alone; with all those before them."""
+    first, some = 0, list[int]()
+    for height in heights:
+        if some and sum(some) + height > most:
+            yield first, some
+            first, some = first + sum(some), []
+        some.append(height)
+    if some:
+        yield first, some
 
 
 def _is_few(name: str, table: Table) -> bool:

@@ -14,7 +14,7 @@ from ingest import spool as spools
 from ingest.errors import FairmfuError
 from ingest.log_rows import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
-from ingest.spool import Chained, Cut, LogTables, Spool, chained, whole
+from ingest.spool import Chained, Cut, LogTables, Piece, Spool, chained, whole
 from ingest.together import Batch, Group
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
@@ -110,3 +110,18 @@ def test_logs_that_are_read_together_are_read_as_alone(
         with pytest.raises(FairmfuError) as alone:
             read_source(path)
         assert (str(error), type(error)) == (str(alone.value), alone.type)
+
+
+def test_neighbours_wait_together_as_long_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 100
+    monkeypatch.setattr(together, "PIECE_ROWS", rows)
+    logs = read_logs([(path, ()) for path in SAMPLES], Spool())
+    group = Group.of([one for one in logs if not isinstance(one, Exception)])
+    found = group.logs(Spool())
+    expect_alike(found, SAMPLES)
+    steps = [tables["steps"] for tables in found]
+    pieces = [table.piece for table in steps if isinstance(table, Cut)]
+    assert len({id(piece) for piece in pieces}) < len(pieces)  # some share one
+    assert len(pieces) < len(steps)  # and some are of one log alone
+    assert all(isinstance(piece, Piece) and piece.height <= rows for piece in pieces)
+    assert all(isinstance(table, Cut) == (table.height <= rows) for table in steps)
