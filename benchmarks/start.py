@@ -53,6 +53,8 @@ NEEDED: Final = (
     "import click, duckdb, numpy, polars, pyarrow, rich.console, rich.table, scipy.special"
 )
 """What metrics are computed, kept and shown with."""
+OWN: Final = "import cli, reports.runs, reports.scores, reports.tables, metrics.rescoring"
+"""What `runs` has of fairmfu itself where metrics have to be computed."""
 SEED: Final = 7
 NEW: Final = len(SERIES)
 """Runs of a night."""
@@ -147,12 +149,16 @@ def start_runs(bench: Stores) -> Iterator[Row]:
         costs = rounds(runs, bench.repeats)
         goal = Goal(3, at_least=False)
         yield longer(f"`fairmfu runs`, {NEW} runs, {state}", costs, "ours", polars, goal)
-    needed = "the least that it takes, just ingested: imports alone"
+    libraries = "the least that it takes, just ingested: imports of libraries"
+    every = "the same with those of fairmfu itself, before anything is computed"
     imports = {
-        needed: partial(child, [PYTHON, "-c", NEEDED]),
+        libraries: partial(child, [PYTHON, "-c", NEEDED]),
+        every: partial(child, [PYTHON, "-c", f"{NEEDED}\n{OWN}"]),
         polars: partial(child, [PYTHON, "-c", "import polars"]),
     }
-    yield longer(needed, rounds(imports, bench.repeats), needed, polars)
+    costs = rounds(imports, bench.repeats)
+    for least in (libraries, every):
+        yield longer(least, costs, least, polars)
 
 
 # -- nothing new ---------------------------------------------------------------------------------

@@ -548,7 +548,10 @@ def _windowed(
     attention: Attention, windows: Sequence[int | None], ffn: FeedForward
 ) -> tuple[LayerGroup, ...]:
     """Dense layers that differ in their window only."""
-    return _grouped((replace(attention, window=window), ffn, None) for window in windows)
+    return tuple(
+        LayerGroup(count=count, attention=replace(attention, window=window), ffn=ffn)
+        for window, count in Counter(windows).items()
+    )
 
 
 def _heads(
