@@ -19,6 +19,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -34,7 +35,9 @@ PARTS: Final = "parts"
 RECORD: Final = "batch"
 MARK: Final = "fairmfu."
 GROUP_ROWS: Final = 65_536
-"""Rows of one row group where a table has more, so that no more of them are in memory."""
+GROUP_BYTES: Final = 4 * 1024 * 1024
+"""Rows of one row group where a table has more, and bytes of their texts: several groups are in
+memory at once."""
 PART_ROWS: Final = 2**20
 """Rows of one part where a batch has more: what is told of its groups waits in memory for its end.
 More than half of what a merge takes (ingest.compaction), so such parts stay as they are."""
@@ -105,22 +108,10 @@ def write_parts(shelf: Shelf, table: str, rows: Table, batch: int) -> list[Part]
 
 def portions(rows: Streamed, most: int) -> Iterator[Streamed]:
     """The same rows, so many at a time; each is to be read before the next is asked for."""
-    frames, rest = _gathered(rows.frames()), list[pl.DataFrame]()
+    frames, rest = rows.frames(), list[pl.DataFrame]()
     for begin in range(0, rows.height, most):
         height = min(most, rows.height - begin)
         yield Streamed(rows.schema, height, partial(_first, height, frames, rest))
-
-
-def _gathered(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """The same rows, where they come by few at a time in frames of PIECE_ROWS or more."""
-    few: list[pl.DataFrame] = []
-    for frame in frames:
-        few.append(frame)
-        if sum(one.height for one in few) >= PIECE_ROWS:
-            yield pl.concat(few)
-            few = []
-    if few:
-        yield pl.concat(few)
 
 
 def _first(
@@ -289,11 +280,33 @@ def write(aside: Path, rows: Table, marks: Mapping[str, str]) -> tuple[int, str]
     if isinstance(rows, pl.DataFrame):
         rows.write_parquet(aside, metadata=marked)
     else:
-        lazy = register_io_source(lambda *_: rows.frames(), schema=rows.schema)
-        lazy.sink_parquet(aside, metadata=marked, row_group_size=GROUP_ROWS)
+        frames = (frame for frame in rows.frames() if frame.height)
+        first = next(frames)
+        most = _group_rows(first)
+        every = _gathered(chain([first], frames), min(most, PIECE_ROWS))
+        lazy = register_io_source(lambda *_: every, schema=rows.schema)
+        lazy.sink_parquet(aside, metadata=marked, row_group_size=most)
     sync(aside)
     with aside.open("rb") as file:
         return aside.stat().st_size, checksum(file)
+
+
+def _group_rows(like: pl.DataFrame) -> int:
+    """How many rows like these are a row group."""
+    texts: int = sum(like.select(pl.col(pl.String).str.len_bytes().sum()).row(0))
+    return max(1, min(GROUP_ROWS, GROUP_BYTES * like.height // max(1, texts)))
+
+
+def _gathered(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The same rows, where they come by few at a time in frames of so many or more."""
+    few: list[pl.DataFrame] = []
+    for frame in frames:
+        few.append(frame)
+        if sum(one.height for one in few) >= rows:
+            yield pl.concat(few)
+            few = []
+    if few:
+        yield pl.concat(few)
 
 
 def _path(table: str, batch: int, place: int = 0) -> str:

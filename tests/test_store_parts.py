@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from polars.testing import assert_frame_equal
@@ -24,6 +25,7 @@ from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.schema import TABLES
 from ingest.shelf import Shelf
+from ingest.spool import Streamed
 from ingest.store import Store
 from tests.effort import THOROUGH
 
@@ -522,3 +524,20 @@ def test_a_record_of_a_batch_that_is_none_is_told(
     rows.write_parquet(record, metadata={k: v for k, v in marks.items() if k.startswith("fairmfu")})
     with pytest.raises(StoreError, match=r"batch/00000001\.parquet: this part is gone or damaged"):
         store.rebuild()
+
+
+@pytest.mark.parametrize("wide", [10, 1_000])
+def test_as_many_rows_are_a_group_as_their_texts_allow(tmp_path: Path, wide: int) -> None:
+    frame = pl.DataFrame({"number": range(150_000)}).with_columns(
+        text=pl.lit("x" * wide) + pl.col("number").cast(pl.String)
+    )
+    some = [frame.clear(), *frame.iter_slices(1_000)]
+    path = tmp_path / "rows.parquet"
+    parts.write(path, Streamed(frame.schema, frame.height, lambda: iter(some)), {"table": "events"})
+    held = pq.ParquetFile(path)
+    groups = [held.metadata.row_group(at).num_rows for at in range(held.num_row_groups)]
+    longest = max(groups) * (wide + len("149999"))
+    assert max(groups) <= parts.GROUP_ROWS
+    assert longest <= 1.1 * parts.GROUP_BYTES
+    assert max(groups) == parts.GROUP_ROWS or longest > 0.8 * parts.GROUP_BYTES
+    assert_frame_equal(pl.read_parquet(path), frame)
