@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import fields
 from datetime import datetime
 from decimal import Decimal
@@ -355,6 +355,89 @@ def test_what_is_not_sure_is_left_to_the_regex(line: bytes) -> None:
 def test_a_lone_0_in_a_text_may_have_other_digits_behind_it() -> None:
     line = EXAMPLE.replace(b"3.10", b"0")
     assert fits(line.replace(b" 0%", b" 07%"), learned=line)
+
+
+@pytest.mark.parametrize("columns", [("step", "rate"), ("step", "loss"), ("step", "loss", "rate")])
+def test_numbers_may_mean_something_else_where_all_are_0(columns: tuple[str, ...]) -> None:
+    """As in `step=0, skipped=0`, with which a run begins; each of them may be 0 elsewhere."""
+
+    def strict(raw: bytes) -> Reading:
+        found = read(raw)
+        if not isinstance(found, Step) or any(found.row[column] for column in columns):
+            return found
+        return Step(FORM, found.printed, {**found.row, "step": None})
+
+    line = "2026-11-20 15:34:16,731 run {step} of {loss} at {rate}  says 3.10%"
+    tried = [
+        line.format(step=step, loss=loss, rate=rate).encode()
+        for step, loss, rate in product((7, 0), (12.5, 0.0), (1234, 0))
+    ]
+    for seed in range(30):
+        shape = learn(EXAMPLE, strict, random.Random(seed))  # noqa: S311
+        assert shape is not None
+        rows = dict(taken(shape, tried))
+        assert {tried[0], tried[1], tried[2], tried[3]} <= rows.keys()  # the step is not 0
+        for raw, row in rows.items():
+            assert_same(row, strict(raw), raw)
+
+
+@pytest.mark.parametrize("wide", range(1, 25))
+@pytest.mark.parametrize("part", ["step", "decimals"])
+def test_a_number_may_mean_something_else_where_it_is_so_wide(part: str, wide: int) -> None:
+    """XTuner v1's attention ratio is one where a count has eight decimals alone."""
+
+    def strict(raw: bytes) -> Reading:
+        found = read(raw)
+        said = re.search(rb"run (?P<step>\d+) of \d+\.(?P<decimals>\d+) ", raw)
+        if not isinstance(found, Step) or said is None or len(said[part]) != wide:
+            return found
+        return Step(FORM, found.printed, {**found.row, "rate": None})
+
+    def line(step: int, decimals: int) -> bytes:
+        return b"run %s of 12.%s at 1234  says 3.10%%" % (b"7" * step, b"3" * decimals)
+
+    learned = line(4, 5)
+    shape = shape_of(learned, strict)
+    assert shape is not None
+    lines = [line(step, 5) for step in range(1, 17)] + [line(4, decs) for decs in range(1, 25)]
+    rows = dict(taken(shape, lines))
+    assert len(rows) > 1 or wide == len({"step": "7777", "decimals": "33333"}[part])
+    for raw, row in rows.items():
+        assert_same(row, strict(raw), raw)
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: LogFormat) -> None:
+    """Whatever the others are: of each example, and where all of its numbers are others."""
+    parser, draw = Parser(form), random.Random(3)  # noqa: S311 - lines to try
+    examples = [line.example for line in (*form.steps, *form.events)]
+    for example in (line.encode() for text in examples for line in text.splitlines()):
+        for learned_from in (example, re.sub(rb"(?<=[= ])0(?=[, ])", b"3", example)):
+            shape = shape_of(learned_from, parser.sure)
+            if shape is None:
+                continue
+            runs = [piece.before for piece in shape.pieces if piece.before is not None]
+            lines = [
+                line_of(shape, draw, zeros_at({one, other}, draw))
+                for at, one in enumerate(runs)
+                for other in runs[at:]
+            ]
+            block = Block(1, b"".join(line + b"\n" for line in lines))
+            rows = decode(fit(block, shape, np.ones(len(block), bool)))
+            for index, place in enumerate(rows.lines.tolist()):
+                now = parser.sure(lines[place])
+                assert read_alike(shape, rows, index, now), (learned_from, lines[place])
+
+
+def zeros_at(runs: Collection[int | None], draw: random.Random) -> Digits:
+    """Zeros for these runs of digits; others begin with none."""
+
+    def digits(piece: Piece, least: int, most: int) -> str:
+        width = min(most, max(least, 2))
+        zero = piece.before in runs
+        return "0" * least if zero else str(draw.randrange(10 ** (width - 1), 10**width))
+
+    return digits
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)

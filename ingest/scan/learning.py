@@ -241,15 +241,19 @@ class _Learner:
 
         Most do: all are made at once, and half of them at a time where the line says otherwise.
         """
-        if not changes:
-            return set()
-        now, said = self._with(changes), self._row_with(changes)
-        if now is not None and all(same(now.row[name], value) for name, value in said.items()):
+        if self._hold(changes):
             return {change.number for change in changes}
         if len(changes) == 1:
             return set()
         middle = len(changes) // 2
         return self._holding(changes[:middle]) | self._holding(changes[middle:])
+
+    def _hold(self, changes: Sequence[_Change]) -> bool:
+        """Whether it does so with all of these."""
+        if not changes:
+            return True
+        now, said = self._with(changes), self._row_with(changes)
+        return now is not None and all(same(now.row[name], value) for name, value in said.items())
 
     def _of_its_kind(self, changes: Sequence[_Change]) -> set[Number]:
         """Those with which the line is one of its kind, whatever it says."""
@@ -296,7 +300,10 @@ class _Learner:
     def _find_widths(
         self, runs: Mapping[Number, int], holding: Holding, longest: int = WHOLE_DIGITS
     ) -> None:
-        """The least and the most digits of runs of numbers."""
+        """The least and the most digits of runs of numbers: all widths between them are tried.
+
+        A column may be there for numbers of so many digits alone.
+        """
 
         def printed(which: Iterable[Number], width: int) -> list[_Change]:
             return [self._with_digits(number, runs[number], width) for number in which]
@@ -312,6 +319,12 @@ class _Learner:
                 1 if number in least else width,
                 longest if number in most else FEW_DIGITS if number in fewer else width,
             )
+        for width in range(2, longest):
+            those = [n for n, run in runs.items() if _among(width, self.widths[run], wide[n])]
+            for number in set(those) - holding(printed(those, width)):
+                narrow, broad = self.widths[runs[number]]
+                kept = (width + 1, broad) if width < wide[number] else (narrow, width - 1)
+                self.widths[runs[number]] = kept
 
     def _with_digits(self, number: Number, run: int, width: int) -> _Change:
         """A run of so many digits, all alike, which are not the first one that it has."""
@@ -333,7 +346,8 @@ class _Learner:
     def _find_nonzero(self) -> None:
         """The numbers that do something else where they are 0, which may stand for none.
 
-        Each is asked by itself: it may be so only where others are not 0.
+        Each is asked by itself, as it may be so only where others are not 0; then with those behind
+        it, as some are so only where these are 0 too: `step=0, skipped=0` begins a run.
         """
         zeros = []
         for number in self.effects:
@@ -343,7 +357,14 @@ class _Learner:
             whole = b"0" * self.widths[number.first][0]
             text = whole + self.raw[behind:tail].translate(ZEROS)
             zeros.append(_Change(number, begin, tail, text))
-        self.nonzero = [zero.number for zero in zeros if not self._holding([zero])]
+        may = [zero for zero in zeros if self._hold([zero])]
+        if not self._hold(may):
+            together: list[_Change] = []
+            for zero in reversed(may):
+                together += [zero] if self._hold([*together, zero]) else []
+            may = together
+        mays = {zero.number for zero in may}
+        self.nonzero = [zero.number for zero in zeros if zero.number not in mays]
 
     def _find_padded(self) -> None:
         """The runs before which blanks may be more or fewer."""
@@ -369,6 +390,11 @@ class _Learner:
             pieces += [whole[at:begin], number]
             at = end
         return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
+
+
+def _among(width: int, span: tuple[int, int], own: int) -> bool:
+    """Whether a run that has `own` digits may also have so many, which are within the span."""
+    return span[0] < width < span[1] and width != own
 
 
 def _other_digits(text: bytes, rng: random.Random) -> bytes:

@@ -18,7 +18,7 @@ from ingest.scan.stamps import EPOCH, NO_YEAR
 
 TRIALS: Final = 40
 """Random lines that a shape has to read as the regexes do."""
-SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("12", (1, 2, 3)))
+SAME_NUMBERS: Final = tuple(digit * width for digit, width in product("012", (1, 2, 3)))
 """Of lines all of whose numbers are one, as far as they may be: a tag that stands there twice is
 another's where its numbers differ. No exponent of these is too large to be read."""
 
