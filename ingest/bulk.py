@@ -223,7 +223,7 @@ class _Reader:
         firsts = np.zeros(len(plan.kinds), np.int64)
         firsts[kinds[::-1]] = plan.others[first:last][::-1]  # the last one that is set stays
         lines = firsts + block.number
-        self.parser.add_others(plan.kinds, counts, lines, lambda at: block.raws(at - block.number))
+        self.parser.add_others(plan.kinds, counts, lines, block.raws_of)
 
     def _text(self, block: Lines, line: int) -> str:
         return self.parser.cleaner.text(block.raw(line))

@@ -220,7 +220,7 @@ class _Planner:
 
     def _looked_through(self, lines: Ints) -> None:
         """Take those of `lines` that are blank, or hold no literal of any pattern."""
-        lines = lines[self.block.lengths[lines] <= LONGEST_LINE_BYTES]
+        lines = lines[self.block.sizes[lines] <= LONGEST_LINE_BYTES]
         if not len(lines):
             return
         familiar = self.parser.familiar

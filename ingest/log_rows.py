@@ -22,7 +22,7 @@ from ingest.bulk import Planned, unplanned
 from ingest.errors import FairmfuError, UnreadableSourceError
 from ingest.events import Events
 from ingest.facts import Fact
-from ingest.fanout import COMPRESSED, Given
+from ingest.fanout import Given
 from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Parsed, Parser, TextsWantedError
@@ -179,8 +179,7 @@ class _Small(NamedTuple):
     def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
         """None of one that is not small, or packed. Raises FairmfuError, OSError."""
         with Source(path) as source:
-            packed = source.holds_events() or path.name.endswith(COMPRESSED)
-            if packed or path.stat().st_size > SMALL_BYTES:
+            if not source.is_text() or path.stat().st_size > SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)
 

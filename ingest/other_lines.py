@@ -80,7 +80,7 @@ class Kinds:
         self._counts = np.zeros(REMEMBERED, np.int64)
         self._firsts: list[tuple[int, str | bytes]] = []
         self._waiting: _Several | None = None
-        self._is_long = False
+        self._had_some = False
 
     def add(self, kind: str, count: int, line: int, text: str) -> None:
         """So many more of a kind, the first of them at that line."""
@@ -103,20 +103,21 @@ class Kinds:
         """The same of several kinds, none of them twice; of some there may be no line.
 
         texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
+        Where kinds and texts are those of the call before, they are further lines of a block.
         """
         before = self._waiting
-        if before is not None and before.kinds is kinds:  # further lines of a block
+        if before is not None and before.kinds is kinds and before.texts == texts:  # of a block
             lines = np.where(before.counts, before.lines, lines)
             self._waiting = before._replace(counts=before.counts + counts, lines=lines)
             return
         self._settle()
         self._waiting = _Several(kinds, counts, lines, texts)
-        if self._is_long:  # so that no block is kept for what it says
+        if self._had_some:  # so that no block is kept for what it says
             self._settle()
-        self._is_long = True
+        self._had_some = True
 
     def _settle(self) -> None:
-        """Take what waits: only the first of several may, as a small source has no others."""
+        """Count what waits: of a source only its first block, of which a small one has no more."""
         if self._waiting is None:
             return
         kinds, counts, lines, texts = self._waiting

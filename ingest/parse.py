@@ -935,12 +935,15 @@ def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]
 def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
     """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
     out: dict[str, str] = {}
+    next_times: dict[str, int] = {}
     for match in pair.finditer(text):
         if match["key"] is None or match["value"] is None:
             continue
-        key, times = match["key"].strip(), 2
+        first = key = match["key"].strip()
+        times = next_times.get(first, 2)
         while key in out:
-            key, times = f"{match['key'].strip()}#{times}", times + 1
+            key, times = f"{first}#{times}", times + 1
+            next_times[first] = times
         _refuse_more(text, match.end("value"), _GOES_ON_UNREAD)
         out[key] = match["value"].strip()
     return out

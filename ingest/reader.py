@@ -194,7 +194,7 @@ class Source:
         self.hashing = True
         self._reading: Generator[Chunk] | None = None
         self._peeked: list[Chunk] | None = []
-        self._of_events: bool | None = None
+        self._begins: bytes | None = None
         self._kept: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -283,12 +283,19 @@ class Source:
 
     def holds_events(self) -> bool:
         """Whether it is an event file, whose values are its lines."""
-        if self.path == STDIN:
-            return False
-        if self._of_events is None:
+        return self.path != STDIN and is_event_file(self._head())
+
+    def is_text(self) -> bool:
+        """Whether its lines are its bytes, neither compressed nor values."""
+        packed = self._head().startswith((GZIP_MAGIC, ZSTD_MAGIC))
+        return not packed and not self.holds_events()
+
+    def _head(self) -> bytes:
+        """How the file begins; it is asked for once."""
+        if self._begins is None:
             with self._file() as raw:
-                self._of_events = is_event_file(raw.read(64))
-        return self._of_events
+                self._begins = raw.read(64)
+        return self._begins
 
     def _events(self) -> Iterator[Chunk]:
         """Values of an event file as lines; the file's own format, so it is not hashed here.

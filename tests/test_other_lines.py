@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from operator import itemgetter
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ingest.arrays import Ints
 from ingest.clean import Cleaner
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.other_lines import BEGINNING, LENGTH, MOST_KINDS, REMEMBERED, Kinds, kind_of, kinds_of
@@ -92,12 +94,27 @@ def test_kinds_of_a_block_are_counted_in_several_goes_as_one_by_one(
 ) -> None:
     """Each go is of the block of the one before, or of another one; most kinds have no line."""
     together, alone = Kinds(bytes.decode), Kinds(bytes.decode)
-    kinds = pa.array("abcdefgh")
+    kinds, texts = pa.array("abcdefgh"), of_block("")
     for number, (another, said) in enumerate(goes):
-        kinds = pa.array("abcdefgh") if another else kinds
+        kinds, texts = (pa.array("abcdefgh"), of_block(number)) if another else (kinds, texts)
         counts, lines = np.zeros(8, np.int64), np.zeros(8, np.int64)
         for line, (kind, count) in enumerate(said.items(), 10 * number):
             counts[kind], lines[kind] = count, line
-            alone.add("abcdefgh"[kind], count, line, str(line))
-        together.add_many(kinds, counts, lines, lambda at: [b"%d" % n for n in at])
+            alone.add("abcdefgh"[kind], count, line, next(iter(texts(np.array([line])))).decode())
+        together.add_many(kinds, counts, lines, texts)
     assert together.commonest() == alone.commonest()
+
+
+def of_block(name: object) -> Callable[[Ints], list[bytes]]:
+    """The lines of a block, by their numbers."""
+    return lambda at: [f"{line} of {name}".encode() for line in at]
+
+
+def test_blocks_that_share_kinds_have_their_own_lines() -> None:
+    """As those of one log have that are planned together, with a line between them that was cut."""
+    kinds, counts = pa.array(["noise", "news"]), np.array([1, 0])
+    told = Kinds(bytes.decode)
+    told.add_many(kinds, counts, np.array([3, 0]), of_block("the first"))
+    told.add_many(kinds, 1 - counts, np.array([0, 9]), of_block("the second"))
+    examples = [kind["example"] for kind in told.commonest()]
+    assert examples == ["3 of the first", "9 of the second"]

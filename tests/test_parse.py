@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from ingest import log_rows
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.log_format import LogFormat
-from ingest.parse import Parsed, Parser, parse_stamp
+from ingest.parse import Parsed, Parser, _cut_pairs, parse_stamp
 from ingest.reader import NumberedLine, Source
 from ingest.registry import FORMATS
 from ingest.spool import Spool
@@ -240,6 +241,16 @@ def test_a_key_that_comes_twice_keeps_both_values(parse: Parse) -> None:
     (row,) = rows_of(parse("xtuner-v1", [xtuner_v1_step(1, printed)]))
     assert row["step_tokens"] == 800
     assert json.loads(row["extra"])["step_consumed_tokens#2"] == "100.0"
+
+
+@given(st.lists(st.sampled_from(["a", "a#2", "a#4", "b"])))
+def test_a_key_that_comes_again_gets_the_next_number_that_is_free(keys: list[str]) -> None:
+    expected: dict[str, str] = {}
+    for place, key in enumerate(keys):
+        names = chain([key], (f"{key}#{times}" for times in count(2)))
+        expected[next(name for name in names if name not in expected)] = str(place)
+    text = " ".join(f"{key}: {place}" for place, key in enumerate(keys))
+    assert _cut_pairs(re.compile(r"(?P<key>\S+): (?P<value>\d+)"), text) == expected
 
 
 def test_a_rank_without_text_tokens_takes_its_own_consumed_tokens(parse: Parse) -> None:

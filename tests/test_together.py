@@ -125,3 +125,66 @@ def test_neighbours_wait_together_as_long_as_they_are_few(monkeypatch: pytest.Mo
     assert len(pieces) < len(steps)  # and some are of one log alone
     assert all(isinstance(piece, Piece) and piece.height <= rows for piece in pieces)
     assert all(isinstance(table, Cut) == (table.height <= rows) for table in steps)
+
+
+def titan(step: int) -> bytes:
+    """A step line of Torchtitan."""
+    said = "step: {:2}  loss: {:7.4f}  grad_norm: 1.5  memory: 9.25GiB(12.00%)  tps: 1,234  "
+    rest = "tflops: 100.00  mfu: 10.00%"
+    stamp = f"2026-11-20 15:{step // 60:02}:{step % 60:02},731"
+    return (
+        f"[rank0]:[titan] {stamp} - root - INFO - {said.format(step, 9 - step / 64)}{rest}".encode()
+    )
+
+
+def test_a_packed_log_without_a_name_for_it_is_read_alone(tmp_path: Path) -> None:
+    """It may be long: this one has a line that is cut between two blocks, and kinds behind it."""
+    sample = b"".join(titan(step) + b"\n" for step in range(1, 80))
+    noise = b"some noise of a kind\n" * ((reader.BLOCK_BYTES - len(sample) - 300_000) // 21)
+    news = b"".join(b"news of kind %c\n" % kind for kind in b"abcdefgh")
+    packed, beside = tmp_path / "packed.log", tmp_path / "beside.log"
+    packed.write_bytes(gzip.compress(sample + noise + b"z" * 700_000 + b"\n" + sample + news))
+    beside.write_bytes(sample)
+    logs = read_logs([(packed, ()), (beside, ())], Spool())
+    found = Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+    expect_alike(found, [packed, beside])
+    (told,) = found[0]["sources"]["other_kinds"]
+    assert {kind["example"] for kind in told} >= {f"news of kind {kind}" for kind in "abcdefgh"}
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("over", [-1, 0, 1])
+def test_a_line_is_too_long_with_its_return_or_without(
+    tmp_path: Path, end: bytes, over: int
+) -> None:
+    lines = [titan(step) for step in range(1, 80)]
+    lines.insert(40, b"z" * (reader.LONGEST_LINE_BYTES + over))
+    log = tmp_path / "long.log"
+    log.write_bytes(b"".join(line + end for line in lines))
+    expected = read_source(log, fast=False)
+    (alone,) = Group.of([read_log(log, Spool())]).logs(Spool())
+    for found in (read_source(log), {name: whole(table) for name, table in alone.items()}):
+        for name, table in expected.items():
+            assert found[name].equals(table), name
+    assert expected["unread"].height == (over + len(end) > 1)
+
+
+def test_what_is_learned_of_one_log_holds_for_others(tmp_path: Path) -> None:
+    """The first has skipped steps from its start on; the other begins twice, which says so."""
+
+    def lines(starts: int, skipped: int, steps: int) -> str:
+        prefix = "[2026-11-20 15:01:{:02},506] [INFO] [logging.py:123:log_dist] [Rank 0] "
+        said = [(0, 0)] + [(10 * step, skipped) for step in range(1, steps)]
+        text = "step={}, skipped={}, lr=[0.0001], mom=[(0.9, 0.95)]\n"
+        each = [prefix.format(at % 60) + text.format(*one) for at, one in enumerate(said)]
+        return "".join(each[0 if starts else 1 :] * max(starts, 1))
+
+    paths = [tmp_path / "skips.log", tmp_path / "begins_twice.log"]
+    paths[0].write_text(lines(0, 5, 800))
+    paths[1].write_text(lines(2, 2, 30))
+    logs = read_logs([(path, ()) for path in paths], Spool())
+    found = Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+    for path, tables in zip(paths, found, strict=True):
+        for name, table in read_source(path, fast=False).items():
+            assert whole(tables[name]).equals(table), (path.name, name)
+    assert whole(found[1]["runs"]).height == 2

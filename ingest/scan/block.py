@@ -38,6 +38,11 @@ class Lines:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
+    @cached_property
+    def sizes(self) -> Ints:
+        """Bytes of each line without its newline, but with the return before that."""
+        return np.diff(self.bounds) - 1
+
     def numbered(self, number: int) -> Lines:
         """The same lines, of which the first one has that number."""
         return Lines(number, self.data, self.bounds)
@@ -51,6 +56,10 @@ class Lines:
         begins, stops = self.bounds[lines] - MARGIN, self.bounds[lines + 1] - 1 - MARGIN
         spans = zip(begins.tolist(), stops.tolist(), strict=True)
         return [bytes(self.data[begin:stop]) for begin, stop in spans]
+
+    def raws_of(self, numbers: Ints) -> list[bytes]:
+        """The same of lines by their numbers in the file."""
+        return self.raws(numbers - self.number)
 
 
 class Block(Lines):
