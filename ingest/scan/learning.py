@@ -93,6 +93,7 @@ class _Learner:
         if len(stamp) == EPOCH:
             seconds = Number((stamp[0],), stamp[1], None, 1, negative=False)
             self._find_widths({seconds: stamp[1]}, self._of_its_kind, MOST_DECIMALS)
+            self._find_gaps({}, {seconds: stamp[1]}, self._of_its_kind)
         matches = NUMBER.finditer(bytes(hidden))
         self._find([self._printed(match) for match in matches if match.start() in self.place])
         values = [value for values, _ in self.effects.values() for value in values]
@@ -199,6 +200,7 @@ class _Learner:
         self._find_bare(plain)
         decimals = {n: n.decimals for n in self.effects if n.decimals is not None}
         self._find_widths(decimals, self._holding, MOST_DECIMALS)
+        self._find_gaps(plain, decimals, self._holding)
         self._find_nonzero()
         self._find_padded()
 
@@ -300,10 +302,7 @@ class _Learner:
     def _find_widths(
         self, runs: Mapping[Number, int], holding: Holding, longest: int = WHOLE_DIGITS
     ) -> None:
-        """The least and the most digits of runs of numbers: all widths between them are tried.
-
-        A column may be there for numbers of so many digits alone.
-        """
+        """The least and the most digits of runs of numbers."""
 
         def printed(which: Iterable[Number], width: int) -> list[_Change]:
             return [self._with_digits(number, runs[number], width) for number in which]
@@ -319,12 +318,37 @@ class _Learner:
                 1 if number in least else width,
                 longest if number in most else FEW_DIGITS if number in fewer else width,
             )
-        for width in range(2, longest):
-            those = [n for n, run in runs.items() if _among(width, self.widths[run], wide[n])]
-            for number in set(those) - holding(printed(those, width)):
-                narrow, broad = self.widths[runs[number]]
-                kept = (width + 1, broad) if width < wide[number] else (narrow, width - 1)
-                self.widths[runs[number]] = kept
+
+    def _find_gaps(
+        self, wholes: Mapping[Number, int], decimals: Mapping[Number, int], holding: Holding
+    ) -> None:
+        """Widths between the least and the most with which a line says something else.
+
+        A column may be there for numbers of eight decimals alone. All numbers are tried at once; of
+        what lies behind such a width nothing is sure.
+        """
+        for width in range(2, MOST_DECIMALS):
+            kinds = [
+                [
+                    self._with_digits(n, run, width)
+                    for n, run in runs.items()
+                    if self._may(run, width)
+                ]
+                for runs in (wholes, decimals)
+            ]
+            both = _joined(self.raw, [*kinds[0], *kinds[1]])
+            if holding(both) == {change.number for change in both}:
+                continue
+            for runs, changes in zip((wholes, decimals), kinds, strict=True):
+                for number in {change.number for change in changes} - holding(changes):
+                    least, most = self.widths[runs[number]]
+                    less = width < self._width(runs[number])
+                    self.widths[runs[number]] = (width + 1, most) if less else (least, width - 1)
+
+    def _may(self, run: int, width: int) -> bool:
+        """Whether a run that has not so many digits is said to have them, and not as its bounds."""
+        least, most = self.widths[run]
+        return least < width < most and width != self._width(run)
 
     def _with_digits(self, number: Number, run: int, width: int) -> _Change:
         """A run of so many digits, all alike, which are not the first one that it has."""
@@ -392,9 +416,16 @@ class _Learner:
         return Text(column, tuple(piece for piece in (*pieces, whole[at:]) if piece != ""))
 
 
-def _among(width: int, span: tuple[int, int], own: int) -> bool:
-    """Whether a run that has `own` digits may also have so many, which are within the span."""
-    return span[0] < width < span[1] and width != own
+def _joined(raw: bytes, changes: Iterable[_Change]) -> list[_Change]:
+    """One change of each number, of all that it has."""
+    out: dict[Number, _Change] = {}
+    for change in sorted(changes, key=itemgetter(1)):
+        before = out.setdefault(change.number, change)
+        if before is not change:
+            between = raw[before.end : change.begin]
+            text = before.text + between + change.text
+            out[change.number] = _Change(change.number, before.begin, change.end, text)
+    return [*out.values()]
 
 
 def _other_digits(text: bytes, rng: random.Random) -> bytes:
