@@ -42,7 +42,7 @@ from ingest.log_format import (
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.pieces import Part, Row
-from ingest.prefilter import Deferred, Guarded, any_of
+from ingest.prefilter import Deferred, Guarded, any_of, spelled
 from ingest.reader import NumberedLine, text_of
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
@@ -119,7 +119,7 @@ class _Compiled:
         self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
     ) -> None:
         both = (primary, *companions)
-        self.cleaner, self.shapes = Cleaner(primary.noise), Shapes()
+        self.cleaner = Cleaner(primary.noise)
         self.clock = re.compile(primary.clock) if primary.clock else None
         self.looks = Guarded(primary.looks_like_step)
         self.launch = Guarded(primary.launch) if primary.launch else None
@@ -149,6 +149,8 @@ class _Compiled:
         lines = [(line.anchor, line.regex) for line in known]
         needed = [(SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)]
         self.familiar = Familiar(self.cleaner, needed, watch)
+        texts = frozenset[str]().union(*(spelled(pattern) for _, pattern in needed))
+        self.shapes = Shapes([text.encode() for text in sorted(texts)])
 
 
 @lru_cache(FORMATS_AT_ONCE)

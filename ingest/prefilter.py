@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +39,8 @@ TELLING: Final = 4
 
 HALF: Final = re.compile("[\ud800-\udfff]")
 """Of a character; a pattern may name it, no text that was UTF-8 holds it."""
+SPELLED: Final = re.compile("[A-Za-z].*[0-9]|[0-9].*[A-Za-z]")
+"""What says which number it is of."""
 NOTHING: Final = r"x\A"
 """A regex that no text matches."""
 FEW: Final = 100
@@ -82,6 +85,35 @@ def ranked(found: Iterable[Clause]) -> tuple[Clause, ...]:
 def needed(pattern: str) -> Clause:
     """Literals of which one stands in whatever `pattern` matches; none where that is not known."""
     return next(iter(clauses(pattern)), frozenset())
+
+
+def spelled(pattern: str) -> Clause:
+    """Literals of a pattern, wherever they stand, that spell numbers out: `step=0, skipped=0`."""
+    if not re.search(
+        r"\d", re.sub(r"\{\d*,?\d*\}", "", pattern)
+    ):  # as most: to parse it takes long
+        return frozenset()
+    literals = _literals(parsed(pattern) or ())
+    return frozenset(text for text in literals if SPELLED.search(text))
+
+
+def _literals(items: Parts) -> Iterator[str]:
+    """Each one, with what may follow it where that is few texts."""
+    texts = EMPTY
+    for part, its in _each(items):
+        name, said = str(part[0]), part[1]
+        if name.startswith("ASSERT"):
+            yield from _literals(said[-1])
+        if its is not None and len(texts) * len(its) <= MOST_TEXTS:
+            texts = _followed(texts, its)
+            continue
+        yield from texts
+        texts = EMPTY if its is None else its
+        if its is None and name == "BRANCH":
+            yield from chain.from_iterable(map(_literals, said[1]))
+        elif its is None and name in (*REPEATS, "SUBPATTERN"):
+            yield from _literals(said[-1])
+    yield from texts
 
 
 def _clauses(items: Parts) -> list[Clause]:

@@ -9,7 +9,7 @@ import pytest
 
 from ingest import prefilter
 from ingest.endings import ENDINGS
-from ingest.prefilter import Guarded, Sieve, any_of, needed
+from ingest.prefilter import Guarded, Sieve, any_of, needed, spelled
 from ingest.registry import FORMATS
 
 LINES = [line for f in FORMATS for line in (*f.steps, *f.facts, *f.events)] + [*ENDINGS]
@@ -100,3 +100,22 @@ def test_a_guarded_regex_matches_as_it_is() -> None:
         for text in EXAMPLES:
             one, other = guarded.search(text), plain.search(text)
             assert (one and one.span()) == (other and other.span())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "texts"),
+    [
+        (r"\bstep=0, skipped=0", {"step=0, skipped=0"}),
+        (r"(?:Float8 (?P<what>.*)|stage(?:1|2|_3))", {"Float8 ", "stage1", "stage2", "stage_3"}),
+        (
+            r"(?:epoch 1 )?(?!at 5x)(?P<loss>[\d.]{1,9}) (?:x2)+ [a-z0-9]",
+            {"epoch 1 ", "at 5x", "x2"},
+        ),
+        (r"step: (\d{1,9}) of (\d+)(?<=[^0-9])", set()),
+        (r"(?i)step 3", set()),
+    ],
+)
+def test_literals_that_spell_numbers_out_are_found(pattern: str, texts: set[str]) -> None:
+    found = spelled(pattern)
+    assert all(any(text in one for one in found) for text in texts)
+    assert all(any(text in one for text in texts) for one in found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from ingest.scan.layouts import Layouts
@@ -31,7 +32,9 @@ MOST_SKELETONS: Final = 5_000
 class Shapes:
     """What was learned of the lines of one format (with its companions), for all its files."""
 
-    def __init__(self) -> None:
+    def __init__(self, spelled: Collection[bytes] = ()) -> None:
+        """spelled: texts of patterns that spell numbers out."""
+        self._spelled = spelled
         self.known: list[Shape] = []
         self.layouts = Layouts()
         self._seen: Counter[bytes] = Counter()
@@ -54,7 +57,7 @@ class Shapes:
         seen[skeleton] += 1
         if not before <= seen[skeleton] <= before + IN_VAIN:
             return None
-        shape = learn(raw, read, self._rng)
+        shape = learn(raw, read, self._rng, self._spelled)
         self._tried += 1
         if shape is not None:
             self.known.append(shape)

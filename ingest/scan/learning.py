@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, product
 from operator import add, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -52,15 +52,23 @@ Holding = Callable[[Sequence[_Change]], set[Number]]
 """The numbers whose changes leave the line one of its kind."""
 
 
-def learn(raw: bytes, read: Read, rng: random.Random) -> Shape | None:
-    """The shape of a line; None where the regexes do not read lines of its kind alike."""
+def learn(
+    raw: bytes, read: Read, rng: random.Random, spelled: Iterable[bytes] = ()
+) -> Shape | None:
+    """The shape of a line; None where the regexes do not read lines of its kind alike.
+
+    spelled: texts of patterns that spell numbers out, as few do.
+    """
     if len(raw) > LONGEST or not raw.isascii() or b"\0" in raw:
         return None
     base = read(raw)
     if not isinstance(base, Step | Aside):
         return None
-    shape = _Learner(raw, base, read, rng).shape()
-    return shape if shape is not None and believed(shape, raw, read, rng) else None
+    learner = _Learner(raw, base, read, rng)
+    shape = learner.shape()
+    if shape is None or not all(map(learner.says_the_same, spelled)):
+        return None
+    return shape if believed(shape, raw, read, rng) else None
 
 
 def _runs(raw: bytes) -> list[tuple[int, int]]:
@@ -115,6 +123,37 @@ class _Learner:
             texts=tuple(texts),
             stamp=stamp,
         )
+
+    def says_the_same(self, text: bytes) -> bool:
+        """Whether it does so with the numbers that a text spells out, where it has such.
+
+        A text may begin or end within a number.
+        """
+        like = RUN.sub(rb"[0-9]+", re.escape(text))
+        more = (b"7" * text[:1].isdigit(), b"7" * text[-1:].isdigit())
+        longer = {
+            tuple(RUN.findall(one + text + two)) for one, two in product(*((b"", x) for x in more))
+        }
+        for match in re.finditer(like, self.raw):
+            runs = [self.place[match.start() + m.start()] for m in RUN.finditer(match[0])]
+            if not all(self._says_the_same(dict(zip(runs, said, strict=True))) for said in longer):
+                return False
+        return True
+
+    def _says_the_same(self, said: Mapping[int, bytes]) -> bool:
+        """With other digits for runs; also where no line of this shape has them."""
+        of_run = {run: n for n in self.effects for run in range(n.first, n.last + 1)}
+        changes = []
+        for run, digits in said.items():
+            begin, end = self.runs[run]
+            least, most = self.widths.get(run, (0, 0))
+            if digits != self.raw[begin:end]:
+                if run not in of_run or not least <= len(digits) <= most:
+                    return True
+                changes.append(_Change(of_run[run], begin, end, digits))
+        joined = _joined(self.raw, changes)
+        zeros = {one.number for one in joined if float(self._after(one).replace(",", "")) == 0}
+        return not zeros.isdisjoint(self.nonzero) or self._hold(joined)
 
     def _read_changed(self, raw: bytes) -> Row | None:
         """The line read as it is now; None where it is read as another line."""
