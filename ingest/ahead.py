@@ -52,7 +52,7 @@ LARGEST_BYTES: Final = 32 * 1024 * 1024
 """Of a file that is read ahead."""
 TASK_BYTES: Final = 8 * 1024 * 1024
 TASK_FILES: Final = 128
-"""Small files are read together up to so much."""
+"""Small files are read together until they are so many bytes, or so many files."""
 TASKS_AHEAD: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""
 AHEAD_BYTES: Final = 32 * 1024 * 1024

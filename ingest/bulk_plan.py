@@ -61,9 +61,9 @@ class Plan:
 
     bounds: of its lines, as Lines has them. unsure: lines for the parser. asides: events, mappings
     where they are few, with the places of their lines in the block, and which are steps of
-    companions. idle: of nothing. others: that no pattern knows, with the number of the kind of
-    each. frame: rows of step lines, with the places of their lines in the block and the numbers of
-    their traits.
+    companions. idle: that are known and state nothing. others: that no pattern knows, with the
+    number of the kind of each. frame: rows of step lines, with the places of their lines in the
+    block and the numbers of their traits.
     """
 
     bounds: Ints

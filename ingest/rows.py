@@ -162,7 +162,7 @@ class Rows(Pieces):
     def by_step(self, *names: str) -> Iterator[pl.DataFrame]:
         """The same in the order of their steps, then of their lines; those of a step together.
 
-        It holds no more than overlaps: `step` and `line` are among the columns.
+        Of pieces whose steps overlap all rows are in memory. names: with `step` and `line`.
         """
         self._fold()
         firsts = [int(frame["step"].min()) for frame in self.frames("step")]  # type: ignore[arg-type]

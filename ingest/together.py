@@ -162,7 +162,7 @@ class Group:
 
 
 def _neighbours(heights: Iterable[int], most: int) -> Iterator[tuple[int, list[int]]]:
-    """Heights that together are no more than `most`, or one alone; with all those before them."""
+    """Heights that together are no more than `most`, or one alone; with the sum of those before."""
     first, some = 0, list[int]()
     for height in heights:
         if some and sum(some) + height > most:

@@ -172,6 +172,23 @@ def _rewritten(number: bytes, draw: Random) -> bytes:
     )
 
 
+def _of_decimals(number: bytes, draw: Random) -> bytes:
+    """Some formats say something else of a number by how many it has."""
+    wide = draw.randrange(1, 25)
+    return b"%s.%0*d" % (number.partition(b".")[0], wide, draw.randrange(10**wide))
+
+
+def _zeros(line: bytes, draw: Random) -> bytes:
+    """Several numbers are 0 behind the time, or all: a run begins so, or nothing was counted."""
+    begin = max((match.end() for match in DATE.finditer(line)), default=0)
+    every = draw.random() < 0.5
+
+    def zero(match: re.Match[bytes]) -> bytes:
+        return b"0" if every or draw.random() < 0.5 else match[0]
+
+    return line[:begin] + NUMBER.sub(zero, line[begin:])
+
+
 def _word(_number: bytes, draw: Random) -> bytes:
     return draw.choice(WORDS_FOR_NUMBERS)
 
@@ -220,9 +237,9 @@ def _long(line: bytes, draw: Random) -> bytes:
 
 
 DAMAGES: Final[Sequence[Damage]] = (
-    *(_flip, _any_byte, _odd, _odd, _drop, _cut, _break, _swap, _again, _tagged, _ended),
+    *(_flip, _any_byte, _odd, _odd, _drop, _cut, _break, _swap, _again, _tagged, _ended, _zeros),
     *(_within(NUMBER, change) for change in (_digits, _digits, _other_number, _rewritten)),
-    *(_within(NUMBER, change) for change in (_word, _word, _foreign_digits)),
+    *(_within(NUMBER, change) for change in (_word, _word, _foreign_digits, _of_decimals)),
     *(_within(GAP, _blank), _within(GAP, _blank), _within(COLOUR, _no_colour)),
     *(_within(DATE, change) for change in (_wrong_date, _other_time)),
 )

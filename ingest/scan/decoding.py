@@ -23,9 +23,7 @@ EXACT_POWER: Final = 22
 WHOLE_DIGITS: Final = 16
 """Digits of a whole number that are read; longer ones are left to the regexes."""
 POWERS: Final = np.array([10.0**n for n in range(EXACT_POWER + 1)])
-PAIRS: Final = (
-    *((10, 0x00FF00FF00FF00FF), (100, 0x0000FFFF0000FFFF), (10_000, 0x00000000FFFFFFFF)),
-)
+PAIRS: Final = ((10, 0x00FF00FF00FF00FF), (100, 0x0000FFFF0000FFFF), (10_000, 0x00000000FFFFFFFF))
 """What makes one number of two of 1, 2 and 4 digits side by side: a factor, which bits are kept."""
 TENS: Final = np.array([10**n for n in range(EXACT_DIGITS + 1)], np.int64)
 
