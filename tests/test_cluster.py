@@ -402,6 +402,19 @@ def test_work_that_cannot_be_done_is_told(engine: Engine, monkeypatch: pytest.Mo
         list(engine.each(work, [1, 3]))
 
 
+def test_an_error_is_told_whatever_other_pieces_do_meanwhile(engine: Engine) -> None:
+    """Ray ended this process where a piece was cancelled at the moment of its answer."""
+
+    def work(number: int) -> int:
+        if number == 2:
+            raise StoreError("a part is gone")
+        return number
+
+    for _ in range(1_000):
+        with pytest.raises(StoreError, match="a part is gone"):
+            list(engine.each(work, [2, 1, 3, 4]))
+
+
 # -- large files ------------------------------------------------------------------------------
 
 
