@@ -35,17 +35,18 @@ NEWEST: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def due(parts: Iterable[Part], fan: int = FAN) -> list[list[Part]]:
-    """Parts that are to be merged, table by table: the oldest `fan` of a tier that is full.
+    """Parts that are to be merged: of each table the oldest `fan` of its first tier that is full.
 
     Fewer where they hold MOST_ROWS; parts of more than half of that are large enough as they are.
+    Of no table two groups: what is merged at once of a table is one part of a batch.
     """
-    found = []
+    found: dict[str, list[Part]] = {}
     small = (part for part in parts if part.rows <= MOST_ROWS // 2)
-    for _, group in groupby(sorted(small, key=_place), key=_tier):
+    for (table, _), group in groupby(sorted(small, key=_place), key=_tier):
         tier = list(group)
         if len(tier) >= fan:
-            found.append(_at_once(tier[:fan]))
-    return found
+            found.setdefault(table, _at_once(tier[:fan]))
+    return [*found.values()]
 
 
 def _at_once(tier: Sequence[Part]) -> list[Part]:

@@ -349,23 +349,40 @@ def _taken(
                 told += store.add(job.batch())
     now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
     told += store.add(job.batch(), [*job.seen, *job.claims()], list(job.marks.values()), now)
-    remarks = {remark.path: remark for remark in told}
-    if not remarks:
-        return outcomes
-    # known then, and replaced since:
-    alone = ALONE.reading((tuple(job.extra), tried), store.shelf, job.spool)
-    given_by = (job.extra, job.by_path, job.strict, tried)
-    again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
-    for at, one in enumerate(outcomes):
-        remark = remarks.get(identity(one.path))
-        if remark is None or one.status not in ("read", "known", "unchanged"):
-            continue
-        if remark.kind == "gone":
-            outcomes[at] = again.take(looked_at[at])
-        elif one.status != "unchanged":
-            outcomes[at] = _remarked(one, remark)
-        job.report(outcomes[at])
-    store.add(again.batch(), again.seen, list(again.marks.values()))
+    return _settled(job, outcomes, looked_at, store, told)
+
+
+def _settled(
+    job: _Job,
+    outcomes: list[Outcome],
+    looked_at: Sequence[Found],
+    store: Store,
+    told: Sequence[Remark],
+) -> list[Outcome]:
+    """The same once the store has had its say: told, what it remarked.
+
+    What was known then, and replaced since, is read; that may replace what another file, which came
+    upon it as known, has still, so that is told of again.
+    """
+    stands = [*job.seen, *job.claims()]
+    while remarks := {remark.path: remark for remark in told}:
+        alone = ALONE.reading((tuple(job.extra), job.tried), store.shelf, job.spool)
+        given_by = (job.extra, job.by_path, job.strict, job.tried)
+        again = _Job({}, set(), {}, *given_by, job.spool, alone, job.report)
+        for at, one in enumerate(outcomes):
+            remark = remarks.get(identity(one.path))
+            if remark is None or one.status not in ("read", "known", "unchanged"):
+                continue
+            if remark.kind == "gone":
+                outcomes[at] = again.take(looked_at[at])
+            elif one.status != "unchanged":
+                outcomes[at] = _remarked(one, remark)
+            job.report(outcomes[at])
+        batch = again.batch()
+        if not batch:
+            break
+        stands = [one for one in stands if one.path not in remarks]
+        told = store.add(batch, stands, list(again.marks.values()))
     return outcomes
 
 
@@ -397,9 +414,20 @@ def _found(paths: Iterable[Path], walk: Walk) -> Iterator[Found]:
     """The files of each path; one that is not there, or holds no log, is told as such a file."""
     for path in paths:
         try:
-            yield from walk.of(path)
+            yield from map(_with_a_name, walk.of(path))
         except UnreadableSourceError as error:
-            yield Found(str(path), "", error=str(error))
+            yield _with_a_name(Found(str(path), "", error=str(error)))
+
+
+def _with_a_name(found: Found) -> Found:
+    """The file, or why it is none that can be spoken of."""
+    try:
+        found.path.encode()
+    except UnicodeEncodeError:
+        path = os.fsencode(found.path).decode(errors="backslashreplace")
+        error = f"{path}: its name is not UTF-8, so no table can hold it. Rename it."
+        return Found(path, path, named=found.named, around=found.around, error=error)
+    return found
 
 
 def _formats(tried: Tried) -> str:

@@ -137,7 +137,11 @@ class Plan:
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
         source = Stored(path, sha256, (), first, stepped)
         own = {run: self._own_id(run, source, stale) for run in runs}
-        source = replace(source, runs=tuple(own.values()))
+        source = replace(
+            source,
+            runs=tuple(own.values()),
+            stepped=lambda: frozenset(own[run] for run in stepped()),
+        )
         self.stored[sha256] = source
         self.at.setdefault(path, []).append(source)
         self.new[sha256] = _renamed({**tables, "facts": log}, own)

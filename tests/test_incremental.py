@@ -454,6 +454,24 @@ def test_what_was_given_to_a_run_stays_with_a_copy_that_did_not_change(
     assert sorted(held(store, "recompute"), key=str) == [None, "none"]
 
 
+@pytest.mark.parametrize("names", ["abc", "cba"])
+def test_logs_that_begin_alike_and_move_one_name_along_stay(
+    names: str, store: Store, logs: Path, titan: Titan, ingest: Ingest
+) -> None:
+    """One takes the place of what the next one has still; that is read then, not lost."""
+    first, second, third = (logs / f"{name}.log" for name in names)
+    texts = [titan(steps) + f"of log {steps}\n" for steps in (5, 6, 7, 8)]
+    for path, text in zip((first, second, third), texts, strict=False):
+        write(path, text)
+    ingest(logs)
+    for path, text in zip((first, second, third), (texts[3], *texts[:2]), strict=True):
+        write(path, text)
+    ingest(logs)
+    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 8]
+    assert said(ingest(logs)) == UNCHANGED * 3
+    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 8]
+
+
 @pytest.mark.parametrize("grown", [0, 2], ids=["as it was", "grown since"])
 def test_a_log_that_was_rotated_stays_one_run(
     grown: int, store: Store, log: Path, titan: Titan, ingest: Ingest
@@ -485,6 +503,24 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
     write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
     assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
     assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that begins alike"])
+def test_a_log_that_is_another_when_it_is_told_again_keeps_its_earlier_run(
+    store: Store, log: Path, titan: Titan, *, beside: bool
+) -> None:
+    """Its run has an id of its own where another log begins alike."""
+    again = write(log.with_name("b.log"), titan(4))
+    if not beside:
+        log.unlink()
+
+    def told(outcome: Outcome) -> None:
+        if outcome.path == again and again.read_text() == titan(4):
+            write(again, titan(5, loss=7.0))
+
+    intake.ingest([again.parent, again], store, report=told)
+    counts = sorted(store.table("steps").group_by("run_id").len()["len"])
+    assert counts == ([3, 4, 5] if beside else [4, 5])
 
 
 # -- what is much is stored batch by batch -----------------------------------------------------

@@ -152,6 +152,26 @@ def a_year(first: int, nightly: int) -> tuple[list[parts.Part], list[int]]:
     return live, merged
 
 
+def test_of_a_table_one_group_is_merged_at_once() -> None:
+    """Each is one part of a batch: a cluster's batch fills several tiers at a time."""
+    live = [
+        parts.Part(table, f"{table}/{tier}/{place}", place, place, tier, 10, 1, "")
+        for table in ("steps", "events")
+        for tier in (parts.UNBATCHED, 0, 1)
+        for place in range(3 * compaction.FAN)
+    ]
+    merges = 0
+    while groups := compaction.due(live):
+        tables = [group[0].table_name for group in groups]
+        assert len(set(tables)) == len(tables)
+        for group in groups:
+            live = [part for part in live if part not in group]
+            path, tier = f"merged/{merges}", group[0].tier + 1
+            live.append(parts.Part(group[0].table_name, path, 0, 0, tier, 10, 1, ""))
+            merges += 1
+    assert merges > 6
+
+
 def test_the_parts_of_a_year_of_batches_stay_few() -> None:
     """365 nights of eight parts: at most FAN of each tier, and each row written three times."""
     live, merged = a_year(20, 20)
