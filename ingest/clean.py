@@ -134,6 +134,11 @@ class Cleaner:
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
 
 
+def storable(text: str) -> str:
+    r"""The text as UTF-8 can have it: JSON and Python may spell halves of characters (`\ud800`)."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 def _decoded(several: Sequence[bytes]) -> pl.Series:
     """Each as a text. Raises ComputeError where one is no UTF-8."""
     bounds = np.cumsum([0, *map(len, several)])

@@ -13,6 +13,7 @@ other and from damage (both CRCs of each) with numpy, a window of the file at on
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,6 +34,9 @@ FIRST_RECORD: Final = b"brain.Event:"
 
 LONGEST_TEXT: Final = 64 * 1024
 """Characters kept of a text value: a trainer's arguments, the config of its model."""
+
+LARGEST_ARRAY: Final = 2**20
+"""Values of one that is made: of one value a record may state that it is repeated without end."""
 
 WINDOW: Final = 2 * 1024 * 1024
 """Bytes of a file that are read at once; its columns take half as many, its lines twice."""
@@ -211,10 +215,12 @@ def _others_reader() -> Any:  # noqa: ANN401 - of modules without types
         now = data_compat.migrate_event(Event.FromString(record))
         for event in dataclass_compat.migrate_event(now, first_of_tags):
             for value in event.summary.value:
-                array = None
-                with suppress(ValueError, TypeError):  # a type or shape that numpy has not
-                    array = tensor_util.make_ndarray(value.tensor)
                 said = {"tag": value.tag, "step": event.step, "wall_time": event.wall_time}
+                shape = [dimension.size for dimension in value.tensor.tensor_shape.dim]
+                array = None
+                if math.prod(shape) <= LARGEST_ARRAY:
+                    with suppress(ValueError, TypeError):  # a type or shape that numpy has not
+                        array = tensor_util.make_ndarray(value.tensor)
                 yield json.dumps(said | _value(array))
 
     return read

@@ -7,10 +7,11 @@ Of two facts of one kind of origin the later holds. All are kept, so that a disa
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +22,7 @@ import polars as pl
 import yaml
 
 from ingest import world_size
+from ingest.clean import storable
 from ingest.errors import FactError
 from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
@@ -63,11 +65,20 @@ def from_flags(
 
 def from_sidecars(log: Path) -> list[Fact]:
     """Facts of `facts.toml` in the log's folder, then of `<log>.facts.toml`, which holds."""
-    found = []
+    return [fact for path in _sidecars(log) for fact in from_toml(path)]
+
+
+def _sidecars(log: Path) -> Iterator[Path]:
+    """Those that there are; what has a longer name than a file may have is not there."""
     for path in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
-        if path.is_file():
-            found += from_toml(path)
-    return found
+        try:
+            there = path.is_file()
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+            there = False
+        if there:
+            yield path
 
 
 def from_toml(path: Path, kind: str = "sidecar") -> list[Fact]:
@@ -123,9 +134,7 @@ def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
 def named_in_sidecars(log: Path) -> list[Path]:
     """Files in which facts of the log's sidecars stand: `model_config = "config.json"`."""
     named = []
-    for sidecar in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
-        if not sidecar.is_file():
-            continue
+    for sidecar in _sidecars(log):
         with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
             values = loads(sidecar.read_text(encoding="utf-8"))
             given = (v for n, v in values.items() if n in _IN_FILES and isinstance(v, str))
@@ -173,7 +182,8 @@ def _fact(name: str, text: str, origin: str, folder: Path, where: str) -> Fact:
     if known.kind == "json" and not text.startswith("{"):
         text = _json_file(folder / text, where)
     _check(name, known, text, where)
-    return {"name": name, "value": _canonical(known, text), "origin": origin, "line": None}
+    value = storable(_canonical(known, text))
+    return {"name": name, "value": value, "origin": storable(origin), "line": None}
 
 
 def _known(name: str, where: str) -> FactName:

@@ -41,9 +41,16 @@ def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterato
     chunks, before = iter(chunks), list[Chunk]()
     for chunk in chunks:
         before.append(chunk)
-        if addition.to.encode() in _as_text(chunk.data):
+        if _holds_line(chunk, addition.to):
             return True, _Rejoiner(addition).all(chain(before, chunks))
     return False, iter(before)
+
+
+def _holds_line(chunk: Chunk, text: str) -> bool:
+    """Whether a line holds the text, as far as it is kept."""
+    if text.encode() not in _as_text(chunk.data):
+        return False
+    return not _has_long(chunk.data) or any(text in line.text for line in chunk.lines())
 
 
 def _as_text(data: bytes) -> bytes:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from ingest.alignment import align, stride
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
-from ingest.clean import Cleaner
+from ingest.clean import Cleaner, storable
 from ingest.endings import ENDINGS
 from ingest.events import Events
 from ingest.familiar import Familiar
@@ -902,7 +902,7 @@ def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[
             value = without_commas(value)
     return {
         "name": name,
-        "value": value.strip(),
+        "value": storable(value.strip()),
         "origin": origin,
         "line": number,
         "text": text[:QUOTED_CHARACTERS],

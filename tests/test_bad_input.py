@@ -397,10 +397,11 @@ def scalar(tensor: dict[str, Any]) -> bytes:
     [
         {"dtype": 99},
         {"dtype": 1, "tensor_shape": {"dim": [{"size": 10**12}]}},
+        {"dtype": 1, "float_val": [2.5], "tensor_shape": {"dim": [{"size": 2**42}]}},
         {"dtype": 1, "tensor_content": b"abc", "tensor_shape": {"dim": [{"size": 1}]}},
         {"dtype": 10, "bool_val": [True], "tensor_shape": {"dim": [{"size": 1}]}},
     ],
-    ids=["type", "shape", "content", "bool"],
+    ids=["type", "shape", "repeated", "content", "bool"],
 )
 def test_a_tensor_that_is_no_number_hides_no_other(tensor: dict[str, Any], tmp_path: Path) -> None:
     good = scalar({"dtype": 1, "float_val": [2.5]})

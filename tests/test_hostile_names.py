@@ -98,3 +98,32 @@ def test_a_sidecar_that_names_no_file_does_not_wait_for_it(logs: Path) -> None:
     (logs / "facts.toml").write_text('model_config = "pipe"\n')
     with pytest.raises(Exception, match="is no file"):
         from_sidecars(logs / "run.log")
+
+
+def test_a_name_that_is_not_utf_8_leaves_other_files_alone(
+    logs: Path, store: Store, titan: Callable[..., str]
+) -> None:
+    for folder in (logs, Path(os.fsdecode(os.fsencode(logs) + b"/f\xe9"))):
+        folder.mkdir(exist_ok=True)
+        for name in (b"\xff.log", b"no log \xff.txt"):
+            text = titan(20) if name.endswith(b"log") else "nothing\n"
+            Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_text(text)
+    (logs / "good.log").write_text(titan(20))
+    outcomes = intake.ingest([logs], store)
+    assert sorted(one.status for one in outcomes) == ["failed"] * 4 + ["read"]
+    messages = [one.message for one in outcomes if one.status == "failed"]
+    assert all("its name is not UTF-8" in message and message.isascii() for message in messages)
+    assert any("\\xff.log" in message for message in messages)
+    assert store.table("sources")["path"].to_list() == [str(logs / "good.log")]
+    result = ran("ingest", str(logs))
+    assert result.exit_code == 4
+    assert "Rename it" in result.output
+
+
+def test_a_name_as_long_as_one_may_be_is_read(
+    logs: Path, store: Store, titan: Callable[..., str]
+) -> None:
+    """Its sidecar's would be longer, so there is none."""
+    (logs / ("a" * 255)).write_text(titan(20))
+    (outcome,) = intake.ingest([logs], store)
+    assert (outcome.status, outcome.message) == ("read", "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from random import Random
 
@@ -188,3 +189,33 @@ def test_what_is_learned_of_one_log_holds_for_others(tmp_path: Path) -> None:
         for name, table in read_source(path, fast=False).items():
             assert whole(tables[name]).equals(table), (path.name, name)
     assert whole(found[1]["runs"]).height == 2
+
+
+def test_half_a_character_in_a_config_is_kept_as_it_is_spelled(tmp_path: Path) -> None:
+    """JSON may spell one; no table can hold it, and no other log is to suffer for it."""
+    good = next(p for p in SAMPLES if b'"attn_type": "' in p.read_bytes()).read_bytes()
+    paths = [tmp_path / "odd.log", tmp_path / "good.log"]
+    paths[0].write_bytes(re.sub(rb'"attn_type": "[a-z]+"', rb'"attn_type": "\\ud800"', good))
+    paths[1].write_bytes(good)
+    logs = read_logs([(path, ()) for path in paths], Spool())
+    expect_alike(Group.of([x for x in logs if not isinstance(x, Exception)]).logs(Spool()), paths)
+    assert r"\ud800" in read_source(paths[0])["facts"]["value"].to_list()
+
+
+@pytest.mark.parametrize("place", [-9, -8, -1, 0, 1])
+def test_what_is_said_behind_the_end_of_a_long_line_is_not_said(tmp_path: Path, place: int) -> None:
+    """The Trainer's bars and dicts share lines: whether they do is told by what is kept of each."""
+    bars = [
+        f" {step * 3}%|###   | {step}/40 [00:0{step % 9}<00:30,  5.71it/s]" for step in range(30)
+    ]
+    head = [
+        "***** Running training *****",
+        "  Num examples = 640",
+        "  Total optimization steps = 40",
+    ]
+    long = "x" * (reader.LONGEST_LINE_BYTES + place) + "{'loss': "
+    log = tmp_path / "trainer.log"
+    log.write_text("\n".join([*head, *bars, long, *bars, ""]))
+    expected, found = (read_source(log, fast=fast) for fast in (False, True))
+    for name, table in expected.items():
+        assert found[name].equals(table), name
