@@ -89,9 +89,8 @@ def needed(pattern: str) -> Clause:
 
 def spelled(pattern: str) -> Clause:
     """Literals of a pattern, wherever they stand, that spell numbers out: `step=0, skipped=0`."""
-    if not re.search(
-        r"\d", re.sub(r"\{\d*,?\d*\}", "", pattern)
-    ):  # as most: to parse it takes long
+    without_repeats = re.sub(r"\{\d*,?\d*\}", "", pattern)
+    if not re.search(r"\d", without_repeats):  # as in most, and to parse one takes long
         return frozenset()
     literals = _literals(parsed(pattern) or ())
     return frozenset(text for text in literals if SPELLED.search(text))
