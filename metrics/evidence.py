@@ -139,13 +139,16 @@ def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
     return [one for one in found if one is not None]
 
 
-def gap_between(windows: Columns, kind: str, other: str) -> float | None:
-    """TGS by `other` over TGS by `kind`, less 1, over the steps that both time; None without any.
+def ratios_between(windows: Columns, kind: str, other: str) -> Array:
+    """TGS by `other` over TGS by `kind`, of each window that both time.
 
     windows: of one run; kind, other: of KINDS, `runtime` left out.
     """
     pair = None if kind == other else _paired(_timed(windows, kind), _timed(windows, other))
-    return pair.ratio - 1 if pair is not None and pair.a.sum() and pair.b.sum() else None
+    if pair is None:
+        return np.empty(0)
+    timed = (pair.a > 0) & (pair.b > 0)
+    return np.asarray(pair.a[timed] / pair.b[timed])
 
 
 def check(found: Iterable[Comparison], kind: str) -> Comparison | None:

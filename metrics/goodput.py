@@ -194,7 +194,7 @@ class _Course:
         for launch, begin, end in zip(self.launches, self.begins, self.ends, strict=True):
             count = trained(launch.windows, begin, end)
             gpus, told = self._gpus(launch), launch.rates
-            wrong = counted_wrongly(told["evidence_gap"], told["time_basis"])
+            wrong = counted_wrongly(launch.windows, told["time_basis"])
             if count is None or gpus is None or wrong or launch.clock["trained_to"] is None:
                 return None
             counts.append(count * gpus)

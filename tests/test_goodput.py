@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -38,9 +39,19 @@ class Made:
     every: int = 10
 
     def launch(
-        self, at: float, first: int, last: int, *, done: bool = False, **other: float
+        self,
+        at: float,
+        first: int,
+        last: int,
+        *,
+        done: bool = False,
+        pauses: Mapping[int, float] = MappingProxyType({}),
+        **other: float,
     ) -> tuple[list[str], float]:
-        """Lines of a launch that trains the steps first to last, and when it printed its last."""
+        """Lines of a launch that trains the steps first to last, and when it printed its last.
+
+        pauses: seconds behind the lines of steps, which no rate and no line tells of.
+        """
         loading, compiling = other.get("loading", LOADING_S), other.get("compiling", COMPILE_S)
         gpus = int(other.get("gpus", self.gpus))
         batch = int(other.get("batch", 2 * gpus))
@@ -64,6 +75,7 @@ class Made:
                     f"{9 - step / 1000:8.5f}  grad_norm:  1.2000  memory:  1.50GiB(3.00%)  "
                     f"tps: {rate:,.0f}  tflops: 1.25  mfu: 0.40%"
                 )
+                now += pauses.get(step, 0.0)
                 since, count = now, 0
         if done:
             now += 3.0
@@ -111,6 +123,20 @@ def test_end_to_end_of_one_launch_starts_where_training_does(rates: Rates) -> No
     assert row["goodput"] == pytest.approx(100 * TOKENS / wall)
     assert row["goodput_share"] == pytest.approx(row["goodput"] / row["tgs"])
     assert (row["goodput_launches"], row["lost_to_restarts_s"]) == (1, 0.0)
+
+
+@pytest.mark.parametrize("pause_s", [5.0, 40.0, 300.0])
+def test_pauses_that_no_line_tells_of_count_however_long_they_are(
+    rates: Rates, pause_s: float
+) -> None:
+    """As of an evaluation in a log of step lines alone: rate and stamps differ in few windows."""
+    lines, _ = Made().launch(0, 1, 100, done=True, pauses=dict.fromkeys((30, 50, 70), pause_s))
+    (row,) = rates(lines)
+    assert row["tgs"] == pytest.approx(TOKENS, rel=1e-3)
+    trained_s = COMPILE_S + 100 + 3 * pause_s
+    assert row["end_to_end_basis"] == "stamp from start"
+    assert row["tgs_end_to_end"] == pytest.approx(100 * TOKENS / trained_s)
+    assert row["goodput"] == pytest.approx(100 * TOKENS / (LOADING_S + trained_s + 3))
 
 
 def test_without_a_stamped_start_end_to_end_begins_behind_the_first_line(rates: Rates) -> None:
