@@ -338,8 +338,10 @@ def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
             n = pair.stretches
             slack += _unit(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
     if pair.sampled:
-        off = pair.a - pair.ratio * pair.b
-        slack += _sigmas(len(off)) * float(off.std(ddof=1)) * len(off) ** 0.5 / float(pair.a.sum())
+        there = pair.b > 0
+        off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b  # not by few that are off
+        spread = MAD_TO_SIGMA * float(np.median(np.abs(off - np.median(off))))
+        slack += _sigmas(len(off)) * spread * len(off) ** 0.5 / float(pair.a.sum())
     return slack
 
 

@@ -67,6 +67,24 @@ def test_a_rate_of_single_steps_is_a_sample_and_its_scatter_is_allowed() -> None
     assert one.contradicts
 
 
+@pytest.mark.parametrize("set_by", [-30, 3_600])
+def test_a_clock_that_was_set_once_does_not_allow_itself(set_by: int) -> None:
+    """DeepSpeed's timer says the rate of one step in fifty: its scatter is that of most windows."""
+    rows = [
+        {
+            "step": 50 * n,
+            "logged_at": at(100 * n + (set_by if n > 5 else 0)),
+            "logged_tgs": 50.0 + n % 3 / 100,
+        }
+        for n in range(1, 13)
+    ]
+    about = run(evidence=["stamp", "rate"], rate_covers="step")
+    one = compared(steps(*rows), about, facts(gpus=1, global_batch_size=1, seq_len=100))
+    assert one["stamp", "rate"].sampled
+    assert one["stamp", "rate"].tolerance < 0.02
+    assert one["stamp", "rate"].apart
+
+
 @pytest.mark.parametrize(("second", "resolution"), [(1.0, 1.0), (1.001, 0.001)])
 def test_stamps_of_whole_seconds_allow_more(second: float, resolution: float) -> None:
     rows = [{"step": n, "elapsed_s": 1.1, "logged_at": at(n * second)} for n in range(1, 22)]
