@@ -295,9 +295,11 @@ def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
 
     That shows in most windows; time that is lost between steps shows in few, however much it is.
     """
-    ratios = ratios_between(windows, evidence, "stamp") if evidence == "rate" else np.empty(0)
+    if evidence != "rate":
+        return False
+    ratios = ratios_between(windows, evidence, "stamp")
     unlike = (ratios <= 1 / UNLIKE) | (ratios >= UNLIKE)
-    return len(unlike) > 0 and bool(2 * unlike.sum() > len(unlike))
+    return bool(2 * unlike.sum() > len(unlike))
 
 
 def shortest(stamps: Array) -> float:

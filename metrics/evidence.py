@@ -144,7 +144,7 @@ def ratios_between(windows: Columns, kind: str, other: str) -> Array:
 
     windows: of one run; kind, other: of KINDS, `runtime` left out.
     """
-    pair = None if kind == other else _paired(_timed(windows, kind), _timed(windows, other))
+    pair = _paired(_timed(windows, kind), _timed(windows, other))
     if pair is None:
         return np.empty(0)
     timed = (pair.a > 0) & (pair.b > 0)
@@ -193,7 +193,7 @@ def _compared(
         return None
     tolerance = float(DISAGREEMENT + _rounding(windows, pair, a, b))
     if fitted is not None:
-        tolerance += _scatter(pair)
+        tolerance += _scatter(pair, pair.b - pair.a)
     one = Comparison(
         a,
         b,
@@ -229,11 +229,14 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
 
 
-def _scatter(pair: _Pair) -> float:
-    """Three standard errors of the ratio, by the windows' median deviation from it."""
-    off = np.abs(pair.b - pair.a) / float(np.mean(pair.a))
+def _scatter(pair: _Pair, off: Array) -> float:
+    """Three standard errors of the ratio, by the windows' median deviation from it.
+
+    off: of each window [s]; few may be far off, as where a clock was set.
+    """
     n = len(off)
-    return float(_sigmas(n) * MAD_TO_SIGMA * np.median(off) / np.sqrt(n))
+    share = np.abs(off) / float(np.mean(pair.a))
+    return float(_sigmas(n) * MAD_TO_SIGMA * np.median(share) / np.sqrt(n))
 
 
 def _paired(one: _Timed, two: _Timed) -> _Pair | None:
@@ -339,9 +342,8 @@ def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
             slack += _unit(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
     if pair.sampled:
         there = pair.b > 0
-        off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b  # not by few that are off
-        spread = MAD_TO_SIGMA * float(np.median(np.abs(off - np.median(off))))
-        slack += _sigmas(len(off)) * spread * len(off) ** 0.5 / float(pair.a.sum())
+        off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
+        slack += _scatter(pair, off - np.median(off))
     return slack
 
 

@@ -113,12 +113,16 @@ def test_logs_that_are_read_together_are_read_as_alone(
         assert (str(error), type(error)) == (str(alone.value), alone.type)
 
 
+def together_read(paths: list[Path]) -> list[LogTables]:
+    """The tables of each, none of which fails."""
+    logs = read_logs([(path, ()) for path in paths], Spool())
+    return Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+
+
 def test_neighbours_wait_together_as_long_as_they_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 100
     monkeypatch.setattr(together, "PIECE_ROWS", rows)
-    logs = read_logs([(path, ()) for path in SAMPLES], Spool())
-    group = Group.of([one for one in logs if not isinstance(one, Exception)])
-    found = group.logs(Spool())
+    found = together_read(SAMPLES)
     expect_alike(found, SAMPLES)
     steps = [tables["steps"] for tables in found]
     pieces = [table.piece for table in steps if isinstance(table, Cut)]
@@ -146,8 +150,7 @@ def test_a_packed_log_without_a_name_for_it_is_read_alone(tmp_path: Path) -> Non
     packed, beside = tmp_path / "packed.log", tmp_path / "beside.log"
     packed.write_bytes(gzip.compress(sample + noise + b"z" * 700_000 + b"\n" + sample + news))
     beside.write_bytes(sample)
-    logs = read_logs([(packed, ()), (beside, ())], Spool())
-    found = Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+    found = together_read([packed, beside])
     expect_alike(found, [packed, beside])
     (told,) = found[0]["sources"]["other_kinds"]
     assert {kind["example"] for kind in told} >= {f"news of kind {kind}" for kind in "abcdefgh"}
@@ -183,8 +186,7 @@ def test_what_is_learned_of_one_log_holds_for_others(tmp_path: Path) -> None:
     paths = [tmp_path / "skips.log", tmp_path / "begins_twice.log"]
     paths[0].write_text(lines(0, 5, 800))
     paths[1].write_text(lines(2, 2, 30))
-    logs = read_logs([(path, ()) for path in paths], Spool())
-    found = Group.of([log for log in logs if not isinstance(log, Exception)]).logs(Spool())
+    found = together_read(paths)
     for path, tables in zip(paths, found, strict=True):
         for name, table in read_source(path, fast=False).items():
             assert whole(tables[name]).equals(table), (path.name, name)
@@ -197,8 +199,7 @@ def test_half_a_character_in_a_config_is_kept_as_it_is_spelled(tmp_path: Path) -
     paths = [tmp_path / "odd.log", tmp_path / "good.log"]
     paths[0].write_bytes(re.sub(rb'"attn_type": "[a-z]+"', rb'"attn_type": "\\ud800"', good))
     paths[1].write_bytes(good)
-    logs = read_logs([(path, ()) for path in paths], Spool())
-    expect_alike(Group.of([x for x in logs if not isinstance(x, Exception)]).logs(Spool()), paths)
+    expect_alike(together_read(paths), paths)
     assert r"\ud800" in read_source(paths[0])["facts"]["value"].to_list()
 
 
