@@ -9,7 +9,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -92,13 +92,52 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
         row |= _no_rate(windows, run, facts)
         return row
     steady = clean_of(windows, evidence)
+    updates = _updates(windows, steady, evidence)
+    if updates is not None and not updates.found:
+        row["throughput_warnings"] = [NO_UPDATE]
+        return row
     row |= _rates(windows, steady, evidence, facts)
     row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
     row |= _claims(windows, steady)
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, run, evidence, row)
+    if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
+        row["throughput_warnings"].append(updates.text)
     return row
+
+
+UNFAIR: Final = 0.1
+"""How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Optimizer steps in the steady windows of a run whose steps are micro-steps.
+
+    found: of those windows; fair: as many as so many micro-steps have on the whole
+    """
+
+    found: int
+    fair: float
+
+    @property
+    def text(self) -> str:
+        side = "high" if self.found < self.fair else "low"
+        return (
+            f"optimizer steps in the steady windows: {self.found}, for so many micro-steps "
+            f"{self.fair:.3g} would be their share: TGS is too {side}: not ranked"
+        )
+
+
+def _updates(windows: Columns, steady: Clean, evidence: str) -> Updates | None:
+    """Where micro-steps are accumulated: an optimizer step is at each multiple of their number."""
+    every = windows.value("gradient_accumulation") or 1
+    if windows.value("step_unit") != "micro_step" or every == 1:
+        return None
+    last, spans = windows["step"][steady.at], windows[f"{evidence}_span"][steady.at]
+    found = np.floor(last / every) - np.floor((last - spans) / every)
+    return Updates(int(found.sum()), float(spans.sum()) / every)
 
 
 def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]) -> dict[str, Any]:
@@ -236,6 +275,9 @@ PADDED: Final = (
 NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
 SINGLE_STEP: Final = "a single logged step, which holds start-up"
 NO_TIMES: Final = "no times in the log"
+NO_UPDATE: Final = (
+    "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
+)
 RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed")
 """What a rate may lack; a model or a device is none of it."""
 
@@ -243,7 +285,7 @@ RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size",
 def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Of metrics without a TGS: the reason, and which facts would mend it, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
-    fatal = [w for w in warnings if w in (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES)]
+    fatal = [w for w in warnings if w in (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_UPDATE)]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = [name for name in missing if name in RATE_FACTS]

@@ -9,7 +9,7 @@ from ingest.schema import frame_schema
 from metrics.end_to_end import clock
 from metrics.inputs import holding, typed
 from metrics.steady import mark
-from metrics.throughput import summarise
+from metrics.throughput import NO_UPDATE, summarise, why_no_rate
 from metrics.windows import clean, fold_ranks, windows
 
 START = datetime(2026, 1, 1)
@@ -262,3 +262,38 @@ def test_a_step_time_without_data_loading_is_not_ranked() -> None:
         rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
         warnings = rates(steps(*rows), about, given)["throughput_warnings"]
         assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
+
+
+def micro_steps(count: int, every: int, interval: int = 1) -> dict:
+    """Rates of a run whose micro-steps take 1 s and whose optimizer's take 5."""
+    times = [5.0 if n % every == 0 else 1.0 for n in range(1, count + 1)]
+    ends = range(interval, count + 1, interval)
+    means = ({"step": n, "elapsed_s": sum(times[n - interval : n]) / interval} for n in ends)
+    about = run(step_unit="micro_step", elapsed_covers="interval")
+    given = facts(gpus=1, micro_batch_size=1, seq_len=12, packed="true")
+    return rates(steps(*means), about, given.with_columns(gradient_accumulation=every))
+
+
+def test_micro_steps_without_an_optimizer_step_give_no_rate() -> None:
+    row = micro_steps(60, 64, interval=10)
+    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_UPDATE])
+    assert why_no_rate(row | {"warnings": [NO_UPDATE], "missing": []}) == (NO_UPDATE, [])
+
+
+@pytest.mark.parametrize(
+    ("count", "every", "interval", "warned"),
+    [
+        (90, 64, 10, True),  # 1 of 80 / 64
+        (80, 64, 10, False),  # 1 of 70 / 64
+        (64, 4, 1, False),  # 16 of 63 / 4
+        (4, 2, 1, True),  # 2 of 3 / 2
+        (5, 2, 1, False),  # 2 of 4 / 2
+        (320, 2, 10, False),
+        (40, 1, 1, False),
+    ],
+)
+def test_optimizer_steps_have_their_share_or_the_run_is_not_ranked(
+    count: int, every: int, interval: int, *, warned: bool
+) -> None:
+    warnings = micro_steps(count, every, interval)["throughput_warnings"]
+    assert any(w.startswith("optimizer steps in the steady windows") for w in warnings) is warned
