@@ -377,9 +377,9 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
     """The first cause that the log bears out; none where the count of tokens would be wrong."""
     causes = (
         _one_micro_batch(windows, pair, a, b),
+        _exceptions(pair, a, b, tolerance),
         _without_data(windows, run, pair, a, b, tolerance),
         _other_unit(pair, a, b, tolerance),
-        _exceptions(pair, a, b, tolerance),
     )
     return next((cause for cause in causes if cause is not None), None)
 

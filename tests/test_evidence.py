@@ -83,6 +83,12 @@ def test_a_clock_that_was_set_once_does_not_allow_itself(set_by: int) -> None:
     assert one["stamp", "rate"].sampled
     assert one["stamp", "rate"].tolerance < 0.02
     assert one["stamp", "rate"].apart
+    # A rate that leaves data loading out could be apart for that, where the others did not agree.
+    without_data = about.with_columns(rate_excludes_data=True)
+    one = compared(steps(*rows), without_data, facts(gpus=1, global_batch_size=1, seq_len=100))
+    cause = one["stamp", "rate"].cause
+    assert cause is not None
+    assert cause.startswith(f"1 of 11 windows hold {abs(set_by):,}.0 s more")
 
 
 @pytest.mark.parametrize(("second", "resolution"), [(1.0, 1.0), (1.001, 0.001)])
