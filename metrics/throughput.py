@@ -258,6 +258,14 @@ def _warnings(
             "the logged step time leaves data loading out, and the log does not say how long that "
             "took: TGS is an upper bound: not ranked"
         )
+    apart_s, elapsed_s = np.nansum(windows["copies_s"]), np.nansum(windows["elapsed_s"])
+    if evidence == "elapsed" and apart_s > DISAGREEMENT * elapsed_s:
+        steps = int((windows["copies_s"] > 0).sum())
+        warnings.append(
+            f"steps that lines of no named rank print more than once, with other times: {steps}; "
+            f"the longer ones count, {apart_s:,.3g} s more in all; were they trained again?: "
+            "not ranked"
+        )
     if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
         warnings.append(
             "TGS is from single micro-steps as logged; tokens per step are not known: "

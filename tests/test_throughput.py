@@ -103,6 +103,22 @@ def test_ranks_share_a_step_and_the_slowest_counts() -> None:
     assert row["token_basis"] == "non_padding"  # noqa: S105
 
 
+@pytest.mark.parametrize(
+    ("rank", "again", "warned"), [(None, 1.5, True), (None, 1.0, False), ("1", 1.5, False)]
+)
+def test_copies_of_no_named_rank_have_one_time(
+    rank: str | None, again: float, *, warned: bool
+) -> None:
+    """Without a header, steps that were trained again from a checkpoint look like copies."""
+    rows = [{"step": n, "elapsed_s": 1.0, "loss": 1.0 / n} for n in range(1, 11)]
+    rows += [{"step": n, "elapsed_s": again, "loss": 1.0 / n, "rank": rank} for n in range(6, 11)]
+    row = rates(
+        steps(*rows), run(elapsed_covers="step"), facts(gpus=1, global_batch_size=4, seq_len=100)
+    )
+    assert row["steps"] == 10
+    assert any("trained again" in w for w in row["throughput_warnings"]) is warned
+
+
 def test_a_window_has_the_most_memory_that_a_rank_prints() -> None:
     logged = steps(
         {"step": 1, "rank": "0", "elapsed_s": 1.0, "peak_memory_bytes": 8e9},
