@@ -105,6 +105,23 @@ class TextsWantedError(Exception):
     """Rows became events whose texts were not kept: all is to be read again with them."""
 
 
+def _closed_alike(text: str, before: str) -> bool:
+    """Whether a line ends with the character that another did, or with as long a number.
+
+    Of `tokens_per_sec: 4749.02` half may be left, a number too: with as many decimals it is whole,
+    or, where there are none, with as many digits.
+    """
+    mine, theirs = (CLOSING.search(one) for one in (text, before))
+    if mine is None or theirs is None:
+        return text[-1:] == before[-1:]
+    kind = mine.lastindex or 0
+    return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
+
+
+CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(\d+))$")
+"""The decimals, or the digits, of the number that ends a line."""
+
+
 class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
     """A line that looks like a step and cannot be read, with the reason."""
 
@@ -284,8 +301,8 @@ class Parser:
         self.out.known_lines += count
 
     def printed_last(self, form: StepLine, printed: frozenset[str], text: str) -> None:
-        """The last line of a form: its fields, and how it is closed; see _refuse_cut_off."""
-        self._printed[id(form)] = set(printed), text.rstrip()[-1]
+        """The last line of a form: its fields, and what closes it; see _refuse_cut_off."""
+        self._printed[id(form)] = set(printed), text.rstrip()
 
     def read(self, line: NumberedLine) -> None:
         """One line that is a record of its own."""
@@ -533,7 +550,7 @@ class Parser:
 
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
         printed = self._cut(line, match)
-        self._refuse_cut_off(line, set(printed), text.rstrip()[-1])
+        self._refuse_cut_off(line, set(printed), text.rstrip())
         return {"line": number, "form": line} | self._meaning(line, text, match, printed)
 
     def _meaning(
@@ -558,22 +575,18 @@ class Parser:
             printed.update(cut(printed.pop("pairs", "")))
         return printed
 
-    def _refuse_cut_off(self, line: StepLine, printed: set[str], last: str) -> None:
-        """A last line without newline may be half a line: it needs the fields of the one before.
+    def _refuse_cut_off(self, line: StepLine, printed: set[str], text: str) -> None:
+        """A last line without newline may be half a line, or half of one of another kind.
 
-        Its last number may be cut too, so a character that closed the line before has to close it.
-        One without a step, one that the next line may end, or one with fewer fields than another
-        kind may be half of another, unless such a line came before.
+        So there has to be one of its kind before it, with no field more, that ends as it does: its
+        last number may be cut too. A first step, which is no rate, waits until its line has ended,
+        for a run is known by its text.
         """
-        wider = any(printed < fields for fields, _ in self._printed.values())
-        may_be_half = wider or ((line.numbered or line.may_continue) and bool(self._printed))
-        unlike = may_be_half and id(line) not in self._printed
-        fields, closed = self._printed.get(id(line), (set[str](), "0"))
-        if not self._ended and unlike:
-            raise _Rejected("cut off at the end of the file")
-        if not self._ended and not (fields <= printed and (closed.isdigit() or last == closed)):
-            raise _Rejected("cut off at the end of the file")
-        self._printed[id(line)] = printed, last
+        if not self._ended:
+            fields, before = self._printed.get(id(line), (None, ""))
+            if fields is None or not fields <= printed or not _closed_alike(text, before):
+                raise _Rejected("cut off at the end of the file")
+        self._printed[id(line)] = printed, text
 
     def _add_row(self, row: dict[str, Any], text: str) -> None:
         self.out.step_lines += self._count

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Literal
+from typing import Final, Literal
 
 from ingest.errors import FairmfuError
 
@@ -1422,6 +1422,11 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     head per head, no experts. Raises ShapeError for what is missing or malformed.
     """
     printed = _Printed(arguments, "the arguments header")
+    for key, absent in MEGATRON_WITHOUT.items():
+        if (said := printed.get(key)) is not None and re.match(absent, said) is None:
+            raise ShapeError(
+                f"{printed.source}: {key} {said!r} is not read: --set model_config=PATH/config.json"
+            )
     hidden, count = printed.number("hidden_size"), printed.number("num_layers")
     vocabulary = vocab_size if vocab_size is not None else printed.optional("vocab_size")
     if vocabulary is None:
@@ -1444,6 +1449,15 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
     )
 
 
+MEGATRON_WITHOUT: Final = {
+    "multi_latent_attention": "False$",
+    "window_size": "None$",
+    "tokenizer_type": "(?!BertWordPiece)",
+}
+"""Arguments with which a model is another than is read here, and what they are without it; BERT
+and T5 attend both ways."""
+
+
 def _megatron_positions(printed: _Printed) -> int:
     """Rows of the position table: none with rotary or ALiBi."""
     kind = printed.get("position_embedding_type") or "absolute"
@@ -1457,8 +1471,10 @@ def _megatron_layers(printed: _Printed, hidden: int, count: int) -> tuple[LayerG
     heads = printed.number("num_attention_heads")
     bias = printed.flag("add_bias_linear", default=True)
     width = printed.number("kv_channels", default=hidden // heads)
+    grouped = printed.flag("group_query_attention", default=False)
+    groups = printed.number("num_query_groups") if grouped else heads
     attention = replace(
-        _heads(heads, printed.number("num_key_value_heads", default=heads), width),
+        _heads(heads, printed.number("num_key_value_heads", default=groups), width),
         fused=True,
         qkv_bias=bias,
         output_bias=bias,

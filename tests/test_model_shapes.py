@@ -523,6 +523,29 @@ def test_a_qwen_of_megatron_lacks_the_biases_only() -> None:
     assert shape.params_matmul == qwen.params_matmul
 
 
+def test_query_groups_of_megatron_lm_are_key_value_heads() -> None:
+    said = {key: value for key, value in QWEN_7B.items() if key != "num_key_value_heads"}
+    grouped = said | {"group_query_attention": "True", "num_query_groups": "4"}
+    expected = from_megatron(QWEN_7B, vocab_size=152064)
+    assert from_megatron(grouped, vocab_size=152064).layers == expected.layers
+    single = from_megatron(said | {"num_query_groups": "1"}, vocab_size=152064)  # its default
+    assert single.layers[0].attention.kv_heads == single.layers[0].attention.heads
+
+
+@pytest.mark.parametrize(
+    ("key", "usual", "other"),
+    [
+        ("multi_latent_attention", "False", "True"),
+        ("window_size", "None", "(1023, 0)"),
+        ("tokenizer_type", "GPT2BPETokenizer", "BertWordPieceLowerCase"),
+    ],
+)
+def test_a_header_of_another_kind_of_model_gives_none(key: str, usual: str, other: str) -> None:
+    assert from_megatron(GPT | {key: usual}, 50257) == from_megatron(GPT, 50257)
+    with pytest.raises(ShapeError, match=key):
+        from_megatron(GPT | {key: other}, 50257)
+
+
 def test_an_old_header_means_what_its_version_did() -> None:
     """2021: no ffn_hidden_size, no key/value heads, no normalization, always tied."""
     keys = ("num_layers", "hidden_size", "num_attention_heads", "max_position_embeddings")

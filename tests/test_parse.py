@@ -304,6 +304,39 @@ def test_a_model_on_several_json_lines_is_read(parse: Parse) -> None:
     assert json.loads(facts["torchtitan_arguments"]) == {"dim": "4096", "n_kv_heads": "None"}
 
 
+@pytest.mark.parametrize(
+    ("said", "fact", "value"),
+    [
+        ({"fp8_hybrid": "True"}, "quantization", "fp8_hybrid"),
+        ({"fp8_e4m3": "False", "fp8": "None"}, "quantization", None),
+        ({"fp8": "hybrid"}, "quantization", "fp8 hybrid"),
+        ({"recompute_granularity": "full", "recompute_method": "uniform"}, "recompute", "full"),
+        ({"recompute_granularity": "full", "recompute_method": "block"}, "recompute", "selective"),
+    ],
+)
+def test_what_an_arguments_header_says_of_the_work(
+    parse: Parse, said: dict[str, str], fact: str, value: str | None
+) -> None:
+    lines = [f"  {key} {'.' * (48 - len(key))} {text}" for key, text in said.items()]
+    header = ["---- arguments ----", *lines, "---- end of arguments ----"]
+    assert facts_of(parse("megatron-deepspeed", "\n".join(header))).get(fact) == value
+
+
+def test_the_world_size_before_a_header_is_of_the_launch_that_it_opens(parse: Parse) -> None:
+    step = (
+        " iteration       10/     100 | consumed samples:          480 | elapsed time per "
+        "iteration (ms): 2349.1 | global batch size:    48 | lm loss: 1.093108E+01 |"
+    )
+
+    def launch(gpus: int) -> list[str]:
+        opens = f"using world size: {gpus}, data-parallel-size: {gpus}"
+        return [opens, "setting x", "---- arguments ----", "---- end of arguments ----", step]
+
+    launches = parse("megatron-deepspeed", "\n".join(launch(64) + launch(32))).launches
+    gpus = [[f["value"] for f in one.facts if f["name"] == "gpus"] for one in launches]
+    assert gpus == [["64"], ["32"]]
+
+
 def test_a_damaged_line_of_the_arguments_header_is_passed_over(parse: Parse) -> None:
     facts = facts_of(
         parse(
@@ -370,6 +403,14 @@ def test_a_config_that_is_cut_off_loses_its_last_statement_only(end: str, parse:
 def test_odd_literals_of_a_config_warn_nobody(parse: Parse) -> None:
     config = CONFIG.rstrip().replace("SYSTEM = ''", "SYSTEM = '\\d'\nSTEPS = 1if True else 2")
     assert facts_of(parse("xtuner", config + END_OF_CONFIG)) == CONFIG_FACTS
+
+
+def test_a_model_that_sees_is_another_than_its_language_model(parse: Parse) -> None:
+    config = CONFIG.rstrip().replace("model = dict(", "model = dict(visual_encoder=dict(a=1),", 1)
+    assert config != CONFIG.rstrip()
+    facts = facts_of(parse("xtuner", config + END_OF_CONFIG))
+    assert facts.pop("model") == f"{CONFIG_FACTS['model']} with a visual encoder"
+    assert facts == {k: v for k, v in CONFIG_FACTS.items() if k != "model"}
 
 
 def test_a_config_is_never_executed(parse: Parse) -> None:

@@ -93,8 +93,10 @@ KEPT: Final = re.compile(
     r"num_|hidden_size$|ffn_hidden|kv_channels|seq_length|vocab|swiglu|glu_activation|topk|expert"
     r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
     r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
-    r"|reset_attention_mask|random_ltd"
+    r"|reset_attention_mask|random_ltd|group_query|multi_latent|window_size"
 )
+BERT: Final = "BertWordPiece"
+"""How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
 
 
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
@@ -109,7 +111,9 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
         facts["document_mask"] = "true"
     if (drops := arguments.get("random_ltd")) in ("True", "False"):
         facts["token_dropping"] = drops.lower()
-    kept = {key: value for key, value in arguments.items() if KEPT.search(key)}
+    if (fp8 := _fp8(arguments)) is not None:
+        facts["quantization"] = fp8
+    kept = {k: v for k, v in arguments.items() if KEPT.search(k) or v.startswith(BERT)}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
 
 
@@ -129,11 +133,20 @@ def _precision(arguments: Mapping[str, str]) -> str:
     return "fp16" if arguments.get("fp16") == "True" else "fp32"
 
 
+def _fp8(arguments: Mapping[str, str]) -> str | None:
+    """The argument that has Transformer Engine multiply in FP8; `fp8` since Megatron-LM 0.5."""
+    if arguments.get("fp8", "None") != "None":
+        return f"fp8 {arguments['fp8']}"
+    return next((k for k in ("fp8_e4m3", "fp8_hybrid") if arguments.get(k) == "True"), None)
+
+
 def _recompute(arguments: Mapping[str, str]) -> str:
-    """deepspeed_activation_checkpointing alone recomputes nothing."""
+    """deepspeed_activation_checkpointing alone recomputes nothing; `block` some layers of each rank."""
     if arguments.get("checkpoint_activations") == "True":
         return "full"
     granularity = arguments.get("recompute_granularity", "None")
+    if granularity == "full" and arguments.get("recompute_method") == "block":
+        return "selective"
     return {"None": "none", "selective": "selective_attention"}.get(granularity, granularity)
 
 
@@ -374,7 +387,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
     clock=CLOCK,
-    launch=r"- arguments -",
+    launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
     rate_covers="interval",

@@ -57,6 +57,8 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
             config[statement.targets[0].id] = _literal(statement.value)
     found = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
     facts = {name: str(value) for name, value in found.items() if value is not None}
+    if _get(config, "model.visual_encoder") is not None and "model" in facts:
+        facts["model"] += " with a visual encoder"  # another model: its FLOPs are not the text's
     return facts | _derived(config)
 
 
