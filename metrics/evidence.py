@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
-from metrics.tokens import COUNTED_OTHERWISE, UNIT, half_unit
+from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
 from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
 
 KINDS: Final[dict[str, str]] = {
@@ -421,7 +421,10 @@ def _one_micro_batch(windows: Columns, pair: _Pair, a: str, b: str) -> str | Non
 def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
     windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
 ) -> str | None:
-    """What leaves data loading out is the faster; by as much, where the log says how long it is."""
+    """What leaves data loading out is the faster; by as much, where the log says how long it is.
+
+    Where it does not say, by less than a wrong degree would: that could hide behind it.
+    """
     short = RATES & {a, b} if run["rate_excludes_data"] or "timer" in (a, b) else set()
     waits = windows["data_s"]
     loading = not np.isnan(waits[~windows.flags("first")]).all()
@@ -433,7 +436,7 @@ def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of the
     faster = pair.ratio if b == kind else 1 / pair.ratio
     if not loading:
         left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
-        return left_out if faster > 1 else None
+        return left_out if 1 < faster < UNLIKE else None
     mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
     share = float(mine.mean()) if len(mine) else 0.0
     timed = pair.a if a != kind else pair.b

@@ -99,15 +99,28 @@ def formula_inputs(
     if shape is None or seq_len is None or trainable is None:
         return None
     seq_len = _mean_length(seq_len, rates, out)
+    if seq_len is None:
+        return None
     attended, documents_known = _attended(facts, rates, seq_len)
+    if attended is not None and not 1 <= attended <= seq_len:
+        out.missing.append("attended_pairs")
+        out.warnings.append(
+            f"attended pairs per token lie between 1 and the sequence length, {seq_len:,}, "
+            f"not at {attended:,.6g}"
+        )
+        return None
     return Inputs(shape, seq_len, trainable, attended, documents_known)
 
 
-def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int:
+def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int | None:
     """The mean length over the tokens, where lines print one of their own (a curriculum)."""
     logged = rates.get("sequence_length")
     if logged is None or round(logged) == seq_len:
         return seq_len
+    if round(logged) < 1:
+        out.missing.append("seq_len")
+        out.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
+        return None
     out.warnings.append(
         f"steps are not all of seq_len={seq_len:,}: FLOPs are of their mean length, {logged:,.0f}"
     )

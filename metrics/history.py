@@ -456,6 +456,10 @@ def _state(found: Course, kinds: Sequence[str], *, suspect: bool) -> str:
 # --- baselines ----------------------------------------------------------------------------
 
 
+LOST_BASELINE: Final = "a baseline, and its run is in no series"
+"""Why a pinned run is unplaced; nothing is held to it then."""
+
+
 def _pinned(
     baselines: pl.DataFrame | None, points: pl.DataFrame
 ) -> tuple[dict[str, Row], list[dict[str, Any]]]:
@@ -473,8 +477,7 @@ def _pinned(
     lost: list[dict[str, Any]] = []
     for row in joined.iter_rows(named=True):
         if row["series"] is None:
-            why = "a baseline, and its run is in no series"
-            lost.append({"run_id": row["run_id"], "name": row["name"], "why": why})
+            lost.append({"run_id": row["run_id"], "name": row["name"], "why": LOST_BASELINE})
         else:
             held[row["series"]] = row
     return held, lost

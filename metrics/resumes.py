@@ -173,6 +173,8 @@ def _fits() -> pl.Expr:
         same = pl.col(name) == pl.col(f"{name}_before")
         if name == "total_steps":
             same = pl.when(~resumed).then(same)
+        if name == "global_batch_size":  # of a file's next launch on more GPUs, of local batches
+            same = pl.when(~(resumed & _in_file())).then(same)
         alike &= same.fill_null(value=True)
         known |= same.is_not_null()
     ended_first = (pl.col("utc") == pl.col("utc_before")) & (

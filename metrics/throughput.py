@@ -22,9 +22,18 @@ from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
 from metrics.statistics import rate, robust
+from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
-from metrics.windows import DISAGREEMENT, SPOILERS, Clean, clean_of, evidence_of, resolution
+from metrics.windows import (
+    DEFAULT_AVERAGE_WINDOW,
+    DISAGREEMENT,
+    SPOILERS,
+    Clean,
+    clean_of,
+    evidence_of,
+    resolution,
+)
 
 SUMMARY: Final = pl.Schema(
     {
@@ -123,6 +132,7 @@ class Updates:
 
     @property
     def text(self) -> str:
+        """The warning where they are not their share."""
         side = "high" if self.found < self.fair else "low"
         return (
             f"optimizer steps in the steady windows: {self.found}, for so many micro-steps "
@@ -246,46 +256,116 @@ def _weighted(windows: Columns, name: str) -> float | None:
     if not known.any():
         return None
     weights = np.where(np.isnan(tokens), 1.0, tokens)[known]
+    if not total(weights):  # a rank that has padding alone
+        return None
     return total(values[known] * weights) / total(weights)
 
 
 def _warnings(
     windows: Columns, run: dict[str, Any], evidence: str, row: dict[str, Any]
 ) -> list[str]:
-    warnings = [*row["evidence_warnings"], *row["token_warnings"]]
-    if evidence == "elapsed" and run["elapsed_excludes_data"] and not windows.known("data_s"):
-        warnings.append(
-            "the logged step time leaves data loading out, and the log does not say how long that "
-            "took: TGS is an upper bound: not ranked"
-        )
+    doubts = (
+        _without_data(windows, run, evidence),
+        _longer_than_stamps(windows, evidence),
+        _faster_on_the_whole(row, evidence),
+        _long_warm_up(windows, evidence),
+        _printed_twice(windows, evidence),
+        _single_micro_steps(run, evidence),
+    )
+    told = (doubt for doubt in doubts if doubt is not None)
+    return [*row["evidence_warnings"], *row["token_warnings"], *told]
+
+
+def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> str | None:
+    if evidence == "elapsed":
+        short = run["elapsed_excludes_data"] and not windows.known("data_s")
+    else:
+        short = evidence == "rate" and run["rate_excludes_data"]
+    if not short:
+        return None
+    return (
+        f"{evidences.KINDS[evidence]} leaves data loading out, and no other time of the log holds "
+        "it: TGS is an upper bound: not ranked"
+    )
+
+
+def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
+    """Where that is so of most lines, no evaluation of before explains it (metrics.windows)."""
+    reach = windows["average_window"]
+    reach = np.where(np.isnan(reach), DEFAULT_AVERAGE_WINDOW, reach)
+    longer = windows.flags("smeared") & (windows["new_step"] >= reach)
+    if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
+        return None
+    return (
+        "the logged step time is longer than the time stamps allow on "
+        f"{longer.sum()} of {windows.height} lines: one of the two is wrong: not ranked"
+    )
+
+
+def _faster_on_the_whole(row: Mapping[str, Any], evidence: str) -> str | None:
+    whole, steady = row["tgs_end_to_end"], max(row["tgs"], row["tgs_high"] or 0.0)
+    if whole is None or whole <= steady * (1 + IMPOSSIBLE):
+        return None
+    return (
+        f"end to end, {whole:,.1f} tokens/s/GPU by {row['end_to_end_basis']}, is faster than "
+        f"steady, {row['tgs']:,.1f} by {evidences.KINDS[evidence]}: one of the two times is wrong: "
+        "not ranked"
+    )
+
+
+IMPOSSIBLE: Final = 0.05
+"""How far end to end may be above steady: a little, where steps are few and the first are fast."""
+
+
+def _long_warm_up(windows: Columns, evidence: str) -> str | None:
+    seconds, later = windows[f"{evidence}_time"], ~windows.flags("first")
+    whole = np.nansum(seconds[later])
+    share = np.nansum(seconds[later & windows.flags("warming")]) / whole if whole else 0.0
+    if share <= MOST_WARMING:
+        return None
+    return (
+        f"warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
+        "be how fast the run is: not ranked"
+    )
+
+
+def _printed_twice(windows: Columns, evidence: str) -> str | None:
+    """Steps that were trained again look like copies where neither rank nor stamp tells."""
     apart_s, elapsed_s = np.nansum(windows["copies_s"]), np.nansum(windows["elapsed_s"])
-    if evidence == "elapsed" and apart_s > DISAGREEMENT * elapsed_s:
-        steps = int((windows["copies_s"] > 0).sum())
-        warnings.append(
-            f"steps that lines of no named rank print more than once, with other times: {steps}; "
-            f"the longer ones count, {apart_s:,.3g} s more in all; were they trained again?: "
-            "not ranked"
-        )
-    if evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step":
-        warnings.append(
-            "TGS is from single micro-steps as logged; tokens per step are not known: "
-            "--set seq_len, micro_batch_size and packed for the mean over all of them"
-        )
-    return warnings
+    if evidence != "elapsed" or apart_s <= DISAGREEMENT * elapsed_s:
+        return None
+    return (
+        "steps that lines of no named rank print more than once, with other times: "
+        f"{np.count_nonzero(windows['copies_s'] > 0)}; the longer ones count, {apart_s:,.3g} s "
+        "more in all; were they trained again?: not ranked"
+    )
+
+
+def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
+    if not (
+        evidence == "rate" and run["rate_covers"] == "step" and run["step_unit"] == "micro_step"
+    ):
+        return None
+    return (
+        "TGS is from single micro-steps as logged; tokens per step are not known: "
+        "--set seq_len, micro_batch_size and packed for the mean over all of them"
+    )
 
 
 PADDED: Final = (
     "samples are padded and the log does not say how many tokens they hold: --set packed=true "
-    "counts the padding"
+    "counts the padding, and one sequence a sample, where a pair of DPO or of a reward model is two"
 )
 
 
 NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
 SINGLE_STEP: Final = "a single logged step, which holds start-up"
 NO_TIMES: Final = "no times in the log"
+NO_TOKENS: Final = "its steps count no token"
 NO_UPDATE: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
 )
+NO_RATE: Final = (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_TOKENS, NO_UPDATE)
 RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed")
 """What a rate may lack; a model or a device is none of it."""
 
@@ -293,7 +373,7 @@ RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size",
 def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Of metrics without a TGS: the reason, and which facts would mend it, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
-    fatal = [w for w in warnings if w in (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_UPDATE)]
+    fatal = [w for w in warnings if w in NO_RATE]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = [name for name in missing if name in RATE_FACTS]
@@ -314,5 +394,7 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if uncounted and missing:
         padded = [PADDED] if facts.get("packed") is False else []
         return {"throughput_missing": missing, "throughput_warnings": padded}
+    if windows.known("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
+        return {"throughput_warnings": [NO_TOKENS]}
     reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP
     return {"throughput_warnings": [reason if timed or windows.height <= 1 else NO_TIMES]}

@@ -59,17 +59,22 @@ class Count:
 class Counted:
     """A count beside the one that is used, over the same steps.
 
-    mean: tokens of a step on one GPU; gap: mean / that of the used count - 1; tolerance: the gap
-    that the prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
+    mean, ours: tokens of a step on one GPU by it and by the used one; tolerance: the gap that the
+    prints' last digits and 1 % allow; cause: why it is beyond that, if that is known
     """
 
     count: Count
     used: Count
     mean: float
-    gap: float
+    ours: float
     steps: int
     tolerance: float
     cause: str | None
+
+    @property
+    def gap(self) -> float:
+        """mean / ours - 1."""
+        return self.mean / self.ours - 1
 
     @property
     def contradicts(self) -> bool:
@@ -226,11 +231,12 @@ def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
         at = np.flatnonzero(both & np.isfinite(theirs))
         if count.name == COUNTS[used].name or not tokens[at].sum():
             continue
-        mean = float(theirs[at].mean())
-        gap = mean / float(tokens[at].mean()) - 1
+        mean, ours = float(theirs[at].mean()), float(tokens[at].mean())
+        gap = mean / ours - 1
         slack = DISAGREEMENT + _rounding(windows, at, other)
-        cause = _cause(windows, at, facts, used, other, gap) if abs(gap) > slack else None
-        found.append(Counted(count, COUNTS[used], mean, gap, len(at), slack, cause))
+        apart = mean > 0 and abs(gap) > slack  # none at all has no cause
+        cause = _cause(windows, at, facts, used, other, gap) if apart else None
+        found.append(Counted(count, COUNTS[used], mean, ours, len(at), slack, cause))
     return found
 
 
@@ -305,8 +311,8 @@ def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def text(one: Counted) -> str:
     """Both counts, in tokens of a step on one GPU."""
-    ours = one.mean / (1 + one.gap)
-    both = f"{one.used.name} {ours:,.1f} / {one.count.name} {one.mean:,.1f} tokens per GPU and step"
+    used, other = f"{one.used.name} {one.ours:,.1f}", f"{one.count.name} {one.mean:,.1f}"
+    both = f"{used} / {other} tokens per GPU and step"
     return both if one.cause is None else f"{both}: {one.cause}"
 
 

@@ -335,8 +335,9 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 
 
 def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
-    """The first kind of time evidence by which a run has a clean window."""
-    return next((e for e in preferred if clean_of(run, e).seconds.sum() > 0), None)
+    """The first kind of time evidence by which a run has a clean window with time and tokens."""
+    windows = ((evidence, clean_of(run, evidence)) for evidence in preferred)
+    return next((e for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0), None)
 
 
 def resolution(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:

@@ -163,6 +163,22 @@ def test_a_rate_without_data_loading_is_told_by_the_data_times() -> None:
     assert compared(steps(*rows), about, facts(gpus=1))["elapsed", "rate"].cause is None
 
 
+@pytest.mark.parametrize(("batch", "known"), [(8, True), (4, False), (1, False)])
+def test_data_loading_excuses_no_gap_that_a_wrong_batch_would_make(
+    batch: int, *, known: bool
+) -> None:
+    """A rate that leaves data loading out is a little above that by time stamps."""
+    rows = [
+        {"step": n, "logged_at": at(10 * n), "logged_samples_per_second": 0.84}
+        for n in range(1, 20)
+    ]
+    about = run(evidence=["stamp", "rate"], rate_covers="step", rate_excludes_data=True)
+    given = facts(gpus=1, global_batch_size=batch, seq_len=100)
+    one = compared(steps(*rows), about, given)["stamp", "rate"]
+    assert one.apart
+    assert one.contradicts is not known
+
+
 def test_the_run_time_of_the_end_is_held_against_the_clock() -> None:
     rows = [{"step": n, "since_start_s": 2.0 * n} for n in range(1, 51)]
     about = run(evidence=["clock"])

@@ -296,6 +296,19 @@ def test_with_other_gpus_on_the_way_gpu_seconds_count(rates: Rates) -> None:
     assert two["goodput"] == pytest.approx(200 * 16 * 1024 / spent)
 
 
+def test_in_one_file_a_resumed_launch_may_have_more_gpus_and_samples(rates: Rates) -> None:
+    first, crashed = Made().launch(0, 1, 100, gpus=4)
+    second, ended = Made().launch(crashed + 60, 71, 200, gpus=8)
+    resumed = "[titan] {} - root - INFO - Loading the checkpoint from outputs/checkpoint/step-70."
+    second.insert(3, resumed.format(_at(crashed + 61)))
+    _, two = rates([*first, *second])
+    assert two["goodput_launches"] == 2
+    tokens = (70 * 8 + 130 * 16) * 1024
+    assert two["goodput"] == pytest.approx(
+        tokens / (4 * (crashed + 60) + 8 * (ended - crashed - 60))
+    )
+
+
 def test_gpus_that_are_not_known_are_no_chain(rates: Rates) -> None:
     first, second, _ = crash_and_resume()
     unsaid = [[x for x in lines if "device mesh" not in x] for lines in (first, second)]

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -9,7 +10,7 @@ from ingest.schema import frame_schema
 from metrics.end_to_end import clock
 from metrics.inputs import holding, typed
 from metrics.steady import mark
-from metrics.throughput import NO_UPDATE, summarise, why_no_rate
+from metrics.throughput import NO_TOKENS, NO_UPDATE, summarise, why_no_rate
 from metrics.windows import clean, fold_ranks, windows
 
 START = datetime(2026, 1, 1)
@@ -278,6 +279,54 @@ def test_a_step_time_without_data_loading_is_not_ranked() -> None:
         rows = ({"step": n, "elapsed_s": 1.0} | data for n in (1, 2, 3))
         warnings = rates(steps(*rows), about, given)["throughput_warnings"]
         assert any(w.endswith("upper bound: not ranked") for w in warnings) is warned
+
+
+def test_a_rate_without_data_loading_and_nothing_beside_it_is_not_ranked() -> None:
+    rows = [{"step": n, "logged_tgs": 100.0} for n in (1, 2, 3)]
+    for short in (True, False):
+        about = run(evidence=["rate"], rate_covers="step", rate_excludes_data=short)
+        warnings = rates(steps(*rows), about, facts(gpus=1))["throughput_warnings"]
+        assert any(w.endswith("upper bound: not ranked") for w in warnings) is short
+
+
+def test_steps_without_a_token_have_no_rate() -> None:
+    rows = [{"step": n, "elapsed_s": 1.0, "rank_tokens": 0.0} for n in (1, 2, 3)]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["throughput_warnings"]) == (None, [NO_TOKENS])
+
+
+@pytest.mark.parametrize(("slow", "warned"), [(30, True), (10, False)])
+def test_a_warm_up_of_most_of_the_time_may_be_speed(slow: int, *, warned: bool) -> None:
+    draw = np.random.default_rng(5)
+    times = [(3.0 if n < slow else 1.0) * draw.normal(1, 0.005) for n in range(100)]
+    rows = ({"step": n + 1, "elapsed_s": seconds} for n, seconds in enumerate(times))
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(steps(*rows), run(elapsed_covers="step"), given)
+    assert row["tgs"] == pytest.approx(100, rel=0.01)
+    assert any(w.startswith("warm-up") for w in row["throughput_warnings"]) is warned
+
+
+@pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
+def test_steps_that_take_longer_than_the_run_are_not_ranked(times: float, *, warned: bool) -> None:
+    rows = ({"step": n, "elapsed_s": times, "logged_at": at(n)} for n in range(1, 81))
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    about = run(elapsed_covers="step")
+    warnings = rates(steps(*rows), about, given)["throughput_warnings"]
+    assert any(w.startswith("end to end") for w in warnings) is warned
+
+
+@pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
+def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
+    times: float, *, warned: bool
+) -> None:
+    """mmengine: means over ten steps, a line each ten; the stamps are used then."""
+    rows = ({"step": 10 * n, "elapsed_s": times, "logged_at": at(10 * n)} for n in range(1, 21))
+    about = run(evidence=["elapsed", "stamp"], elapsed_covers="last_10", step_unit="micro_step")
+    given = facts(gpus=1, micro_batch_size=1, seq_len=100, packed="true")
+    row = rates(steps(*rows), about, given)
+    assert row["tgs"] == pytest.approx(100.0)
+    told = any(w.startswith("the logged step time is longer") for w in row["throughput_warnings"])
+    assert told is warned
 
 
 def micro_steps(count: int, every: int, interval: int = 1) -> dict:

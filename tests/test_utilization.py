@@ -1,5 +1,6 @@
 """From facts and a rate to MFU, or to the name of what is missing."""
 
+import math
 from typing import Any
 
 import pytest
@@ -247,6 +248,31 @@ def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
     assert whole["flops_per_token"] == F
     # Two documents of 4,096 in each pack: (4096 + 1) / 2 pairs instead of (8192 + 1) / 2.
     assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
+
+
+@pytest.mark.parametrize(
+    ("facts", "ratio", "missing"),
+    [
+        ({"attended_pairs": "99999"}, None, ["attended_pairs"]),
+        ({"attended_pairs": "0.1"}, None, ["attended_pairs"]),
+        ({"document_mask": "true"}, 2.5, ["attended_pairs"]),
+        ({"document_mask": "true"}, math.nan, ["attended_pairs"]),
+        ({"attended_pairs": "1"}, None, []),
+        ({"attended_pairs": "8192"}, None, []),
+    ],
+)
+def test_pairs_that_no_pack_has_give_no_flops(
+    facts: dict[str, str], ratio: float | None, missing: list[str]
+) -> None:
+    out = score(held(**facts), rate() | {"attention_ratio": ratio})
+    assert out.missing == missing
+    assert ("flops_per_token" in out.values) is not missing
+
+
+def test_steps_without_length_give_no_flops() -> None:
+    out = score(held(), rate() | {"sequence_length": 0.0})
+    assert out.missing == ["seq_len"]
+    assert "flops_per_token" not in out.values
 
 
 def test_targets_that_the_model_has_not_are_missing_and_named() -> None:
