@@ -174,12 +174,13 @@ class _Job:
             return Outcome(found.path, "failed", _read_otherwise(path, before))
         stored = self.known[sha256]
         beside = self._beside(found, path)
-        facts = []
-        if stored == found.identity:
+        here, facts = stored == found.identity, []
+        if here or _is_gone(stored):
             facts = [*self.by_path(found.identity), *facts_beside(path)]
-        self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra]))
+        moved = not here and bool(facts)  # without any, those of where it was stay
+        self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra], moved))
         self._remember(found, sha256, beside)
-        return Outcome(found.path, "known", _known_as(found.identity, stored))
+        return Outcome(found.path, "known", _known_as(found.identity, stored, moved=moved))
 
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
@@ -404,9 +405,17 @@ def _read_otherwise(path: Path, before: str) -> str:
     )
 
 
-def _known_as(path: str, stored: str) -> str:
+def _is_gone(stored: str) -> bool:
+    """Whether the file of this machine that a content was read from is there no more."""
+    path = place(stored)
+    return path != STDIN and remote(path) is None and not path.exists()
+
+
+def _known_as(path: str, stored: str, *, moved: bool = False) -> str:
     if stored == path:
         return "known already"
+    if moved:
+        return f"known already: same content as {stored}, which is gone; the facts here are used"
     return f"known already: same content as {stored}; its facts are used"
 
 

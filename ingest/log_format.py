@@ -202,7 +202,7 @@ class LogFormat:
     of a companion that prints no step (a quiet DeepSpeed engine). `join` makes records of lines
     before they are read; `join_by_step`: of event files, where no record holds lines of two steps
     and which lines one holds depends on their tags alone; `addition`: where it is one of these.
-    `rank_in_path`: the rank that a file of
+    `alone`: it runs on no engine, so it has no companion. `rank_in_path`: the rank that a file of
     one rank has in its name only (a group). `file_names`: globs of its files where their ending
     (.json, .csv) is one that a folder's walk passes over.
     """
@@ -228,6 +228,7 @@ class LogFormat:
     precedence: int = TRAINER
     as_companion: str = "engine_step"
     header: str | None = None
+    alone: bool = False
     rank_in_path: str | None = None
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch

@@ -351,9 +351,12 @@ class _Search:
     def primaries(
         self, formats: Iterable[LogFormat], wanted: Collection[str]
     ) -> Sequence[LogFormat]:
-        """Those that may be primary by what was found; none where one is not wanted."""
+        """Those that may be primary by what was found; none where one is not wanted.
+
+        Beside a format that stands alone any other's steps are of another run.
+        """
         shown = self.shown(formats)
-        primaries = [f for f in shown if f.precedence == shown[0].precedence]
+        primaries = [f for f in shown if f.precedence == shown[0].precedence or shown[0].alone]
         return [] if wanted and not all(f.name in wanted for f in primaries) else primaries
 
     def beginning(self, formats: Iterable[LogFormat], wanted: Collection[str]) -> Beginning | None:

@@ -418,6 +418,11 @@ class Store:
                 ) from error
             except duckdb.Error as error:
                 raise StoreError(f"query: {error}") from error
+            except pl.exceptions.PolarsError as error:
+                raise StoreError(
+                    "query: a column of the result has a type that is not read, as the difference "
+                    "of two times has. Cast it, to seconds with epoch(…), or to text with ::text."
+                ) from error
         return result
 
     def held(self) -> Held:

@@ -240,6 +240,12 @@ class Walk:
             yield from self._inside(path)
         elif not seen and has_magic(str(path)):
             yield from self._matching(path)
+        elif seen:
+            raise UnreadableSourceError(
+                f"{path}: no regular file. What it gives goes through a pipe: … | fairmfu ingest -"
+            )
+        elif path.is_symlink():
+            raise UnreadableSourceError(f"{path}: a link that leads nowhere, or in a circle.")
         else:
             raise UnreadableSourceError(f"{path}: no such file or folder.")
 
@@ -247,6 +253,8 @@ class Walk:
         matches = sorted(glob(str(pattern), recursive=True))  # noqa: PTH207 - ~ and .. as they are
         if not matches:
             raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
+        if pattern.name in {"*", "**"}:  # no file in particular, so those of a folder
+            matches = [m for m in matches if self._may_be_log(m) or Path(m).is_dir()]
         for match in map(Path, matches):
             try:
                 if identity(match) not in self._found:

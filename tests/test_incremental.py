@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
@@ -684,3 +685,27 @@ def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -
 def test_an_empty_folder_is_told(logs: Path) -> None:
     with pytest.raises(UnreadableSourceError, match="the folder holds no log file"):
         list(Walk().of(logs))
+
+
+def test_facts_beside_a_moved_log_count_and_those_of_before_stay_where_there_are_none(
+    store: Store, log: Path, ingest: Ingest
+) -> None:
+    def given() -> dict[str, str]:
+        facts = store.table("facts").filter(pl.col("origin").str.starts_with("sidecar"))
+        return dict(facts["name", "value"].iter_rows())
+
+    beside = log.with_name("facts.toml")
+    beside.write_text('accelerator = "NVIDIA H800"\n')
+    ingest(log.parent)
+    (moved := log.parent / "later").mkdir()
+    log.rename(log := moved / log.name)
+    beside.unlink()
+    ingest(moved)
+    assert given() == {"accelerator": "NVIDIA H800"}
+    (moved / "facts.toml").write_text('accelerator = "NVIDIA A100-SXM4-80GB"\n')
+    (outcome,) = ingest(moved)
+    assert outcome.message.endswith("which is gone; the facts here are used")
+    assert given() == {"accelerator": "NVIDIA A100-SXM4-80GB"}
+    ingest(moved)
+    store.rebuild()
+    assert given() == {"accelerator": "NVIDIA A100-SXM4-80GB"}

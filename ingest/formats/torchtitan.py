@@ -393,6 +393,7 @@ KNOWN: Final = (
 TORCHTITAN: Final = LogFormat(
     name="torchtitan",
     framework="torchtitan",
+    alone=True,
     versions="2024-01 … 2026-08, flame, mmm",
     signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
     r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"

@@ -469,6 +469,7 @@ TEXT_COLUMNS: Final[dict[str, Target]] = {
 XTUNER_V1: Final = LogFormat(
     name="xtuner-v1",
     framework="xtuner",
+    alone=True,
     versions="2025-07 … 1.0.1 and later (variants A0-Q)",
     signature=UNNAMED + r"(?!internal_metrics).*(?:text_tokens|total_loss): *[\d.]",
     looks_like_step=UNNAMED + r"(?!internal_metrics)",
