@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -46,7 +47,26 @@ UNREAD_SOURCES = 4
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class _Place(click.Path):
+class _Path(click.Path):
+    """A path that is one: a variable that is not set, as in "$OUT", is no folder."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
+        if value == "":
+            self.fail("an empty path. The current folder is '.'.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Finite(click.FloatRange):
+    """A number within bounds; nan, which no bound keeps out, and inf are none."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no finite number.", param, ctx)
+        return number
+
+
+class _Place(_Path):
     """A path, or the address of an object store."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
@@ -280,7 +300,7 @@ def _say(text: str) -> None:
 @click.option(
     "--accelerators",
     "overlay",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_Path(exists=True, dir_okay=False, path_type=Path),
     envvar="FAIRMFU_ACCELERATORS",
     show_envvar=True,
     help="TOML file of devices that go before the built-in table.",
@@ -296,7 +316,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("paths", nargs=-1, required=True, type=_Path(allow_dash=True))
 @store_option
 @click.option(
     "--set",
@@ -307,7 +327,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 )
 @click.option(
     "--facts",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_Path(exists=True, dir_okay=False, path_type=Path),
     help="TOML file of facts of all runs read here, as if each was given with --set.",
 )
 @click.option(
@@ -538,7 +558,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_Path(path_type=Path, dir_okay=False),
     help="The file to write.  [default: report.html, report.md or report.json]",
 )
 @click.option("--title", default="Training runs", help="Heading of the report.")
@@ -595,7 +615,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 @click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_Path(path_type=Path, dir_okay=False),
     help="The file to write: .svg, .png, .pdf or .json (Vega-Lite).  [default: NAME.svg]",
 )
 @click.option(
@@ -670,7 +690,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_Path(path_type=Path, file_okay=False),
     required=True,
     help="The folder to write to; runs that are there already are not written over.",
 )
@@ -742,11 +762,11 @@ def query(sql: str, store: Path, output: str) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path())
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=_Path())
 @click.option(
     "--config",
     "config_file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=_Path(exists=True, dir_okay=False, path_type=Path),
     envvar="FAIRMFU_CONFIG",
     show_envvar=True,
     help="TOML file of all these options, and of facts by path.  [default: ./fairmfu.toml]",
@@ -760,7 +780,7 @@ def query(sql: str, store: Path, output: str) -> None:
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=_Path(path_type=Path, file_okay=False),
     help="Folder of the reports.  [default: nightly]",
 )
 @click.option("--title", help="Heading of the report.  [default: Nightly]")
@@ -782,7 +802,7 @@ def query(sql: str, store: Path, output: str) -> None:
 )
 @click.option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     metavar="SECONDS",
     help="How long to wait for another writer of the store.  [default: 600]",
 )
@@ -957,7 +977,7 @@ def rebuild(store: Path) -> None:
 @click.argument("model", shell_complete=_models_begun)
 @click.option(
     "--seq-len",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, 2**40),
     required=True,
     help="Tokens of one sequence, or of the context.",
 )
@@ -999,10 +1019,8 @@ def rebuild(store: Path) -> None:
     shell_complete=_devices_begun,
     help="Device, for rates; see fairmfu accelerators.",
 )
-@click.option("--tgs", type=float, help="Tokens/s/GPU, to get MFU.")
-@click.option(
-    "--mfu", type=click.FloatRange(0, 1, min_open=True), help="MFU as a fraction, to get TGS."
-)
+@click.option("--tgs", type=_Finite(0, min_open=True), help="Tokens/s/GPU, to get MFU.")
+@click.option("--mfu", type=_Finite(0, 1, min_open=True), help="MFU as a fraction, to get TGS.")
 @click.option(
     "--time-for", "tokens", metavar="TOKENS", help="Time to train on this many tokens, e.g. 1T."
 )
@@ -1045,7 +1063,7 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
 
 
 @main.command()
-@click.argument("log", required=False, type=click.Path(path_type=Path))
+@click.argument("log", required=False, type=_Path(path_type=Path))
 @click.option(
     "--check",
     "checked",

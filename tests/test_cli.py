@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import click
@@ -299,3 +301,45 @@ def test_a_short_name_says_which_device_it_is(given: str, says: str | None, tmp_
     assert told.stderr.splitlines()[:-1] == ([says] if says else [])
     explained = run("explain", "llama3-8b-8xh100-xtuner", "--store", mine).stdout
     assert ("TFLOP/s dense, NVIDIA H100 SXM (h100)" in explained) == (given == "h100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("flops llama3-8b --seq-len 8192 --tgs nan", "nan is no finite number"),
+        ("flops llama3-8b --seq-len 8192 --tgs -5", "not in the range"),
+        ("flops llama3-8b --seq-len 8192 --mfu nan", "nan is no finite number"),
+        (f"flops llama3-8b --seq-len {'9' * 400}", "not in the range"),
+        ("nightly --wait nan", "nan is no finite number"),
+        ("runs --store ", "an empty path"),
+        ("ingest ", "an empty path"),
+        ("nightly --out ", "an empty path"),
+    ],
+)
+def test_a_number_is_one_and_an_empty_path_is_none(arguments: str, said: str) -> None:
+    result = run(*arguments.split(" "))
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_what_is_no_regular_file_is_called_that(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle").symlink_to("circle")
+    for name, said in (("pipe", "no regular file"), ("circle", "a link that leads nowhere")):
+        result = run("ingest", tmp_path / name, "--store", tmp_path / "store")
+        assert result.exit_code == 1
+        assert f"{tmp_path / name}: {said}" in result.stderr
+
+
+def test_a_pattern_for_all_reads_no_store_as_a_log(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "all" / "fairmfu-store")
+    result = run("ingest", tmp_path / "all" / "**", "--store", tmp_path / "other")
+    assert "catalogue.duckdb" not in result.output
+
+
+def test_an_interval_is_asked_to_be_cast(store: Path) -> None:
+    result = run("query", "select max(logged_at) - min(logged_at) from steps", "--store", store)
+    assert result.exit_code == 1
+    assert "Cast it" in result.stderr
+    cast = "select epoch(max(logged_at) - min(logged_at)) from steps"
+    assert run("query", cast, "--store", store).exit_code == 0
