@@ -33,8 +33,8 @@ from reports.cards import CONVENTIONS, cards
 from reports.figure import Figure
 from reports.redact import Redaction
 from reports.run_series import MOST_BINS
-from reports.verdict import NONE_RANKED, SET, Said, Style, between, counted, groups, joined, verdict
 from reports.verdict import PLAIN as PLAIN_STYLE
+from reports.verdict import Said, Style, between, counted, groups, joined, none_ranked, verdict
 
 Row = Mapping[str, Any]
 Json = dict[str, Any]
@@ -239,7 +239,8 @@ def _no_verdict(rows: Sequence[Row], alone: Sequence[Sequence[Row]], style: Styl
     if not rows:
         return Said("", "The store holds no run.", ("Read some with: fairmfu ingest LOG…",))
     if not alone:
-        return Said("", NONE_RANKED, (f"What would complete each run stands below; {SET}.",))
+        says, helps = none_ranked(rows)
+        return Said("", says, (f"{helps}.",))
     if len(rows) == 1:
         return verdict(alone[0], style)
     says = "No two runs are like for like, so none is faster than another."

@@ -517,20 +517,25 @@ def _reach(data: pl.DataFrame) -> tuple[float, float]:
 # --- a line in a table ----------------------------------------------------------------------
 
 
-def spark(points: pl.DataFrame) -> list[tuple[float, float]]:
+def spark(
+    points: pl.DataFrame, marks: Sequence[datetime] = ()
+) -> tuple[list[tuple[float, float]], list[float]]:
     """The small history of one series: time and TGS, each from 0 to 1; strays left out.
 
-    TGS is set against two per cent of its level at least, so that noise stays small.
+    And where `marks` are in that time. TGS is set against two per cent of its level at least, so
+    that noise stays small.
     """
     data = thinned(points.filter(~pl.col("outlier")), AT_A_GLANCE, last=1)
     if not data.height:
-        return []
+        return [], []
     times = [at.timestamp() for at in data["at"]]
     rates: list[float] = data["tgs"].to_list()
     middle, span = (max(rates) + min(rates)) / 2, max(rates) - min(rates)
     span = max(span, 0.04 * middle)
     long = max(times[-1] - times[0], 1.0)
-    return [
+    dots = [
         ((at - times[0]) / long, 0.5 + (rate - middle) / span)
         for at, rate in zip(times, rates, strict=True)
     ]
+    placed = ((mark.timestamp() - times[0]) / long for mark in marks)
+    return dots, [place for place in placed if 0 <= place <= 1]

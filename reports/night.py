@@ -16,8 +16,10 @@ from typing import Any, Final
 import polars as pl
 
 from metrics.changes import FEWEST
+from metrics.history import LOST_BASELINE
 from reports.course import ENDED
 from reports.logs import listed
+from reports.runs import names as own_names
 from reports.tables import percent
 from reports.verdict import PLAIN, Said, Style, counted
 
@@ -130,7 +132,7 @@ def alarms(change: Row) -> bool:
 def told(night: Night) -> Told:
     """The night as rows, in the order in which they are told."""
     short, shared = labels(night.series["series"].to_list())
-    names = dict(night.points.select("run_id", "name").iter_rows())
+    names = own_names(night.points)
     frameworks = _frameworks(night)
     composed = set(night.points.filter("synthetic")["series"])
     levels = dict(night.series.select("series", "level").iter_rows())
@@ -254,9 +256,10 @@ def _silent(series: Row, at: datetime) -> dict[str, int | None]:
 
 def _runs(night: Night) -> list[dict[str, Any]]:
     placed = night.points.select("run_id", "series", "level")
+    known = own_names(night.tonight)
     runs = night.tonight.join(placed, on="run_id", how="left", maintain_order="left")
     against = runs.with_columns(against_level=pl.col("tgs") / pl.col("level")).drop("level")
-    return list(against.iter_rows(named=True))
+    return [row | {"label": known[row["run_id"]]} for row in against.iter_rows(named=True)]
 
 
 # --- words and numbers --------------------------------------------------------------------
@@ -375,6 +378,7 @@ def says(found: Told, style: Style = PLAIN) -> Said:
     tonight = _tonight(found)
     notes = [
         "" if news is None else f"{tonight}.",
+        _lost_baselines(found, style),
         _others(found),
         _standing(found, style),
         _suspects(found, style),
@@ -428,6 +432,8 @@ def _nothing(found: Told) -> str:
         return "Nothing is watched yet: no run is in a series."
     if all(row["state"] == NEW for row in found.series):
         return "Too early to tell."
+    if any(change["new"] for change in found.changes):
+        return f"No change above the threshold of {percent(found.night.threshold)} tonight."
     return "No sure change tonight." if suspects(found) else "No change tonight."
 
 
@@ -453,7 +459,7 @@ def _tonight(found: Told) -> str:
     calm = len(ran) - fresh - doubt - moved
     if calm == len(ran):
         return f"{text}, {'all ' if calm > 1 else ''}within {'their' if calm > 1 else 'its'} noise"
-    parts = [f"{calm:,} within their noise"] if calm else []
+    parts = [f"{calm:,} within {'their' if calm > 1 else 'its'} noise"] if calm else []
     parts += [f"{moved:,} changed"] if moved else []
     parts += [f"{doubt:,} suspect"] if doubt else []
     parts += [f"{fresh:,} with too few runs to tell"] if fresh else []
@@ -521,7 +527,7 @@ def ended_badly(found: Told) -> list[dict[str, Any]]:
 
 
 def _ended_badly(found: Told, style: Style) -> str:
-    bad = [f"{style.plain(run['name'])} ({ended(run)})" for run in ended_badly(found)]
+    bad = [f"{style.plain(run['label'])} ({ended(run)})" for run in ended_badly(found)]
     return f"{counted(len(bad), 'run')} did not complete: {few(bad)}." if bad else ""
 
 
@@ -538,7 +544,7 @@ def _not_watched(found: Told, style: Style) -> str:
         return ""
     named = [
         style.plain(
-            f"{run['name']} ({why[run['run_id']]})" if run["run_id"] in why else run["name"]
+            f"{run['label']} ({why[run['run_id']]})" if run["run_id"] in why else run["label"]
         )
         for run in left
     ]
@@ -547,6 +553,19 @@ def _not_watched(found: Told, style: Style) -> str:
     return (
         f"{counted(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
         f"watches {'it' if one else 'them'}: {which}."
+    )
+
+
+def _lost_baselines(found: Told, style: Style) -> str:
+    """Pinned runs that are gone, or have no rate any more: what was held to them no longer is."""
+    lost = found.night.unplaced.filter(pl.col("why") == LOST_BASELINE)["name"].to_list()
+    if not lost:
+        return ""
+    verb = style.strong(f"{'holds' if len(lost) == 1 else 'hold'} no more")
+    named = few([style.plain(name) for name in lost])
+    return (
+        f"{counted(len(lost), 'baseline')} {verb}, of a run that is in no series: {named}. "
+        "Pin another one, or take it back: fairmfu baseline -h."
     )
 
 

@@ -37,6 +37,7 @@ from reports.night import (
     says,
     signed,
     standing,
+    to_compare,
     told,
 )
 from reports.page import HTML, spoken
@@ -192,8 +193,15 @@ def _item(change: Row, found: Told) -> str:
     return (
         f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{MARKS[state]}</span>'
         f"{change_says(change, now, HTML)}."
-        f'<span class="note">{change_found(change, now, threshold, HTML)}</span></li>'
+        f'<span class="note">{change_found(change, now, threshold, HTML)}{_command(change)}</span>'
+        "</li>"
     )
+
+
+def _command(change: Row) -> str:
+    """What sets the runs on both sides against each other."""
+    command = to_compare(change)
+    return "" if command is None else f" Compare them: <code>{esc(command)}</code>."
 
 
 # --- the series -----------------------------------------------------------------------------
@@ -296,19 +304,14 @@ SPARK_WIDE, SPARK_HIGH = 132, 28
 def _spark(row: Row, points: dict[str, pl.DataFrame]) -> str:
     """The history as a small drawing: dots, and an upright at each change."""
     own = points.get(row["series"])
-    places = history_charts.spark(own) if own is not None else []
+    changed = [c["at"] for c in row["changes"] if c["against"] != BASELINE and c["at"] is not None]
+    places, marks = history_charts.spark(own, changed) if own is not None else ([], [])
     if len(places) < 2:  # noqa: PLR2004 - one point is no history
         return ""
     wide, high = SPARK_WIDE - 8, SPARK_HIGH - 8
     dots = [(4 + x * wide, 4 + (1 - y) * high) for x, y in places]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots)
-    first, last = row["first_at"], row["last_at"]
-    long = max((last - first).total_seconds(), 1.0)
-    uprights = "".join(
-        f'<path d="M{4 + wide * (c["at"] - first).total_seconds() / long:.1f} 1V{SPARK_HIGH - 1}"/>'
-        for c in row["changes"]
-        if c["against"] != BASELINE and c["at"] is not None
-    )
+    uprights = "".join(f'<path d="M{4 + wide * x:.1f} 1V{SPARK_HIGH - 1}"/>' for x in marks)
     end = f'<circle cx="{dots[-1][0]:.1f}" cy="{dots[-1][1]:.1f}" r="2.6"/>'
     return (
         f'<svg class="spark" viewBox="0 0 {SPARK_WIDE} {SPARK_HIGH}" width="{SPARK_WIDE}" '
@@ -388,7 +391,7 @@ def _tonight(found: Told, sheet: Sheet) -> str:
     failed = f"<h3>Did not complete</h3><ul>{''.join(bad)}</ul>" if bad else ""
     faster = "".join(f"<p>{esc(words)}</p>" for words in night.comparison)
     compared = f"<h3>Side by side, like for like</h3>{faster}" if faster else ""
-    runs = table(counted(len(found.runs), "run") + " tonight", RUN_COLUMNS, map(_run, found.runs))
+    runs = table(counted(len(found.runs), "run") + " tonight", RUN_COLUMNS, found.runs)
     if len(found.runs) > MOST_RUNS:
         runs = sheet.fold(counted(len(found.runs), "run"), runs)
     linked = (
@@ -398,10 +401,6 @@ def _tonight(found: Told, sheet: Sheet) -> str:
         else ""
     )
     return f"<h2>Tonight's runs</h2>{failed}{compared}{runs}{linked}"
-
-
-def _run(run: Row) -> Row:
-    return {**run, "label": run["name"]}
 
 
 def _run_tgs(run: Row) -> str:

@@ -371,16 +371,16 @@ def _news(
     """Changes with `new`, and the keys of those that are told by now.
 
     A night tells what none before it told; the first one, or the first of other series, what was
-    found just now.
+    found just now. A change is told by where it begins or by what made it sure: a log that comes
+    late may alter one of them.
     """
-    key = pl.concat_str(
-        "series", "against", "kind", "found_by", separator="\x1f", ignore_nulls=True
-    )
-    keys = past.changes.select(key=key)["key"]
+    sure, begins = _keys(past.changes, "found_by"), _keys(past.changes, "run_id", "begins")
+    keys = pl.concat([sure, begins]).unique(maintain_order=True)
     nights = nights.filter(pl.col("by").list.join(" ") == " ".join(order.by))
     if nights.height:
-        new = ~keys.is_in(nights["told"].explode(empty_as_null=False).implode())
-        return past.changes.with_columns(new=new), keys.filter(new).to_list()
+        before = nights["told"].explode(empty_as_null=False).implode()
+        new = ~(sure.is_in(before) | begins.is_in(before))
+        return past.changes.with_columns(new=new), keys.filter(~keys.is_in(before)).to_list()
     newest = past.points["at"].max()
     news = pl.lit(value=False)
     if isinstance(newest, datetime):
@@ -391,6 +391,12 @@ def _news(
         are = "is" if old == 1 else "are"
         diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
     return changes, keys.to_list()
+
+
+def _keys(changes: pl.DataFrame, run: str, *how: str) -> pl.Series:
+    """What changes are known by: one of the runs that they name, and how it is theirs."""
+    parts: list[str | pl.Expr] = ["series", "against", "kind", *map(pl.lit, how), run]
+    return changes.select(key=pl.concat_str(parts, separator="\x1f", ignore_nulls=True))["key"]
 
 
 def _full_report(order: Order, tonight: _Tonight, night: Night) -> str | None:

@@ -220,7 +220,10 @@ PICKED: Final = replace(HTML, name=name)
 
 def _against_best(run: Row) -> str:
     if run["rank"] == 1:
-        return of("relative_tgs", "1.00x")
+        best = f"{run['relative_tgs']:.2f}x"
+        return of("relative_tgs", best) + (
+            "" if best == "1.00x" else '<span class="small">of its setup</span>'
+        )
     sure = range_of(run, "relative_low", "relative_high", lambda value: f"{value:.2f}")
     if run["relative_low"] is None:
         # a repeat of the best: the setup is one side
@@ -304,9 +307,9 @@ SETUP_COLUMNS: Final = (
     Column("What differs", _differs, "text"),
 )
 GROUP_NOTE: Final = (
-    f"Like for like, best TGS first. {CONVENTION} Intervals (95 %) of a TGS cover the windows of "
-    "that run, not another night or node; of a ratio the differences between runs, where a setup "
-    "ran three times or more."
+    f"Like for like, the best run, or setup, first. {CONVENTION} Intervals (95 %) of a TGS cover "
+    "the windows of that run, not another night or node; of a ratio the differences between runs, "
+    "where a setup ran three times or more."
 )
 
 

@@ -39,7 +39,7 @@ from reports.tables import (
     render,
     wrapped,
 )
-from reports.verdict import NONE_RANKED, SET, Said, between, counted, groups, verdict
+from reports.verdict import Said, between, counted, groups, none_ranked, verdict
 from reports.verdict import joined as verdict_rows
 
 SPEED_COLUMNS: Final[Columns] = {
@@ -102,7 +102,7 @@ def sentences(found: Sequence[Mapping[str, Any]]) -> list[str]:
     if (two := _apart_from_each_other(found)) is not None:
         return [printable(" ".join([two.says, *two.notes]))]
     told = [printable(_headed(group, verdict(group).says)) for group in groups(found)]
-    return told or [f"{NONE_RANKED} What each lacks stands below; give it with: {SET}"]
+    return told or [" ".join(none_ranked(found))]
 
 
 def _headed(group: Sequence[Mapping[str, Any]], says: str) -> str:

@@ -29,7 +29,6 @@ NEAR: Final = 1.02
 NAMED: Final = 3
 """Runs that a sentence names before it points to the table."""
 
-NONE_RANKED: Final = "No run can be ranked yet: the logs leave too much unsaid."
 SET: Final = "fairmfu set RUN NAME=VALUE"
 
 LOGS_AGREE: Final = 0.02
@@ -68,6 +67,14 @@ class Said:
     def sentence(self) -> str:
         """What is said, where nothing stands before it; a run's name keeps its letters."""
         return f"All {self.says[4:]}" if self.says.startswith("all ") else self.says
+
+
+def none_ranked(found: Sequence[Row]) -> tuple[str, str]:
+    """Why no run can be ranked, and what helps: facts, where some run lacks any."""
+    if any(row["missing"] for row in found):
+        says = "No run can be ranked yet: the logs leave too much unsaid."
+        return says, f"What each lacks stands below; give it with: {SET}"
+    return "No run can be ranked.", "Why not stands below, with each."
 
 
 def joined(
@@ -156,14 +163,15 @@ class _Speaker:
                 f"{self._side(self.best)} has nothing to be compared with: {self._rate(self.best)}."
             )
         pairs = list(zip(self.others, self.gaps, strict=True))
-        tied = [(side, found) for side, found in pairs if found.tied or _within(found)]
-        slower = [(side, found) for side, found in pairs if (side, found) not in tied]
-        slower = [(side, found) for side, found in slower if found.tied is False]
+        equal = [(side, found) for side, found in pairs if _within(found)]
+        tied = [one for one in pairs if one[1].tied and one not in equal]
+        slower = [one for one in pairs if one[1].tied is False and one not in equal]
         unsure = [(side, found) for side, found in pairs if found.tied is None]
-        if not tied and not slower:
+        if not equal and not tied and not slower:
             return self._unsure()
-        parts = [self._tied(tied)] if tied else []
-        parts += [self._slower(slower, after=bool(tied))] if slower else []
+        parts = [self._as_fast(equal)] if equal else []
+        parts += [self._tied(tied)] if tied else []
+        parts += [self._slower(slower, after=bool(parts))] if slower else []
         parts += map(self.style.aside, self._unknown(unsure))
         return "; ".join(parts) + "." + self._losses_apart()
 
@@ -214,14 +222,17 @@ class _Speaker:
     def _why(self, found: Gap) -> str:
         return self.style.plain(found.why or "no interval")
 
+    def _as_fast(self, equal: Sequence[tuple[Side, Gap]]) -> str:
+        """The sides that are as fast as the best for certain."""
+        among = [self.best, *(side for side, _ in equal)]
+        apart = 1 - 1 / equal[-1][1].ratio
+        text = f"{self._all(among)} are {self.style.strong('equally fast')}, within {_small(apart)}"
+        return text + f": {self._rate(self.best)}" + self._printed(among)
+
     def _tied(self, tied: Sequence[tuple[Side, Gap]]) -> str:
         """The sides that the data do not tell from the best."""
-        among = [self.best, *(side for side, _ in tied)]
         apart = 1 - 1 / tied[-1][1].ratio
-        whole = self._all(among)
-        if all(_within(found) for _, found in tied):
-            text = f"{whole} are {self.style.strong('equally fast')}, within {_small(apart)}"
-            return text + f": {self._rate(self.best)}" + self._printed(among)
+        whole = self._all([self.best, *(side for side, _ in tied)])
         shown = max(found.smallest or 0.0 for _, found in tied)
         return (
             f"{whole} {self.style.strong('cannot be told apart')}: {_small(apart)} apart, inside "

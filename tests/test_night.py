@@ -185,11 +185,25 @@ def test_a_change_below_the_threshold_is_told_and_does_not_fail():
         a_series(nights=60, steps=((1, 0.98),), counts=False), a_series("xtuner"), threshold=0.03
     )
     said = says(told(night))
-    assert said.says.startswith("No change tonight.")
+    assert said.says.startswith("No change above the threshold of 3.0 % tonight.")
     assert "Also 1 change below the threshold of 3.0 %." in said.notes
     assert exit_code(night) == 0
     assert "below the threshold" in night_page(night)
     assert "below the threshold" in markdown(night)
+
+
+def test_a_baseline_that_is_gone_is_told_first():
+    pin = {"run_id": "gone", "name": "best-of-march", "at": NOW, "tgs": 5_000.0}
+    pins = pl.DataFrame([pin]).with_columns(pl.col("at").dt.replace_time_zone(None))
+    said = says(told(through_history(runs("xtuner"), baselines=pins)))
+    assert said.notes[0].startswith("1 baseline holds no more, of a run that is in no series: best")
+
+
+def test_runs_of_one_name_are_told_with_their_ids():
+    rows = [row | {"name": "titan"} for row in runs(step=(30, 0.9))]
+    page = night_page(through_history(rows))
+    assert "titan [torchtitan-30]" in page
+    assert "fairmfu compare torchtitan-29 torchtitan-30" in page
 
 
 def test_a_series_that_no_longer_runs_is_missed():
@@ -541,7 +555,8 @@ def test_no_text_of_a_log_becomes_markup(text):
     shown = night_page(hostile(text))
     harmless = Page(night_page(hostile("harmless")))
     read = Page(shown)
-    assert sorted(set(read.tags)) == sorted(set(harmless.tags))
+    commands = {"code"}  # of ids that a shell may be given
+    assert set(read.tags) - commands == set(harmless.tags) - commands
     assert len(read.run) == len(harmless.run)
     assert [a for a in read.addresses if a[0] != "#"] == ["status.js"]
 
@@ -763,9 +778,12 @@ def test_one_point_per_run_is_said_where_nothing_was_thinned():
 
 
 def test_the_small_history_lies_within_its_frame_and_shows_a_drop():
-    places = history_charts.spark(frame_of(DROP))
+    points = frame_of(DROP)
+    last = points["at"][-1]
+    places, marks = history_charts.spark(points, [last - timedelta(days=999), last])
+    assert marks == [1.0]
     assert all(0 <= x <= 1 and 0 <= y <= 1 for x, y in places)
     assert places[-1][1] < 0.3
     assert places[0][1] > 0.7
-    calm = [y for _, y in history_charts.spark(frame_of(a_series(nights=365)))]
+    calm = [y for _, y in history_charts.spark(frame_of(a_series(nights=365)))[0]]
     assert max(calm) - min(calm) < 0.5

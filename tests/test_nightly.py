@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -524,3 +525,25 @@ def test_two_nightlies_at_once_lose_nothing(tmp_path: Path, logs: Path) -> None:
     assert module.brought_up(store).metrics.height == 2
     assert set(METRICS.names()) == set(module.brought_up(store).metrics.columns)
     assert list((tmp_path / "out").rglob("*.writing")) == []
+
+
+def test_a_change_is_news_once_though_a_late_log_moves_what_made_it_sure() -> None:
+    """A log of an earlier night, read later, may confirm a change before the run that first did."""
+
+    def night(run_id: str, found_by: str, told: list[str]) -> tuple[list[bool], list[str]]:
+        change = {"series": "s", "against": "history", "kind": "regression", "run_id": run_id}
+        past = SimpleNamespace(changes=pl.DataFrame([change | {"found_by": found_by}]))
+        nights = pl.DataFrame(
+            [{"number": 1, "by": ["model"], "told": told}], schema_overrides={"told": pl.List(str)}
+        )
+        order = SimpleNamespace(by=["model"])
+        changes, keys = module._news(past, nights, order, diary=None)  # type: ignore[arg-type]
+        return changes["new"].to_list(), keys
+
+    (new,), told = night("first", "confirmed", [])
+    assert new
+    assert night("first", "late", told)[0] == [False]
+    assert night("late", "confirmed", told)[0] == [False]
+    assert night("second", "again", told)[0] == [True]
+    # What begins where another was made sure is another change.
+    assert night("confirmed", "again", told)[0] == [True]

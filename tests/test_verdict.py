@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cli import main
 from sample_logs.make_synthetic import SIDECARS, WRITERS, ImaginaryRun
+from tests.packs import unpacked
 
 DEVICE = 'accelerator = "NVIDIA H100 80GB HBM3"\n'
 
@@ -113,6 +114,34 @@ def test_a_difference_inside_the_noise_is_called_that(shelf: Shelf) -> None:
     )
     assert apart < shown
     assert "faster" not in said
+
+
+def test_what_is_told_apart_is_not_said_to_be_noise(shelf: Shelf) -> None:
+    shelf.put("best", "torchtitan", 1.280, seed=1, noise=0.001)
+    shelf.put("near", "torchtitan", 1.284, seed=2, noise=0.001)
+    shelf.put("noisy", "xtuner-v1", 1.275, seed=3, noise=0.2)
+    said = shelf.first_line()
+    assert "best and near are equally fast, within 0.3 %" in said
+    assert "; best and noisy cannot be told apart: " in said
+
+
+def test_the_page_says_of_the_first_what_it_is_of_its_setup(shelf: Shelf) -> None:
+    repeats(shelf, "torchtitan", (1.20, 1.28, 1.36))
+    shelf.put("once", "xtuner", 1.60, seed=9)
+    rows = json.loads(shelf.compare("--format", "json"))
+    best = next(row["relative_tgs"] for row in rows if row["rank"] == 1)
+    assert best > 1.01
+    page = shelf.folder / "page.html"
+    fairmfu("report", "--store", shelf.folder / "store", "--out", page)
+    shown = re.findall(r'data-of="relative_tgs"[^>]*>([^<]*)<', unpacked(page.read_text()))
+    assert f"{best:.2f}x" in shown
+
+
+def test_runs_that_lack_nothing_and_have_no_rank_do_not_ask_for_facts(shelf: Shelf) -> None:
+    for name, seconds in (("one", 1e-3), ("two", 2e-3)):  # beyond every peak
+        shelf.put(name, "torchtitan", seconds)
+    shelf.put("three", "xtuner", 1e-3)
+    assert shelf.first_line() == "No run can be ranked. Why not stands below, with each."
 
 
 def test_one_run_each_says_what_is_unknown(shelf: Shelf) -> None:
