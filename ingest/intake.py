@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import chain, repeat
 from pathlib import Path
@@ -73,6 +73,20 @@ class Outcome(NamedTuple):
         return place(self.given)
 
 
+class _Stood(NamedTuple):
+    """A source as the store had it before."""
+
+    path: str
+    bytes: int
+    log_format: str
+
+
+def _stood(store: Store) -> dict[str, _Stood]:
+    """Each by its sha256."""
+    sources = store.table("sources").select("sha256", *_Stood._fields)
+    return {sha256: _Stood(*rest) for sha256, *rest in sources.iter_rows()}
+
+
 @dataclass(slots=True)
 class _Job:
     """What one ingest knows beforehand, and what it gathers for the store."""
@@ -88,13 +102,15 @@ class _Job:
     ahead: Reading
     report: Callable[[Outcome], None]
     began_ns: int = field(default_factory=time.time_ns)
-    read_with: dict[str, str] = field(default_factory=dict)  # sha256: format, of what is stored
+    stood: Callable[[], Mapping[str, _Stood]] = dict  # by sha256, of what is stored
     taken: set[str] = field(default_factory=set)  # identities of what was read
     seen: list[Seen] = field(default_factory=list)
+    grown: list[str] = field(default_factory=list)  # contents that files began with
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
+    stored_paths: frozenset[str] = field(init=False)
     _hashed: dict[str, str] = field(default_factory=dict)  # by path, of files to come
     _batch: Batch = field(init=False)
     _logs: int = 0
@@ -102,6 +118,7 @@ class _Job:
 
     def __post_init__(self) -> None:
         self.stored_sizes = frozenset(self.sizes)
+        self.stored_paths = frozenset(self.known.values())
         self._batch = Batch(self.spool)
 
     @property
@@ -169,9 +186,9 @@ class _Job:
         return mark if not found.named and mark.beside == self._formats() else None
 
     def _see(self, found: Found, path: Path, sha256: str) -> Outcome:
-        before = self.read_with.get(sha256)
-        if self.tried.wanted and before is not None and before not in self.tried.wanted:
-            return Outcome(found.path, "failed", _read_otherwise(path, before))
+        before = self.stood().get(sha256) if self.tried.wanted else None
+        if before is not None and before.log_format not in self.tried.wanted:
+            return Outcome(found.path, "failed", _read_otherwise(path, before.log_format))
         stored = self.known[sha256]
         beside = self._beside(found, path)
         here, facts = stored == found.identity, []
@@ -193,6 +210,7 @@ class _Job:
         done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
+        self.grown += self._began_with(found, path, done.log_format)
         self._batch.add(read)
         self._logs, self._steps = self._logs + 1, self._steps + done.step_lines
         self.taken.add(source["path"])
@@ -205,6 +223,20 @@ class _Job:
                 return done._replace(message=grew)
         self._remember(found, sha256, beside)
         return done
+
+    def _began_with(self, found: Found, path: Path, log_format: str) -> list[str]:
+        """The content that the file had, if it grew and was read as another format then.
+
+        A beginning may show too little; its runs have other ids than those of the whole.
+        """
+        if found.identity not in self.stored_paths or remote(path) is not None:
+            return []
+        return [
+            sha256
+            for sha256, (stored, bytes_, before) in self.stood().items()
+            if stored == found.identity and before != log_format and bytes_ < found.size
+            if content_hash(path, bytes_) == sha256
+        ]
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is stored."""
@@ -333,10 +365,8 @@ def _taken(
     that the store remembers; None where it is to remember none. whole: those that are as they were,
     once all files have been found.
     """
-    tried, ahead = job.tried, job.ahead
-    if tried.wanted and job.known:
-        stored = store.table("sources").select("sha256", "log_format")
-        job.read_with = dict(stored.iter_rows())
+    ahead = job.ahead
+    job.stood = cache(partial(_stood, store))
     outcomes: list[Outcome] = []
     looked_at: list[Found] = []
     told: list[Remark] = []
@@ -347,9 +377,10 @@ def _taken(
             job.report(outcomes[-1])
             ahead.forget(found)
             if job.is_much and ahead.between:
-                told += store.add(job.batch())
+                told += store.add(job.batch(), grown=job.grown)
     now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
-    told += store.add(job.batch(), [*job.seen, *job.claims()], list(job.marks.values()), now)
+    seen, marks = [*job.seen, *job.claims()], list(job.marks.values())
+    told += store.add(job.batch(), seen, marks, now, grown=job.grown)
     return _settled(job, outcomes, looked_at, store, told)
 
 

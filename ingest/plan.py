@@ -109,8 +109,18 @@ class Stored:
 class Plan:
     """What a batch changes: `place` and `see` each file, then take `frames`."""
 
-    def __init__(self, stored: Iterable[Stored], facts: pl.DataFrame, now: datetime) -> None:
-        """facts: those given by hand, and those from beside the logs; now: UTC."""
+    def __init__(
+        self,
+        stored: Iterable[Stored],
+        facts: pl.DataFrame,
+        now: datetime,
+        grown: Collection[str] = (),
+    ) -> None:
+        """facts: those given by hand, and those from beside the logs; now: UTC.
+
+        grown: contents that files of this batch began with.
+        """
+        self.grown = grown
         self.stored = {source.sha256: source for source in stored}
         self.owner = {run: source for source in self.stored.values() for run in source.runs}
         self.at: dict[str, list[Stored]] = {}
@@ -207,7 +217,7 @@ class Plan:
     def _at(self, path: str, runs: Sequence[str]) -> tuple[list[Stored], list[Stored]]:
         """The sources of a path: those that grew into a file of these runs, and the others."""
         here = self.at.get(path, [])
-        stale = [source for source in here if source.grown_into(runs)]
+        stale = [s for s in here if s.sha256 in self.grown or s.grown_into(runs)]
         return stale, [source for source in here if source not in stale]
 
     def _drop(self, source: Stored) -> None:

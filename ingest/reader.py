@@ -588,7 +588,16 @@ def newlines(data: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(data, np.uint8) == NEWLINE))
 
 
-def content_hash(path: Path) -> str:
-    """SHA-256 of the file as it is (not decompressed). Raises UnreadableSourceError, OSError."""
+def content_hash(path: Path, size: int | None = None) -> str:
+    """SHA-256 of the file as it is (not decompressed), or of its first bytes.
+
+    Raises UnreadableSourceError, OSError.
+    """
     with _open_file(path) as stream:
+        if size is not None:
+            digest = hashlib.sha256()
+            while size and (data := stream.read(min(size, BLOCK_BYTES))):
+                digest.update(data)
+                size -= len(data)
+            return digest.hexdigest()
         return hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]

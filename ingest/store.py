@@ -184,30 +184,33 @@ class Store:
         seen: Sequence[Seen] = (),
         files: Sequence[FileMark] = (),
         folders: Folders | None = None,
+        *,
+        grown: Collection[str] = (),
     ) -> list[Remark]:
         """Register sources with all their rows, and the facts of known ones, in one transaction.
 
-        A file replaces the source of the same path whose runs it holds: it grew. One that holds
-        other runs stands beside it. Runs of files that begin alike get ids of their own. files:
-        how they stood, for `files` to tell next time. folders: what `folders` is to tell next time,
-        and `state` as it was before this, or before what this one added just before; not without
-        anything else.
+        A file replaces the source of the same path whose runs it holds: it grew; so it does where
+        `grown` has the content that it began with. One that holds other runs stands beside it. Runs
+        of files that begin alike get ids of their own. files: how they stood, for `files` to tell
+        next time. folders: what `folders` is to tell next time, and `state` as it was before this,
+        or before what this one added just before; not without anything else.
         """
         if not batch and not seen and not files:
             return []
-        return self._written(partial(self._add, batch, seen, files, folders))
+        return self._written(partial(self._add, batch, seen, files, folders, grown))
 
-    def _add(
+    def _add(  # noqa: PLR0913, PLR0917 - as `add`
         self,
         batch: Sequence[LogTables],
         seen: Sequence[Seen],
         files: Sequence[FileMark],
         folders: Folders | None,
+        grown: Collection[str],
         writer: _Writer,
     ) -> list[Remark]:
         before = catalogue.state_of_sources(writer.con)
         began = self._added[0] if self._added and self._added[1] == before else before
-        plan = writer.plan(Asked.of(batch, seen))
+        plan = writer.plan(Asked.of(batch, seen), grown)
         for tables in batch:
             plan.place(tables)
         claimed = {one.sha256 for one in seen}
@@ -768,8 +771,8 @@ class _Writer:
         """Of the next batch."""
         return catalogue.last_batch(self.con) + 1
 
-    def plan(self, asked: Asked) -> Plan:
-        """A plan on what stands of that."""
+    def plan(self, asked: Asked, grown: Collection[str] = ()) -> Plan:
+        """A plan on what stands of that; grown: contents that files began with."""
         self.con.register("asked", asked.frame())
         found = self.con.sql(catalogue.STANDING).fetchall()
         facts = self.con.sql(catalogue.FROM_OUTSIDE).pl()
@@ -778,7 +781,7 @@ class _Writer:
             Stored(path, sha256, tuple(runs), read_at, partial(self._stepped, batch, tuple(runs)))
             for path, sha256, batch, read_at, runs in found
         ]
-        return Plan(stored, facts, _now())
+        return Plan(stored, facts, _now(), grown)
 
     def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
         """Those of a batch's runs that have a step."""

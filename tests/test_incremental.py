@@ -18,6 +18,7 @@ from cli import main
 from ingest import intake
 from ingest.errors import UnreadableSourceError
 from ingest.facts import from_flags
+from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.intake import Outcome
 from ingest.registry import FORMATS, Tried
 from ingest.store import Store
@@ -709,3 +710,34 @@ def test_facts_beside_a_moved_log_count_and_those_of_before_stay_where_there_are
     ingest(moved)
     store.rebuild()
     assert given() == {"accelerator": "NVIDIA A100-SXM4-80GB"}
+
+
+def test_a_log_that_grew_into_another_format_stays_one_run(
+    store: Store, log: Path, ingest: Ingest
+) -> None:
+    """DeepSpeed's timers print from the first step on, its engine at every tenth."""
+    timers = [DEEPSPEED_TIMERS.steps[0].example] * 8
+    log.write_text("\n".join(timers) + "\n")
+    ingest(log)
+    (run,) = store.table("runs")["run_id"]
+    store.give({run: from_flags(["gpus=8"])})
+    whole = [*timers, *(line.example for line in DEEPSPEED.steps[:1]), *timers]
+    log.write_text("\n".join(whole) + "\n")
+    assert said(ingest(log)) == READ
+    (run,) = store.table("runs")["run_id"]
+    assert store.table("runs")["log_format"].to_list() == ["deepspeed"]
+    facts = store.table("facts").filter(run_id=run, name="gpus")
+    assert facts["value"].to_list() == ["8"]
+    assert store.table("sources").height == 1
+
+
+def test_a_log_that_begins_otherwise_is_another_run(
+    log: Path, store: Store, ingest: Ingest
+) -> None:
+    timers = [DEEPSPEED_TIMERS.steps[0].example] * 8
+    log.write_text("\n".join(timers) + "\n")
+    ingest(log)
+    log.write_text("x" + "\n".join([*timers, DEEPSPEED.steps[0].example]) + "\n")
+    (outcome,) = ingest(log)
+    assert outcome.message.endswith("holds another run now; the earlier one is kept")
+    assert store.table("runs").height == 2
