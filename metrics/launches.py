@@ -419,7 +419,9 @@ def _held(told: _Told) -> set[tuple[str, str]]:
 def _candidates(
     told: Sequence[_Told], rows: pl.DataFrame, whose: Collection[str] | None = None
 ) -> Iterator[tuple[_Told, _Told]]:
-    """Pairs worth a look: of two files and one framework, where a last step contradicts nothing.
+    """Pairs worth a look: of one framework, where a last step contradicts nothing.
+
+    Of one file too: it may hold a log twice.
 
     Whichever of two sources of one launch ended first, its last step stands in the other. rows: as
     `_folded`, `_placed` as `told`. whose: only pairs with one of these. Launches with a date are
@@ -451,7 +453,7 @@ def _meeting(last: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
     """Places of sources of which a row of `last` and one of `every` may be the same step."""
     return (
         _within_a_day(last, every, SAME_STEP)
-        .filter(pl.col("sha256") != pl.col("sha256_right"), ~_contradicts())
+        .filter(pl.col("place") != pl.col("place_right"), ~_contradicts())
         .select(
             pl.min_horizontal("place", "place_right"), b=pl.max_horizontal("place", "place_right")
         )

@@ -91,6 +91,14 @@ def test_a_launch_told_twice_is_one_run() -> None:
     assert united.tables["steps"].height == 20
 
 
+def test_a_log_that_its_file_holds_twice_is_one_run() -> None:
+    sources = [source(name, measured(1), launch=i + 1) for i, name in enumerate("abc")]
+    sources += [source("later", measured(2), launch=4)]
+    for one in sources:
+        one["runs"][0]["sha256"] = one["sources"][0]["sha256"] = "the file's"
+    assert groups(*sources) == [["a", "b", "c"], ["later"]]
+
+
 def test_the_finest_print_of_each_column_is_taken_and_every_source_is_named() -> None:
     console = source("console", measured(1, digits=4), facts=3)
     scalars = source("scalars", without(measured(1), "logged_at"), log_format="xtuner-scalars")
