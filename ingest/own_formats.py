@@ -78,7 +78,7 @@ PATTERNS: Final[dict[str, tuple[str, ...]]] = {
 ADDED_TO: Final = ("signature", "looks_like_step", "launch")
 """Patterns that, where a format is extended, hold beside its own; others take their place."""
 
-FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc")
+FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 NEEDS_CODE: Final = frozenset(
     {"complete", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -277,6 +278,8 @@ def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:
 def _text_only(config: Mapping[str, object]) -> ModelShape:
     """The language model of a config; one that sees needs images per step, which no log has."""
     shape = from_hugging_face(config)
+    if config.get("audio_config") is not None:
+        raise ShapeError(f"{shape.name} hears: the FLOPs of its audio tower are not known.")
     if vision.from_hugging_face(config) is not None:
         raise ShapeError(
             f"{shape.name} has a vision tower, and how many patches a step holds is not logged: "
@@ -368,8 +371,13 @@ def _attended(
         return float(pairs), True
     if rates.get("attention_ratio") is not None:
         return (rates["attention_ratio"] * seq_len + 1) / 2, True
-    masked = (text_of(facts, "document_mask") or "").lower() == "true"
-    return None, not masked
+    flavour = text_of(facts, "model") or ""
+    masked = (text_of(facts, "document_mask") or str(bool(MASKED.search(flavour)))).lower()
+    return None, masked != "true"
+
+
+MASKED: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$")
+"""Flavours of Torchtitan whose attention stops at document borders."""
 
 
 def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[DtypeOf, Dtype] | None:

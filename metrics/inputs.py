@@ -77,6 +77,37 @@ def _cast(name: str) -> pl.Expr:
 
 def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
     """run_id, warning: names for which the log, companions or people say different values."""
+    return pl.concat([_unlike(facts), _unlike_models(facts)]).sort("run_id", maintain_order=True)
+
+
+def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
+    """The same of a log that prints several models, as of a teacher, or of a reward."""
+    config = [pl.col("value").str.json_path_match(f"$.{key}") for key in DIMENSIONS]
+    said = pl.format("{} of {} layers, {} wide, {} words", *(one.fill_null("?") for one in config))
+    return (
+        facts.filter(pl.col("name") == "model_config", pl.col("origin").str.starts_with("log"))
+        .sort("run_id", "sequence")
+        .select("run_id", said=said)
+        .unique(keep="last", maintain_order=True)
+        .group_by("run_id", maintain_order=True)
+        .agg("said")
+        .filter(pl.col("said").list.len() > 1)
+        .select(
+            "run_id",
+            warning=pl.format(
+                "the log prints several models, of which the last counts: {}: not ranked",
+                pl.col("said").list.join("; "),
+            ),
+        )
+    )
+
+
+DIMENSIONS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
+"""Of a Hugging Face config, by which models are told apart here."""
+
+
+def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
+    """Of names whose values can be compared as they stand."""
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )

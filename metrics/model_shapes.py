@@ -1451,7 +1451,10 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
 
 MEGATRON_WITHOUT: Final = {
     "multi_latent_attention": "False$",
-    "window_size": "None$",
+    "window_size": r"None$|\(-1, -1\)$",
+    "kd": "False$",
+    "retro_add_retriever": "False$",
+    "num_experts_switch": "None$",
     "tokenizer_type": "(?!BertWordPiece)",
 }
 """Arguments with which a model is another than is read here, and what they are without it; BERT
@@ -1565,6 +1568,8 @@ def _titan_shape(
 
 def _titan_llama(name: str, printed: _Printed) -> ModelShape:
     dim, heads = printed.number("dim"), printed.number("n_heads")
+    if printed.flag("moe_enabled", default=False):
+        raise ShapeError(f"{printed.source}: moe_enabled=True is llama4, which is not read here.")
     if (printed.get("norm_type") or "rmsnorm").strip("'") not in ("rmsnorm", "fused_rmsnorm"):
         raise ShapeError(f"{printed.source}: norm_type {printed.get('norm_type')} is not RMSNorm.")
     layers = LayerGroup(

@@ -213,6 +213,28 @@ def test_a_config_that_quantizes_states_no_precision(parse: Parse, converters: o
     assert found["precision"] == ("bf16", "inferred")
 
 
+def test_the_converters_of_early_2026_are_quantization(parse: Parse) -> None:
+    listed = [{"enable_fsdp_float8_all_gather": True, "emulate": False}]
+    config = OLD | {"model_converters": {"converters": listed}}
+    found = facts(parse("torchtitan", [*dump(config), STEP]))
+    assert found["quantization"][0] == "model_converters: enable_fsdp_float8_all_gather"
+    none = facts(parse("torchtitan", [*dump(OLD | {"model_converters": {}}), STEP]))
+    assert "quantization" not in none
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Swapped to Float8Linear layers with enable_fsdp_float8_all_gather=True",
+        "Swapped to dynamic float8 linear layers",
+        "Float8 tensorwise scaled training active",
+    ],
+)
+def test_float8_in_every_wording_is_quantization(parse: Parse, text: str) -> None:
+    line = f"[rank0]:2024-06-01 12:00:00,123 - root - INFO - {text}"
+    assert facts(parse("torchtitan", [line, STEP]))["quantization"] == (text, "log")
+
+
 def test_float8_by_the_old_option_is_quantization(parse: Parse) -> None:
     config = OLD | {"float8": {"enable_float8_linear": True}}
     found = facts(parse("torchtitan", [*dump(config), STEP]))

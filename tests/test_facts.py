@@ -106,6 +106,20 @@ def test_all_origins_of_a_real_ingest_are_put_in_order(
     }
 
 
+def test_a_log_of_several_models_is_not_ranked() -> None:
+    student = {"model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "vocab_size": 9}
+    teacher = student | {"num_hidden_layers": 28, "hidden_size": 3584}
+    again = student | {"use_cache": False}
+    for models, several in (((student, teacher), True), ((student, again), False)):
+        rows = [("model_config", json.dumps(one), f"log:{i}") for i, one in enumerate(models)]
+        warnings = disagreements(facts(*rows))["warning"].to_list()
+        assert bool(warnings) is several
+        assert all(warning.endswith("not ranked") for warning in warnings)
+    given = ("model_config", json.dumps(teacher), "flag")
+    rows = [("model_config", json.dumps(student), "log:1"), given]
+    assert not disagreements(facts(*rows)).height
+
+
 def test_two_that_disagree_are_both_shown() -> None:
     said = facts(("gpus", "8", "log:3"), ("gpus", "16", "flag"), ("seq_len", "64", "log:4"))
     assert disagreements(said)["warning"].to_list() == ["gpus: 8 (log:3) against 16 (flag)"]

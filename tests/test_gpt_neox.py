@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from ingest.parse import Parsed
-from metrics.model_shapes import from_megatron
+from metrics.model_shapes import ShapeError, from_megatron
 
 Parse = Callable[..., Parsed]
 
@@ -94,11 +94,19 @@ def test_a_llama_may_have_its_own_width_and_fewer_key_value_heads(parse: Parse) 
     assert shape.params_total == 7_241_732_096  # Mistral 7B
 
 
+def test_a_sliding_window_is_not_counted_as_whole_attention(parse: Parse) -> None:
+    said = facts(parse, LLAMA | {"sliding_window_width": "4096"})
+    with pytest.raises(ShapeError, match="window_size '4096' is not read"):
+        from_megatron(json.loads(said["megatron_arguments"]), 32_000)
+
+
 def test_what_leaves_a_figure_open_states_no_fact(parse: Parse) -> None:
     curriculum = {"seq_length": "2048", "curriculum_learning": "{'enabled': True}"}
     assert "seq_len" not in facts(parse, curriculum)
     assert facts(parse, curriculum | {"curriculum_learning": "None"})["seq_len"] == "2048"
     fp8 = {"precision": "bfloat16", "te_layernorm_mlp": "True"}
-    assert "precision" not in facts(parse, fp8)
-    assert facts(parse, fp8 | {"te_layernorm_mlp": "False"})["precision"] == "bf16"
+    assert facts(parse, fp8)["quantization"] == "Transformer Engine: te_layernorm_mlp"
+    how = {"te_fp8_wgrad": "True", "intermediate_size": "14336", "create_moe_param_group": "True"}
+    plain = facts(parse, fp8 | how | {"te_layernorm_mlp": "False"})
+    assert (plain["precision"], plain.get("quantization")) == ("bf16", None)
     assert facts(parse, {"pack_impl": "unpacked"})["packed"] == "false"

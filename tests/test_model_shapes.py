@@ -538,6 +538,9 @@ def test_query_groups_of_megatron_lm_are_key_value_heads() -> None:
         ("multi_latent_attention", "False", "True"),
         ("window_size", "None", "(1023, 0)"),
         ("tokenizer_type", "GPT2BPETokenizer", "BertWordPieceLowerCase"),
+        ("kd", "False", "True"),
+        ("retro_add_retriever", "False", "True"),
+        ("num_experts_switch", "None", "8"),
     ],
 )
 def test_a_header_of_another_kind_of_model_gives_none(key: str, usual: str, other: str) -> None:

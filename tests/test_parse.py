@@ -413,6 +413,15 @@ def test_a_model_that_sees_is_another_than_its_language_model(parse: Parse) -> N
     assert facts == {k: v for k, v in CONFIG_FACTS.items() if k != "model"}
 
 
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("xtuner.model.DPO", " in DPO"), ("SupervisedFinetune", "")]
+)
+def test_a_model_that_is_trained_otherwise_is_another(parse: Parse, kind: str, suffix: str) -> None:
+    config = CONFIG.rstrip().replace("model = dict(", f"model = dict(type='{kind}',", 1)
+    facts = facts_of(parse("xtuner", config + END_OF_CONFIG))
+    assert facts["model"] == f"{CONFIG_FACTS['model']}{suffix}"
+
+
 def test_a_config_is_never_executed(parse: Parse) -> None:
     config = CONFIG + "max_length = __import__('os').system('false')\nbatch_size = exit(1)"
     assert facts_of(parse("xtuner", config + END_OF_CONFIG))["seq_len"] == "2048"

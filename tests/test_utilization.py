@@ -1,5 +1,6 @@
 """From facts and a rate to MFU, or to the name of what is missing."""
 
+import json
 import math
 from typing import Any
 
@@ -267,6 +268,28 @@ def test_pairs_that_no_pack_has_give_no_flops(
     out = score(held(**facts), rate() | {"attention_ratio": ratio})
     assert out.missing == missing
     assert ("flops_per_token" in out.values) is not missing
+
+
+@pytest.mark.parametrize(
+    ("flavour", "masked"),
+    [("llama3 8B_varlen", True), ("llama3 8B-flex", True), ("llama3 8B", False)],
+)
+def test_a_flavour_that_masks_documents_leaves_their_lengths_open(
+    flavour: str, *, masked: bool
+) -> None:
+    out = score(held(model=flavour), rate())
+    assert any("at most" in warning for warning in out.warnings) is masked
+    said = score(held(model=flavour, document_mask="false"), rate())
+    assert not any("at most" in warning for warning in said.warnings)
+
+
+def test_a_model_that_hears_has_no_flops_of_its_text() -> None:
+    config = {"model_type": "qwen2_audio", "audio_config": {"d_model": 1280}}
+    text = {"model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "vocab_size": 9999}
+    text |= {"num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864}
+    for one, known in ((text, True), (text | config | {"model_type": "qwen2"}, False)):
+        out = score(held(model=None, model_config=json.dumps(one)), rate())
+        assert ("flops_per_token" in out.values) is known
 
 
 def test_steps_without_length_give_no_flops() -> None:

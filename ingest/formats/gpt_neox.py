@@ -60,6 +60,8 @@ SAME: Final[dict[str, str]] = {
 }
 
 PRECISIONS: Final = {"bfloat16": "bf16", "fp16": "fp16", "fp32": "fp32"}
+TRANSFORMER_ENGINE: Final = ("te_columnparallel", "te_rowparallel", "te_layernorm_mlp", "te_mha")
+"""Its modules, which multiply in FP8; the other arguments of that name are how they would."""
 GATED: Final = ("geglu", "swiglu", "reglu", "bilinear", "glu")
 """Activations whose FFN width depends on the version; since 2024-09 they stand for mlp_type too."""
 
@@ -72,10 +74,10 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     facts = stated(said, SAME)
     if _on(said, "curriculum_learning"):
         facts.pop("seq_len", None)  # steps are of other lengths, and no line says which
-    if said.get("precision") in PRECISIONS and not any(
-        _on(said, key) for key in said if "te_" in key
-    ):
+    if said.get("precision") in PRECISIONS:
         facts["precision"] = PRECISIONS[said["precision"]]
+    if modules := [key for key in TRANSFORMER_ENGINE if _on(said, key)]:
+        facts["quantization"] = f"Transformer Engine: {', '.join(modules)}"
     if said.get("checkpoint_activations") in ("True", "False"):
         facts["recompute"] = "full" if _on(said, "checkpoint_activations") else "none"
     if said.get("pack_impl", "packed") != "packed":
@@ -113,6 +115,8 @@ def _megatron(said: Mapping[str, str]) -> dict[str, str] | None:
     if (given.isdigit() and int(given) != width) or bias != ffn_bias:  # Megatron has one flag
         return None
     kept = {key: said[key] for key in (*numbers, "max_position_embeddings") if key in said}
+    if said.get("sliding_window_width", "None") != "None":
+        kept["window_size"] = said["sliding_window_width"]
     if said.get("num_kv_heads", "None").isdigit():
         kept["num_key_value_heads"] = said["num_kv_heads"]
     return kept | {

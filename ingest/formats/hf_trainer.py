@@ -60,7 +60,8 @@ def _arguments(said: Mapping[str, str]) -> dict[str, str]:
     every = said.get("logging_steps", "")
     if re.fullmatch(r"[1-9]\d*", every) and values.get("logging_strategy", "steps") == "steps":
         facts["log_interval"] = every
-    precisions = [name for name in ("bf16", "fp16", "tf32") if values.get(name) == "true"]
+    # tf32 is of multiplications in fp32 alone, and of which type the weights are nothing says
+    precisions = [name for name in ("bf16", "fp16") if values.get(name) == "true"]
     facts.update({"precision": precisions[0]} if precisions else {})
     checkpointing = ("gradient_checkpointing", "activation_checkpointing")
     facts.update({"recompute": "full"} if "true" in map(values.get, checkpointing) else {})

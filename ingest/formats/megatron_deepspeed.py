@@ -95,6 +95,8 @@ KEPT: Final = re.compile(
     r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
     r"|reset_attention_mask|random_ltd|group_query|multi_latent|window_size"
 )
+MORE_WORK: Final = ("kd", "retro_add_retriever")
+"""Arguments by which another model works beside the one that is trained: a teacher, a retriever."""
 BERT: Final = "BertWordPiece"
 """How the names of tokenizers begin that pretrain_bert.py and pretrain_t5.py take."""
 
@@ -114,6 +116,7 @@ def _arguments(lines: Sequence[str]) -> dict[str, str]:
     if (fp8 := _fp8(arguments)) is not None:
         facts["quantization"] = fp8
     kept = {k: v for k, v in arguments.items() if KEPT.search(k) or v.startswith(BERT)}
+    kept |= {key: "True" for key in MORE_WORK if arguments.get(key) == "True"}
     return facts | {"megatron_arguments": json.dumps(kept)} if "num_layers" in kept else facts
 
 
@@ -135,7 +138,7 @@ def _precision(arguments: Mapping[str, str]) -> str:
 
 def _fp8(arguments: Mapping[str, str]) -> str | None:
     """The argument that has Transformer Engine multiply in FP8; `fp8` since Megatron-LM 0.5."""
-    if arguments.get("fp8", "None") != "None":
+    if arguments.get("fp8", "None") not in ("None", "False"):
         return f"fp8 {arguments['fp8']}"
     return next((k for k in ("fp8_e4m3", "fp8_hybrid") if arguments.get(k) == "True"), None)
 

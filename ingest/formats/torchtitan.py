@@ -189,6 +189,9 @@ def _converters(config: Mapping[str, Any]) -> str:
     """What the config quantizes: then no one dtype is that of all matmuls."""
     if _section(config, "float8").get("enable_float8_linear") is True:
         return "float8.enable_float8_linear"
+    if converters := _section(config, "model_converters").get("converters"):  # 2026-02 to -04
+        kinds = sorted({key for key, value in _items(converters) if value is not False})
+        return f"model_converters: {', '.join(kinds)[:60]}"
     listed = _section(config, "model").get("converters")
     names = listed if isinstance(listed, list) else str(listed or "").split(",")
     built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
@@ -868,8 +871,9 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         FactLine(
-            anchor="Float8",
-            regex=r"(?P<quantization>Float8 .*training active.*|Swapped to Float8Linear layers.*)",
+            anchor="loat8",
+            regex=r"(?P<quantization>Float8 .*training active.*"
+            r"|Swapped to (?:.* )?[Ff]loat8 ?[Ll]inear layers.*)",
             example="Float8 tensorwise scaled training active",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/float8.py@81af883",
             composed=True,
@@ -948,7 +952,7 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="Preparing ",
-            regex=r"Preparing (?:c4|c4_test|c4_validation) dataset",
+            regex=r"Preparing (?:c4|c4_test) dataset",
             constants={"packed": "true"},
             example="[rank0]:[titan] 2026-11-20 15:53:47,312 - root - INFO - Preparing c4_test "
             "dataset from /data/fm/assets_tt/corpus",

@@ -57,8 +57,11 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
             config[statement.targets[0].id] = _literal(statement.value)
     found = {name: _first(config, paths) for name, paths in CONFIG_PATHS.items()}
     facts = {name: str(value) for name, value in found.items() if value is not None}
-    if _get(config, "model.visual_encoder") is not None and "model" in facts:
-        facts["model"] += " with a visual encoder"  # another model: its FLOPs are not the text's
+    if "model" in facts:  # with more than its language model, or otherwise trained, it is another
+        kind = str(_get(config, "model.type") or PLAIN[0]).rpartition(".")[2]
+        sees = _get(config, "model.visual_encoder") is not None
+        facts["model"] += " with a visual encoder" * sees
+        facts["model"] += f" in {kind}" * (kind not in PLAIN)
     return facts | _derived(config)
 
 
@@ -93,6 +96,10 @@ def _literal(node: ast.expr) -> Any:  # noqa: ANN401 - a config holds anything
         case _:
             return None
 
+
+PLAIN: Final = ("SupervisedFinetune", "LLaVAModel")
+"""Kinds of `model` that train the language model alone, or with what it sees; DPO has a reference
+model beside it, a reward model another head."""
 
 # Nested values come first: --cfg-options changes them and leaves the top-level names behind.
 CONFIG_PATHS: Final[dict[str, tuple[str, ...]]] = {
