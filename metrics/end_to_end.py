@@ -48,6 +48,9 @@ CLOCK: Final = pl.Schema(
     }
 )
 
+FROM_THE_FIRST_STEP: Final = ("deepspeed-tensorboard", "torchtitan-tensorboard")
+"""Formats whose first stamp is of a step that has ended; when it began nothing there says."""
+
 Members = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
@@ -108,7 +111,8 @@ class _Launch:
                 opening = {"kind": None, "line": member["first_line"] or 0, "logged_at": start}
                 self.own = [opening, *stamped] if start is not None else stamped
             else:
-                self.others += [e["logged_at"] for e in stamped] + ([start] if start else [])
+                begun = start is not None and member["log_format"] not in FROM_THE_FIRST_STEP
+                self.others += [e["logged_at"] for e in stamped] + ([start] if begun else [])
 
     def row(self) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(CLOCK) | {"run_id": self.run["run_id"]}

@@ -141,7 +141,9 @@ class _Course:
     def __init__(self, launches: Sequence[_Launch]) -> None:
         self.launches = launches
         first = launches[0].clock["trained_from"]
-        self.begins = [launches[0].first if first is None else first]
+        if first is None:  # its first line speaks of the steps of an interval, in the middle
+            first = max(0, launches[0].first - interval(launches[0].windows))
+        self.begins = [first]
         self.begins += [_resumed_from(one, other) for one, other in pairwise(launches)]
         ends: list[int] = [launches[-1].clock["trained_to"] or launches[-1].last]
         for begin in reversed(self.begins[1:]):

@@ -110,7 +110,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
     row |= _claims(windows, steady)
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
-    row["throughput_warnings"] = _warnings(windows, run, evidence, row)
+    row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
         row["throughput_warnings"].append(updates.text)
     return row
@@ -262,14 +262,14 @@ def _weighted(windows: Columns, name: str) -> float | None:
 
 
 def _warnings(
-    windows: Columns, run: dict[str, Any], evidence: str, row: dict[str, Any]
+    windows: Columns, steady: Clean, run: dict[str, Any], evidence: str, row: dict[str, Any]
 ) -> list[str]:
     doubts = (
         _without_data(windows, run, evidence),
         _longer_than_stamps(windows, evidence),
         _faster_on_the_whole(row, evidence),
         _long_warm_up(windows, evidence),
-        _printed_twice(windows, evidence),
+        _printed_twice(windows, steady, evidence),
         _single_micro_steps(run, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
@@ -294,6 +294,7 @@ def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
     reach = windows["average_window"]
     reach = np.where(np.isnan(reach), DEFAULT_AVERAGE_WINDOW, reach)
     longer = windows.flags("smeared") & (windows["new_step"] >= reach)
+    longer &= ~windows.flags("first") & ~windows.holds(SPOILERS["elapsed"])
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
         return None
     return (
@@ -321,7 +322,8 @@ def _long_warm_up(windows: Columns, evidence: str) -> str | None:
     seconds, later = windows[f"{evidence}_time"], ~windows.flags("first")
     whole = np.nansum(seconds[later])
     share = np.nansum(seconds[later & windows.flags("warming")]) / whole if whole else 0.0
-    if share <= MOST_WARMING:
+    few = np.count_nonzero(windows.flags("warming")) < FEW_WINDOWS * np.count_nonzero(later)
+    if share <= MOST_WARMING or few:
         return None
     return (
         f"warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
@@ -329,14 +331,19 @@ def _long_warm_up(windows: Columns, evidence: str) -> str | None:
     )
 
 
-def _printed_twice(windows: Columns, evidence: str) -> str | None:
+FEW_WINDOWS: Final = 1 / 5
+"""Fewer, however slow, are start-up: a model may be compiled more than once."""
+
+
+def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None:
     """Steps that were trained again look like copies where neither rank nor stamp tells."""
-    apart_s, elapsed_s = np.nansum(windows["copies_s"]), np.nansum(windows["elapsed_s"])
+    copies = windows["copies_s"][steady.at]
+    apart_s, elapsed_s = np.nansum(copies), np.nansum(windows["elapsed_s"][steady.at])
     if evidence != "elapsed" or apart_s <= DISAGREEMENT * elapsed_s:
         return None
     return (
         "steps that lines of no named rank print more than once, with other times: "
-        f"{np.count_nonzero(windows['copies_s'] > 0)}; the longer ones count, {apart_s:,.3g} s "
+        f"{np.count_nonzero(copies > 0)}; the longer ones count, {apart_s:,.3g} s "
         "more in all; were they trained again?: not ranked"
     )
 

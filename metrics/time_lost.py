@@ -110,6 +110,8 @@ def _first_line(
         float(np.nan_to_num(windows[name][0]))
         for name in (f"{evidence}_span", "tokens_per_gpu", f"{evidence}_time")
     )
+    if not span and run.get("trained_from") is not None:  # between two stamps there is no first one
+        span = max(1, windows["step"][0] - run["trained_from"])
     usual = pace * (span or 1) * tokens
     start_s = max(run.get("startup_s") or 0.0, seconds - usual, 0.0)
     return start_s + usual, start_s

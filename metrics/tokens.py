@@ -37,6 +37,9 @@ COARSEST: Final = 0.1
 UNLIKE: Final = 1.5
 """Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
 
+SAYS_ACCUMULATION: Final = "torchtitan"
+"""It prints how many batches a step accumulates since it can; of others that may be unsaid."""
+
 Places = NDArray[np.int64]
 Basis = Literal["tokens", "slots", "printed"]
 
@@ -150,7 +153,8 @@ def _micro_batches() -> pl.Expr:
     for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
         sharing *= pl.coalesce(name, 1)
     local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
-    local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", 1))
+    unsaid = pl.when(pl.col("framework") == SAYS_ACCUMULATION).then(1)
+    local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     return pl.when(_filled()).then(local)
 
 
@@ -249,9 +253,6 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
         if ramp is not None:
             return ramp
     times = 1 / (1 + gap)
-    unsaid = facts.get("gradient_accumulation") is None
-    if other == "micro_batches" and unsaid and round(times) > 1 and _whole(times):
-        return f"the log does not say gradient_accumulation: at {times:.0f} they agree"
     if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
         return "the logged samples/s are samples per ms"
     few = _few_print(windows, at, facts, used, other, gap)
@@ -278,10 +279,6 @@ def _few_print(  # noqa: PLR0913, PLR0917 - as for `_cause`
     if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + gap < UNLIKE:
         return None
     return f"{printing} of {gpus} ranks print their tokens"
-
-
-def _whole(times: float) -> bool:
-    return abs(times / round(times) - 1) < DISAGREEMENT
 
 
 def _ramp_up(windows: Columns, at: Places, facts: Mapping[str, Any]) -> str | None:

@@ -116,7 +116,12 @@ def windows(
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
-        "run_id", "step_unit", "elapsed_covers", "elapsed_excludes_data", "rate_covers"
+        "run_id",
+        "framework",
+        "step_unit",
+        "elapsed_covers",
+        "elapsed_excludes_data",
+        "rate_covers",
     )
     return (
         fold_ranks(steps)

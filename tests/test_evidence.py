@@ -126,9 +126,8 @@ def test_a_gap_in_every_window_has_no_cause() -> None:
 def test_tokens_that_are_too_many_cost_the_rank_though_the_factor_is_named() -> None:
     rows = [{"step": n, "logged_tgs": 50.0, "logged_at": at(2 * n)} for n in range(1, 40)]
     about = run(evidence=["rate", "stamp"], rate_covers="interval")
-    one = compared(steps(*rows), about, facts(gpus=1, micro_batch_size=2, seq_len=100))[
-        "rate", "stamp"
-    ]
+    given = facts(gpus=1, micro_batch_size=2, gradient_accumulation=1, seq_len=100)
+    one = compared(steps(*rows), about, given)["rate", "stamp"]
     assert one.ratio == pytest.approx(2.0)
     assert "2x too many" in str(one.cause)
     assert one.contradicts

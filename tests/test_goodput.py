@@ -309,6 +309,12 @@ def test_in_one_file_a_resumed_launch_may_have_more_gpus_and_samples(rates: Rate
     )
 
 
+def test_a_launch_in_the_middle_begins_an_interval_before_its_first_line(rates: Rates) -> None:
+    lines, ended = Made().launch(0, 51, 100)
+    (row,) = rates([line for line in lines if "Training starts at step" not in line])
+    assert row["goodput"] == pytest.approx(50 * TOKENS / ended)
+
+
 def test_gpus_that_are_not_known_are_no_chain(rates: Rates) -> None:
     first, second, _ = crash_and_resume()
     unsaid = [[x for x in lines if "device mesh" not in x] for lines in (first, second)]

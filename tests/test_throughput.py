@@ -175,7 +175,8 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
 def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -> None:
     rows = [{"step": s, "logged_tgs": 100.0, "logged_at": at(s * 2.0)} for s in (1, 10, 20, 30)]
     about = run(evidence=["rate", "stamp"], rate_covers="interval")
-    row = rates(steps(*rows), about, facts(gpus=1, micro_batch_size=1, seq_len=100))
+    given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100)
+    row = rates(steps(*rows), about, given)
     assert row["evidence_gap"] == pytest.approx(-0.5)
     assert any("not ranked" in warning for warning in row["throughput_warnings"])
 
@@ -211,7 +212,12 @@ def test_a_ramp_up_has_no_more_slots_than_its_samples() -> None:
 def test_model_parallel_ranks_share_their_tokens() -> None:
     rows = [{"step": 1, "elapsed_s": 1.0}, {"step": 2, "elapsed_s": 1.0}]
     given = facts(
-        micro_batch_size=4, seq_len=100, tensor_parallel=2, pipeline_parallel=2, context_parallel=1
+        micro_batch_size=4,
+        gradient_accumulation=1,
+        seq_len=100,
+        tensor_parallel=2,
+        pipeline_parallel=2,
+        context_parallel=1,
     )
     row = rates(steps(*rows), run(elapsed_covers="interval"), given)
     assert row["tgs"] == pytest.approx(100.0)
@@ -327,6 +333,24 @@ def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
     assert row["tgs"] == pytest.approx(100.0)
     told = any(w.startswith("the logged step time is longer") for w in row["throughput_warnings"])
     assert told is warned
+
+
+@pytest.mark.parametrize(
+    ("framework", "accumulated", "tgs"),
+    [
+        ("transformers", None, None),
+        ("transformers", 2, 200.0),
+        ("torchtitan", None, 100.0),  # it says so, since it can
+    ],
+)
+def test_what_a_step_accumulates_is_known_or_there_are_no_tokens(
+    framework: str, accumulated: int | None, tgs: float | None
+) -> None:
+    rows = ({"step": n, "elapsed_s": 1.0} for n in (1, 2, 3))
+    given = facts(gpus=2, micro_batch_size=1, seq_len=100)
+    given = given.with_columns(gradient_accumulation=pl.lit(accumulated, pl.Int64))
+    row = rates(steps(*rows), run(elapsed_covers="step", framework=framework), given)
+    assert row["tgs"] == tgs
 
 
 def micro_steps(count: int, every: int, interval: int = 1) -> dict:
