@@ -415,8 +415,8 @@ def _echo_outcome(outcome: Outcome) -> None:
 
 def _echo_trouble(outcome: Outcome) -> None:
     """For mail and the logs of jobs: not a line for each log that was read as it should be."""
-    read = outcome.status == "read" and not outcome.message
-    if not read and outcome.status != "known":
+    as_ever = outcome.status == "known" and " is gone" not in outcome.message
+    if not as_ever and (outcome.status != "read" or outcome.message):
         _echo_outcome(outcome)
 
 
@@ -1269,7 +1269,9 @@ def _order(
         raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")
     wait = config.wait if options["wait"] is None else options["wait"]
     stored, out = options["store"] or config.store, options["out"] or config.out
-    if stored.absolute() == out.absolute():
+    if stored.absolute() == out.absolute() or (
+        "://" not in str(stored) and stored.resolve() == out.resolve()
+    ):
         raise click.BadParameter("--store and --out are one folder. Give the reports another.")
     return Order(
         sources=tuple(map(place, paths)) or config.sources,

@@ -191,13 +191,13 @@ class _Job:
             return Outcome(found.path, "failed", _read_otherwise(path, before.log_format))
         stored = self.known[sha256]
         beside = self._beside(found, path)
-        here, facts = stored == found.identity, []
+        here, given = stored == found.identity, []
         if here or _is_gone(stored):
-            facts = [*self.by_path(found.identity), *facts_beside(path)]
-        moved = not here and bool(facts)  # without any, those of where it was stay
-        self.seen.append(Seen(found.identity, sha256, [*facts, *self.extra], moved))
+            given = [*self.by_path(found.identity), *facts_beside(path)]
+        self.seen.append(Seen(found.identity, sha256, [*(given if here else []), *self.extra]))
         self._remember(found, sha256, beside)
-        return Outcome(found.path, "known", _known_as(found.identity, stored, moved=moved))
+        ignored = bool(given) and not here
+        return Outcome(found.path, "known", _known_as(found.identity, stored) + MOVED * ignored)
 
     def _read(self, found: Found, path: Path) -> Outcome:
         beside = self._beside(found, path)
@@ -439,14 +439,24 @@ def _read_otherwise(path: Path, before: str) -> str:
 def _is_gone(stored: str) -> bool:
     """Whether the file of this machine that a content was read from is there no more."""
     path = place(stored)
-    return path != STDIN and remote(path) is None and not path.exists()
+    if path == STDIN or remote(path) is not None:
+        return False
+    try:
+        return not path.exists()
+    except OSError:  # who may not look does not know
+        return False
 
 
-def _known_as(path: str, stored: str, *, moved: bool = False) -> str:
+MOVED: Final = (
+    " though that file is gone. Those beside this one are not: for them, fairmfu remove its run, "
+    "and ingest it again"
+)
+"""Of a log that was moved, and has facts beside it."""
+
+
+def _known_as(path: str, stored: str) -> str:
     if stored == path:
         return "known already"
-    if moved:
-        return f"known already: same content as {stored}, which is gone; the facts here are used"
     return f"known already: same content as {stored}; its facts are used"
 
 

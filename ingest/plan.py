@@ -45,15 +45,11 @@ ID_SUFFIX: Final = re.compile(r"-[0-9a-f]{6}$")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file whose content is stored: its facts are brought up to date, it is not read again.
-
-    moved: the file that the content was read from is gone, so what stands beside this one counts.
-    """
+    """A file whose content is stored: its facts are brought up to date, it is not read again."""
 
     path: str
     sha256: str
     facts: Sequence[Mapping[str, Any]]
-    moved: bool = False
 
 
 class FileMark(NamedTuple):
@@ -179,7 +175,7 @@ class Plan:
         for other in stale:
             self._drop(other)
         self._carry(stale, source)
-        self._update(source, seen.facts, beside=same or seen.moved)
+        self._update(source, seen.facts, beside=same)
         if kept and not same and seen.path != "-":
             self.remarks.append(Remark(seen.path, "kept", source.path))
 

@@ -121,6 +121,9 @@ HEADER_EVIDENCE: Final = 2
 HEAD_LINES: Final = 200
 """Lines in which a file that is no log is known."""
 
+RECURS: Final = 3
+"""Lines of another format that are no accident."""
+
 LOOKED_INTO: Final = 20
 """Lines that look like steps of a format of which it is found out how far it gets."""
 
@@ -201,6 +204,9 @@ def _told(
 ) -> Detected:
     """What has shown tells the formats; chunks: those that are left."""
     primaries = search.primaries(formats, wanted)
+    if len(primaries) > 1 and primaries[0].alone and path.is_file():
+        lower = [f for f in primaries if f.precedence < primaries[0].precedence]
+        primaries = [f for f in primaries if f not in lower] + _recurring(path, lower)
     if len(primaries) > 1:
         raise UnknownFormatError(_two_formats(path, primaries, search.found), recognised=True)
     if primaries:
@@ -215,6 +221,14 @@ def _told(
     nearest = _nearest(hits)
     names = ", ".join(f.name for f in formats)
     raise UnknownFormatError(_no_format(path, nearest, names), recognised=bool(nearest))
+
+
+def _recurring(path: Path, formats: Iterable[LogFormat]) -> list[LogFormat]:
+    """Those of which several lines stand in a file: a model may print one in its answer."""
+    cleaner = Cleaner(_noise(FORMATS))
+    texts = [cleaner.strip(line.text) for line in islice(Source(path).lines(), HEADER_LINES)]
+    signs = ((f, re.compile(f.signature)) for f in formats)
+    return [f for f, sign in signs if sum(map(bool, map(sign.search, texts))) >= RECURS]
 
 
 def _companions(
@@ -353,10 +367,11 @@ class _Search:
     ) -> Sequence[LogFormat]:
         """Those that may be primary by what was found; none where one is not wanted.
 
-        Beside a format that stands alone any other's steps are of another run.
+        Beside a format that stands alone any other's steps are of another run, if none is named.
         """
         shown = self.shown(formats)
-        primaries = [f for f in shown if f.precedence == shown[0].precedence or shown[0].alone]
+        alone = bool(shown) and shown[0].alone and not wanted
+        primaries = [f for f in shown if f.precedence == shown[0].precedence or alone]
         return [] if wanted and not all(f.name in wanted for f in primaries) else primaries
 
     def beginning(self, formats: Iterable[LogFormat], wanted: Collection[str]) -> Beginning | None:

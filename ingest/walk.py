@@ -47,6 +47,10 @@ NOT_LOGS: Final = frozenset(
 command line is always read."""
 
 
+OF_A_STORE: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
+"""Endings of files that no pattern means."""
+
+
 class Found(NamedTuple):
     """One file that may be a log, as it stood when it was looked at.
 
@@ -253,8 +257,7 @@ class Walk:
         matches = sorted(glob(str(pattern), recursive=True))  # noqa: PTH207 - ~ and .. as they are
         if not matches:
             raise UnreadableSourceError(f"{pattern}: no file or folder matches.")
-        if pattern.name in {"*", "**"}:  # no file in particular, so those of a folder
-            matches = [m for m in matches if self._may_be_log(m) or Path(m).is_dir()]
+        matches = [m for m in matches if not m.endswith(OF_A_STORE)]  # in a folder that is meant
         for match in map(Path, matches):
             try:
                 if identity(match) not in self._found:

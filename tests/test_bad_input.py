@@ -47,7 +47,7 @@ ENGINE_HEADER = "".join(line.example + "\n" for line in DEEPSPEED.facts)
 TWO_FORMATS = "".join(
     f.steps[0].example + "\n" for f in FORMATS if f.name in ("torchtitan", "xtuner-v1")
 )
-OF_AN_ENGINE = TORCHTITAN.steps[0].example + "\n" + DEEPSPEED.steps[0].example
+OF_AN_ENGINE = TORCHTITAN.steps[0].example + f"\n{DEEPSPEED.steps[0].example}" * 3
 """Torchtitan uses no engine, so this is of another run."""
 
 
