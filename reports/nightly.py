@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ from ingest.errors import FairmfuError, not_written
 from ingest.fanout import Engine
 from ingest.intake import Outcome
 from ingest.known_formats import known
-from ingest.schema import TEXT, TEXTS, TIME
+from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
@@ -209,6 +209,8 @@ def _night(order: Order, diary: _Diary) -> tuple[Night, int]:
     diary.write(f"{computed:,} runs computed")
     tonight = _Tonight.of(order, found, outcomes)
     night, told = _told(order, found, tonight, before, diary)
+    if order.hides is not None:
+        order.hides.look(_parts(night))  # so that the page of the runs hides what the night's does
     runs_page = _full_report(order, tonight, night)
     if order.hides is not None:
         night = _for_others(night, order.hides)
@@ -297,9 +299,12 @@ def _told(
 
 def _for_others(night: Night, hides: Redaction) -> Night:
     """The same night; the same name is the same word as on the page of its runs."""
-    parts = {one.name: getattr(night, one.name) for one in fields(night)}
-    hides.look(parts)
-    return replace(night, **hides.hidden(parts) | {"redacted": True})
+    hidden = {name: hides.hidden(part) for name, part in _parts(night).items()}
+    return replace(night, **hidden | {"redacted": True})
+
+
+def _parts(night: Night) -> dict[str, Any]:
+    return {one.name: getattr(night, one.name) for one in fields(night)}
 
 
 def _side_by_side(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -371,16 +376,16 @@ def _news(
     """Changes with `new`, and the keys of those that are told by now.
 
     A night tells what none before it told; the first one, or the first of other series, what was
-    found just now. A change is told by where it begins or by what made it sure: a log that comes
-    late may alter one of them.
+    found just now. One that did not count, and does now, is told as such.
     """
-    sure, begins = _keys(past.changes, "found_by"), _keys(past.changes, "run_id", "begins")
-    keys = pl.concat([sure, begins]).unique(maintain_order=True)
+    rows = past.changes.rows(named=True)
+    told_now = [key for row in rows for key in _keys(row)]
     nights = nights.filter(pl.col("by").list.join(" ") == " ".join(order.by))
     if nights.height:
-        before = nights["told"].explode(empty_as_null=False).implode()
-        new = ~(sure.is_in(before) | begins.is_in(before))
-        return past.changes.with_columns(new=new), keys.filter(~keys.is_in(before)).to_list()
+        before = set(nights["told"].explode(empty_as_null=False))
+        new = pl.Series([before.isdisjoint(_known_by(row)) for row in rows], dtype=BOOL)
+        fresh = [key for key in told_now if key not in before]
+        return past.changes.with_columns(new=new), fresh
     newest = past.points["at"].max()
     news = pl.lit(value=False)
     if isinstance(newest, datetime):
@@ -390,13 +395,32 @@ def _news(
         many = counted(old, "earlier change")
         are = "is" if old == 1 else "are"
         diary.note(f"First night of these series: {many} of the history {are} listed, not news.")
-    return changes, keys.to_list()
+    return changes, told_now
 
 
-def _keys(changes: pl.DataFrame, run: str, *how: str) -> pl.Series:
-    """What changes are known by: one of the runs that they name, and how it is theirs."""
-    parts: list[str | pl.Expr] = ["series", "against", "kind", *map(pl.lit, how), run]
-    return changes.select(key=pl.concat_str(parts, separator="\x1f", ignore_nulls=True))["key"]
+def _keys(change: Mapping[str, Any]) -> Iterator[str]:
+    """What a change is told by: where it begins, and what made it sure; and whether it counts.
+
+    Facts that are mended give the series another name, so that is no part of it.
+    """
+    kind = "counts" if change["counts"] else "listed"
+    for how, run in (("begins", change["run_id"]), ("sure", change["found_by"])):
+        if run is not None:
+            yield "\x1f".join((change["against"], change["kind"], kind, how, run))
+
+
+def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
+    """By what a change may have been told: a log that comes late may alter one of the two.
+
+    Without it, what made the change sure may have been where it began. What did not count is told
+    anew when it does, and not the other way round. The last key is that of former versions.
+    """
+    yield from _keys(change)
+    yield from _keys({**change, "run_id": change["found_by"]})
+    if not change["counts"]:
+        yield from _known_by({**change, "counts": True})
+    former = (change["series"], change["against"], change["kind"], change["found_by"])
+    yield "\x1f".join(part for part in former if part is not None)
 
 
 def _full_report(order: Order, tonight: _Tonight, night: Night) -> str | None:

@@ -15,17 +15,25 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from ipaddress import IPv6Address
 from typing import Any, Final
 
 import polars as pl
+
+from ingest.schema import EVENT_KINDS, FACT_NAMES, TABLES
+from metrics import accelerators
+from metrics.model_shapes import known_models
+from metrics.table import METRICS
 
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
 """What such a report says of itself."""
 SECRET, USER, HOST, ADDRESS, MAIL = "secret", "user", "host", "address", "mail"
 
 _NAME: Final = r"[A-Za-z_][\w.-]*"
-_KEY: Final = r"(?:api[_-]?key|access[_-]?key|auth[_-]?token|token|secret|passw(?:or)?d|credential)"
+_KEY: Final = (
+    r"(?:api[_-]?key|access[_-]?key|wandb[_-]?key|auth[_-]?token|token|secret|credential|signature)"
+)
 _OCTET: Final = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 FORMS: Final[tuple[tuple[str, str], ...]] = (
     # secrets by the forms that their makers gave them
@@ -36,10 +44,12 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     # and by what stands before them; WANDB_API_KEY=…, --hf-token …, "password": "…"
     (SECRET, rf"(?i)(?:\b|_){_KEY}[\"']?\s*[=:]\s*[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
     (SECRET, rf"(?i)--[\w-]*{_KEY}\s+[\"']?(?=[^\s\"']*\d)([^\s\"',;&]{{8,}})"),
+    (SECRET, r"(?i)(?:\b|_)passw(?:or)?d[\"']?\s*[=:]\s*[\"']?([^\s\"',;&]{4,})"),
+    (SECRET, r"(?i)--[\w-]*passw(?:or)?d\s+[\"']?([^\s\"',;&]{4,})"),
     (SECRET, r"(?i)\b(?:bearer|basic)\s+(?=\S*\d)([\w.~+/=-]{16,})"),
     (SECRET, r"://[^\s/:@]*:([^\s/@]+)@"),
     (MAIL, r"(?<![\w.+:/-])([\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b"),
-    (USER, rf"(?i)[/\\](?:home|users)[/\\]({_NAME})"),
+    (USER, r"(?i)[/\\](?:home|users)[/\\]{1,2}([\w][\w.-]*)"),
     (USER, rf"(?i)\b(?:logged in as:?|user(?:name)?[\"']?\s*[=:]|logname=)\s*[\"']?({_NAME})"),
     # hosts: NCCL's host:pid:tid, what pdsh puts before a line, what launchers are told
     (HOST, rf"^\s*({_NAME}):\d+:\d+ \["),
@@ -49,7 +59,8 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     (HOST, r"(?im)^\s*host\s*:\s*([A-Za-z][\w-]*(?:\.[\w-]+)+)"),
     (HOST, rf"\b({_NAME}\.(?:internal|local|localdomain|lan|corp|cluster|svc))\b"),
     (HOST, r"\b(ip-\d+-\d+-\d+-\d+(?:\.[\w-]+)*)"),
-    (ADDRESS, rf"(?<![\w.])({_OCTET}(?:\.{_OCTET}){{3}})(?![\w.]*\w)"),
+    (ADDRESS, rf"(?i)(?<!version )(?<!cudnn )(?<!nccl )(?<![\w.])({_OCTET}(?:\.{_OCTET}){{3}})"
+              r"(?![\w.]*\w)"),
     (ADDRESS, r"(?i)(?<![\w:.])([0-9a-f]{1,4}(?::[0-9a-f]{0,4}){2,7})(?![\w:])"),
 )  # fmt: skip
 """What is hidden, and its forms: the group is what is replaced."""
@@ -96,7 +107,8 @@ class Redaction:
                     self._words[found] = f"{kind}-{self.counts[kind]}"
         if len(self._words) == before:
             return
-        everywhere = (name for name in self._words if len(name) >= WORD)
+        own = _own_words()
+        everywhere = (n for n in self._words if len(n) >= WORD and n.lower() not in own)
         names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
 
@@ -141,6 +153,36 @@ _COMPILED: Final = [(kind, re.compile(form)) for kind, form in FORMS]
 
 def _ending(kind: str, count: int) -> str:
     return "" if count == 1 else "es" if kind.endswith("s") else "s"
+
+
+@cache
+def _own_words() -> frozenset[str]:
+    """Words of fairmfu, of models and of devices: a user may be called so, in paths alone."""
+    names = [*METRICS, *FACT_NAMES, *EVENT_KINDS, *TABLES, *(c for t in TABLES.values() for c in t)]
+    names += [choice for known in FACT_NAMES.values() for choice in known.choices]
+    names += [word for shape in known_models() for word in re.split(r"[-.]", shape.name)]
+    names += [word for row in accelerators.table() for word in row.name.split()]
+    return frozenset(name.lower() for name in (*names, *REPORTS))
+
+
+REPORTS: Final = (
+    *("runs", "charts", "groups", "series", "changes", "notes", "tonight", "points", "sources"),
+    *(
+        "steady",
+        "loss",
+        "model",
+        "text",
+        "logs",
+        "value",
+        "work",
+        "label",
+        "says",
+        "facts",
+        "steps",
+    ),
+    *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "missing", "title"),
+)
+"""What the parts of reports are called."""
 
 
 def _somebody(kind: str, found: str) -> bool:

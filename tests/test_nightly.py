@@ -528,22 +528,36 @@ def test_two_nightlies_at_once_lose_nothing(tmp_path: Path, logs: Path) -> None:
 
 
 def test_a_change_is_news_once_though_a_late_log_moves_what_made_it_sure() -> None:
-    """A log of an earlier night, read later, may confirm a change before the run that first did."""
+    """A log of an earlier night, read later, may begin a change, or confirm it."""
 
-    def night(run_id: str, found_by: str, told: list[str]) -> tuple[list[bool], list[str]]:
-        change = {"series": "s", "against": "history", "kind": "regression", "run_id": run_id}
-        past = SimpleNamespace(changes=pl.DataFrame([change | {"found_by": found_by}]))
+    def night(
+        run_id: str, found_by: str, told: list[str], *, counts: bool = True, series: str = "s"
+    ) -> tuple[bool, list[str]]:
+        change = {"series": series, "against": "history", "kind": "regression", "run_id": run_id}
+        past = SimpleNamespace(
+            changes=pl.DataFrame([change | {"found_by": found_by, "counts": counts}])
+        )
         nights = pl.DataFrame(
             [{"number": 1, "by": ["model"], "told": told}], schema_overrides={"told": pl.List(str)}
         )
         order = SimpleNamespace(by=["model"])
         changes, keys = module._news(past, nights, order, diary=None)  # type: ignore[arg-type]
-        return changes["new"].to_list(), keys
+        return changes["new"][0], keys
 
-    (new,), told = night("first", "confirmed", [])
+    new, told = night("first", "confirmed", [])
     assert new
-    assert night("first", "late", told)[0] == [False]
-    assert night("late", "confirmed", told)[0] == [False]
-    assert night("second", "again", told)[0] == [True]
+    assert not night("first", "late", told)[0]
+    assert not night("late", "first", told)[0]
+    assert not night("late", "confirmed", told)[0]
+    assert not night("first", "confirmed", told, series="of a mended fact")[0]
+    assert night("second", "again", told)[0]
     # What begins where another was made sure is another change.
-    assert night("confirmed", "again", told)[0] == [True]
+    assert night("confirmed", "again", told)[0]
+    # What was told, and no longer counts, is no news; what did not count is, once it does.
+    assert not night("first", "confirmed", told, counts=False)[0]
+    new, told = night("first", "confirmed", [], counts=False)
+    assert new
+    assert not night("first", "confirmed", told, counts=False)[0]
+    assert night("first", "confirmed", told)[0]
+    former = ["s\x1fhistory\x1fregression\x1fconfirmed"]
+    assert not night("first", "confirmed", former)[0]

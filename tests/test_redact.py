@@ -28,11 +28,16 @@ SECRETS = [
     ("s3cr3tpassw0rd", '{"password": "s3cr3tpassw0rd"}'),
     ("tok3n-of-mine", "args: --hf-token tok3n-of-mine --lr 1e-4"),
     ("hunter22", "postgres://mlflow:hunter22@db.example.org/runs"),
+    ("correcthorse", "mlflow password=correcthorse"),
+    ("0123456789abcdef0123", "--wandb_key 0123456789abcdef0123"),
     ("abcDEF0123456789xyz", "Authorization: Bearer abcDEF0123456789xyz"),
 ]  # fmt: skip
 NAMES = [
     ("grace", "/home/grace/torchtitan/train.py:12: UserWarning"),
     ("grace", r"C:\Users\grace\runs\out.log"),
+    ("grace", r"C:\\Users\\grace\\runs\\out.log"),
+    ("\u00f6mer", "/home/\u00f6mer/out.log"),
+    ("2grace", "/home/2grace/out.log"),
     ("grace", "wandb: Currently logged in as: grace (hopperlab)"),
     ("grace.hopper@navy.example", "mail_user: grace.hopper@navy.example"),
     ("azwus2f200000DQ", "azwus2f200000DQ:8123:8123 [0] NCCL INFO Bootstrap"),
@@ -49,6 +54,7 @@ HARMLESS = [
     "a basic tlparse_reports-key of the store",
     "rank0: [2026-01-02 03:04:05,678] localhost:29500 worker-0: [2026-01-02] 127.0.0.1",
     "/srv/titan MASTER_ADDR=localhost 12:34:56 1:2:3 torch 2.4.0 eta: 1 day, 3:04:05",
+    "torchtitan version 0.16.4.1, cuDNN 8.9.7.29, NCCL 2.21.5.1",
     "/home/admin/x tokenizer_type=GPT2BPETokenizer password: none api_key: ****",
 ]
 
@@ -75,6 +81,13 @@ def test_what_names_nobody_stays(text: str) -> None:
 def test_our_own_words_stay() -> None:
     words = [*(form.name for form in FORMATS), *FACT_NAMES, *METRICS, *TABLES]
     assert str(Redaction(words)) == "hidden: nothing was found"
+
+
+@pytest.mark.parametrize("name", ["runs", "steps", "facts", "bf16", "model", "llama3", "h100"])
+def test_a_user_who_is_called_like_a_word_of_ours_is_hidden_in_paths_alone(name: str) -> None:
+    said = {name: {f"repeated_{name}": [f"/home/{name}/a.log", name, f"a {name} of 8"]}}
+    hidden = Redaction(said).hidden(said)
+    assert hidden == {name: {f"repeated_{name}": ["/home/user-1/a.log", name, f"a {name} of 8"]}}
 
 
 def test_two_names_stay_two_and_are_counted() -> None:
