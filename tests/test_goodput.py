@@ -351,6 +351,31 @@ def test_lines_of_another_clock_around_the_steps_are_no_start() -> None:
     assert row["wall_s"] == 16
 
 
+@pytest.mark.parametrize(
+    ("log_format", "seen"), [("deepspeed-tensorboard", False), ("hf-trainer-tensorboard", True)]
+)
+def test_the_first_step_of_an_event_file_is_not_when_the_launch_began(
+    log_format: str, *, seen: bool
+) -> None:
+    """DeepSpeed's monitor writes at the end of each step, the Trainer's as training begins."""
+    spans = pl.DataFrame(
+        {
+            "run_id": ["r"] * 2, "line": [5, 6], "step": [5, 10], "first": [True, False],
+            "logged_at": [BEGIN, BEGIN + timedelta(seconds=5)], "log_interval": [5, 5],
+            "new_step": [None, 5], "stamp_time": [None, 5.0], "stamp_span": [None, 5],
+        }
+    )  # fmt: skip
+    about = {"run_id": "r", "evidence": ["stamp"], "utc": True, "outcome": "incomplete"}
+    about |= {"first_line": 1, "log_format": "deepspeed"}
+    events = about | {"run_id": "e", "log_format": log_format}
+    began = BEGIN - timedelta(seconds=4)  # step 1
+    members = [about | {"started_at": None}, events | {"started_at": began}]
+    facts = pl.DataFrame({"run_id": ["r"], "total_steps": [None]})
+    runs = pl.DataFrame([members[0]])
+    row = clock(runs, spans, facts, EVENTS, {"r": members}).row(0, named=True)
+    assert row["launched_at"] == (began if seen else BEGIN)
+
+
 EVENTS = pl.DataFrame(
     schema={
         "run_id": pl.String, "line": pl.Int64, "kind": pl.String, "step": pl.Int64,

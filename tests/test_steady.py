@@ -119,6 +119,14 @@ def test_the_shares_are_of_the_wall_time() -> None:
     assert sum(x["share"] for x in row["time_lost"]) == pytest.approx((29 + 10) / 101)
 
 
+def test_the_steps_of_the_first_line_are_time_of_the_launch() -> None:
+    """DeepSpeed prints at each tenth step, stamps alone: there is none before the first line."""
+    rows = ({"line": n, "step": 10 * n, "logged_at": at(10.0 * n)} for n in range(1, 21))
+    about = run(evidence=["stamp"], elapsed_covers="interval")
+    row = rates(steps(*rows), about, FACTS.with_columns(log_interval=pl.lit(10, pl.Int64)))
+    assert row["wall_s"] == pytest.approx(200.0)
+
+
 def test_waiting_for_data_is_told_by_the_line_itself() -> None:
     table = timeline(*STEADY, 5.0, *STEADY)
     data = np.where(np.arange(table.height) == 31, 4.0, 0.05)
