@@ -415,7 +415,9 @@ def _echo_outcome(outcome: Outcome) -> None:
 
 def _echo_trouble(outcome: Outcome) -> None:
     """For mail and the logs of jobs: not a line for each log that was read as it should be."""
-    as_ever = outcome.status == "known" and " is gone" not in outcome.message
+    from ingest.intake import MOVED
+
+    as_ever = outcome.status == "known" and not outcome.message.endswith(MOVED)
     if not as_ever and (outcome.status != "read" or outcome.message):
         _echo_outcome(outcome)
 

@@ -223,12 +223,15 @@ def _told(
     raise UnknownFormatError(_no_format(path, nearest, names), recognised=bool(nearest))
 
 
-def _recurring(path: Path, formats: Iterable[LogFormat]) -> list[LogFormat]:
+def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
     """Those of which several lines stand in a file: a model may print one in its answer."""
     cleaner = Cleaner(_noise(FORMATS))
-    texts = [cleaner.strip(line.text) for line in islice(Source(path).lines(), HEADER_LINES)]
-    signs = ((f, re.compile(f.signature)) for f in formats)
-    return [f for f, sign in signs if sum(map(bool, map(sign.search, texts))) >= RECURS]
+    signs = {f.name: re.compile(f.signature) for f in formats}
+    seen = Counter[str]()
+    for line in islice(Source(path).lines(), HEADER_LINES):
+        text = cleaner.strip(line.text)
+        seen.update(name for name, sign in signs.items() if sign.search(text))
+    return [f for f in formats if seen[f.name] >= RECURS]
 
 
 def _companions(

@@ -710,12 +710,18 @@ def test_facts_beside_a_moved_log_are_told_of_and_those_of_before_stay(
     assert given() == {"accelerator": "NVIDIA A100-SXM4-80GB"}
 
 
+def with_timers(log: Path) -> list[str]:
+    """The lines that a log of DeepSpeed's timers has now."""
+    timers = [DEEPSPEED_TIMERS.steps[0].example] * 8
+    log.write_text("\n".join(timers) + "\n")
+    return timers
+
+
 def test_a_log_that_grew_into_another_format_stays_one_run(
     store: Store, log: Path, ingest: Ingest
 ) -> None:
     """DeepSpeed's timers print from the first step on, its engine at every tenth."""
-    timers = [DEEPSPEED_TIMERS.steps[0].example] * 8
-    log.write_text("\n".join(timers) + "\n")
+    timers = with_timers(log)
     ingest(log)
     (run,) = store.table("runs")["run_id"]
     store.give({run: from_flags(["gpus=8"])})
@@ -732,8 +738,7 @@ def test_a_log_that_grew_into_another_format_stays_one_run(
 def test_a_log_that_begins_otherwise_is_another_run(
     log: Path, store: Store, ingest: Ingest
 ) -> None:
-    timers = [DEEPSPEED_TIMERS.steps[0].example] * 8
-    log.write_text("\n".join(timers) + "\n")
+    timers = with_timers(log)
     ingest(log)
     log.write_text("x" + "\n".join([*timers, DEEPSPEED.steps[0].example]) + "\n")
     (outcome,) = ingest(log)
