@@ -167,20 +167,8 @@ def _own_words() -> frozenset[str]:
 
 REPORTS: Final = (
     *("runs", "charts", "groups", "series", "changes", "notes", "tonight", "points", "sources"),
-    *(
-        "steady",
-        "loss",
-        "model",
-        "text",
-        "logs",
-        "value",
-        "work",
-        "label",
-        "says",
-        "facts",
-        "steps",
-    ),
-    *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "missing", "title"),
+    *("steady", "text", "logs", "value", "work", "label", "says", "facts", "steps", "missing"),
+    *("audit", "windows", "bridges", "metrics", "comparison", "warnings", "title"),
 )
 """What the parts of reports are called."""
 
