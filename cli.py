@@ -736,7 +736,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
         runs = redacted(runs, hides)
         _echo_hidden(hides)
     try:
-        for run, place in trackers.export(runs, tracker, out, experiment):
+        for run, place in trackers.export(runs, tracker, out, experiment, nameless=redact):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error

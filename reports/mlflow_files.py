@@ -37,10 +37,13 @@ def experiment_id(name: str) -> str:
     return str(int.from_bytes(blake2b(name.encode(), digest_size=7).digest()) + 1)
 
 
-def write_experiment(name: str, folder: Path) -> None:
-    """What makes an empty folder an experiment. Raises OSError."""
+def write_experiment(name: str, folder: Path, location: str) -> None:
+    """What makes an empty folder an experiment. Raises OSError.
+
+    location: where the files of its runs would be, a URI; see `location`.
+    """
     about = {
-        "artifact_location": folder.absolute().as_uri(),
+        "artifact_location": location,
         "creation_time": 0,
         "experiment_id": experiment_id(name),
         "last_update_time": 0,
@@ -50,9 +53,17 @@ def write_experiment(name: str, folder: Path) -> None:
     _write(folder / "meta.yaml", yaml.safe_dump(about))
 
 
-def write(run: Tracked, folder: Path, at: Path) -> None:
-    """One run in a folder that is there and will be called `at`. Raises OSError."""
-    _write(folder / "meta.yaml", yaml.safe_dump(_about(run, at)))
+def location(place: Path, out: Path, *, nameless: bool) -> str:
+    """Where MLflow has a folder of the store `out`, as a URI.
+
+    nameless: relative to the store, as MLflow takes it too, for a path tells whose machine it is.
+    """
+    return place.relative_to(out).as_posix() if nameless else place.absolute().as_uri()
+
+
+def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
+    """One run of an experiment's id, in an empty folder that will be at a location. Raises OSError."""
+    _write(folder / "meta.yaml", yaml.safe_dump(_about(run, experiment, location)))
     step, moment = run.last
     for tag in run.tags:
         _write(folder / "metrics" / tag, _lines(run.points(tag)))
@@ -65,14 +76,14 @@ def write(run: Tracked, folder: Path, at: Path) -> None:
     (folder / "artifacts").mkdir()
 
 
-def _about(run: Tracked, at: Path) -> dict[str, Any]:
+def _about(run: Tracked, experiment: str, location: str) -> dict[str, Any]:
     status = STATUS.get(run.outcome, RUNNING)
     return {
-        "artifact_uri": (at / "artifacts").absolute().as_uri(),
+        "artifact_uri": f"{location}/artifacts",
         "deleted_time": None,
         "end_time": None if status == RUNNING else _milliseconds(run.last[1]),
         "entry_point_name": "",
-        "experiment_id": at.parent.name,
+        "experiment_id": experiment,
         "lifecycle_stage": "active",
         "run_id": run.run_id,
         "run_name": run.name,

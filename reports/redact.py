@@ -50,12 +50,14 @@ FORMS: Final[tuple[tuple[str, str], ...]] = (
     (SECRET, r"://[^\s/:@]*:([^\s/@]+)@"),
     (MAIL, r"(?<![\w.+:/-])([\w.+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})\b"),
     (USER, r"(?i)[/\\](?:home|users)[/\\]{1,2}([\w][\w.-]*)"),
-    (USER, rf"(?i)\b(?:logged in as:?|user(?:name)?[\"']?\s*[=:]|logname=)\s*[\"']?({_NAME})"),
+    (USER, r"(?i)(?:\blogged in as:?|(?:\b|_)user(?:name)?[\"']?\s*[=:]|\blogname=)\s*[\"']?"
+           rf"({_NAME})"),
     # hosts: NCCL's host:pid:tid, what pdsh puts before a line, what launchers are told
     (HOST, rf"^\s*({_NAME}):\d+:\d+ \["),
     (HOST, rf"^({_NAME}): +\[?\d{{4}}-\d\d"),
     (HOST, r"(?i)\b(?:master_addr|hostname|node_?name|rdzv_endpoint)[\"']?[\s.]*[=: ]\s*[\"']?"
            r"((?=[\w.-]*\d)[A-Za-z][\w.-]*)"),
+    (HOST, r"(?i)(?:\b|_)node_?list[\"']?\s*[=:]\s*[\"']?([A-Za-z][\w.,\[\]-]*)"),
     (HOST, r"(?im)^\s*host\s*:\s*([A-Za-z][\w-]*(?:\.[\w-]+)+)"),
     (HOST, rf"\b({_NAME}\.(?:internal|local|localdomain|lan|corp|cluster|svc))\b"),
     (HOST, r"\b(ip-\d+-\d+-\d+-\d+(?:\.[\w-]+)*)"),
@@ -103,8 +105,11 @@ class Redaction:
                     found = match[1]
                     if found in self._words or not _somebody(kind, found):
                         continue
-                    self.counts[kind] += 1
-                    self._words[found] = f"{kind}-{self.counts[kind]}"
+                    short = _short(found) if kind == HOST else found
+                    if short not in self._words:
+                        self.counts[kind] += 1
+                        self._words[short] = f"{kind}-{self.counts[kind]}"
+                    self._words[found] = self._words[short]
         if len(self._words) == before:
             return
         own = _own_words()
@@ -185,6 +190,12 @@ def _somebody(kind: str, found: str) -> bool:
             return bool(IPv6Address(name))
         return False
     return not _LIKE_RANKS.fullmatch(name)
+
+
+def _short(host: str) -> str:
+    """A host without its domain, as other lines may call it; with a digit it is no common word."""
+    label, _, domain = host.partition(".")
+    return label if domain and any(map(str.isdigit, label)) else host
 
 
 def _texts(said: object) -> Iterator[str]:

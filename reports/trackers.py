@@ -42,11 +42,12 @@ TRACKERS: Final = {
 
 
 def export(
-    runs: Sequence[Tracked], tracker: str, out: Path, experiment: str
+    runs: Sequence[Tracked], tracker: str, out: Path, experiment: str, *, nameless: bool = False
 ) -> Iterator[tuple[Tracked, Path]]:
     """Write each run; yields it and where it is.
 
-    tracker: of TRACKERS; experiment: of MLflow, the project of W&B. Raises NotExportedError before
+    tracker: of TRACKERS; experiment: of MLflow, the project of W&B; nameless: without the path of
+    `out`, which MLflow's files hold otherwise. Raises NotExportedError before
     anything is written where a package is missing, there is no run, or one is there already.
     OSError: a write failed; the run that it was of is not there.
     """
@@ -60,7 +61,9 @@ def export(
         raise NotExportedError("The store holds no run. Read some with: fairmfu ingest LOG...")
     if tracker == "wandb":
         return _to_wandb(runs, out, experiment)
-    return _to_mlflow(runs, out, experiment) if tracker == "mlflow" else _to_tensorboard(runs, out)
+    if tracker == "mlflow":
+        return _to_mlflow(runs, out, experiment, nameless=nameless)
+    return _to_tensorboard(runs, out)
 
 
 def _to_tensorboard(runs: Sequence[Tracked], out: Path) -> Iterator[tuple[Tracked, Path]]:
@@ -73,18 +76,22 @@ def _to_tensorboard(runs: Sequence[Tracked], out: Path) -> Iterator[tuple[Tracke
 
 
 def _to_mlflow(
-    runs: Sequence[Tracked], out: Path, experiment: str
+    runs: Sequence[Tracked], out: Path, experiment: str, *, nameless: bool
 ) -> Iterator[tuple[Tracked, Path]]:
     from reports import mlflow_files  # noqa: PLC0415 - so that trackers are listed at once
 
-    folder = out / mlflow_files.experiment_id(experiment)
+    number = mlflow_files.experiment_id(experiment)
+    folder = out / number
     places = {run.run_id: folder / run.run_id for run in runs}
     _free(places.values())
+    located = partial(mlflow_files.location, out=out, nameless=nameless)
     if not folder.exists():
-        _placed(folder, partial(mlflow_files.write_experiment, experiment))
+        begun = partial(mlflow_files.write_experiment, experiment, location=located(folder))
+        _placed(folder, begun)
     for run in runs:
         at = places[run.run_id]
-        yield run, _placed(at, partial(mlflow_files.write, run, at=at))
+        put = partial(mlflow_files.write, run, experiment=number, location=located(at))
+        yield run, _placed(at, put)
 
 
 def _to_wandb(runs: Sequence[Tracked], out: Path, project: str) -> Iterator[tuple[Tracked, Path]]:

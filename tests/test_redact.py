@@ -44,6 +44,8 @@ NAMES = [
     ("v100x16-2", "v100x16-2: [2026-01-02 03:04:05,678] [INFO] step=10"),
     ("r8i2n3", "  master_addr ..................... r8i2n3"),
     ("gpu7.rack2.internal", "connecting to gpu7.rack2.internal"),
+    ("gnode[001-004,007]", "SLURM_JOB_NODELIST=gnode[001-004,007] SLURM_NTASKS=4"),
+    ("grace", "SLURM_JOB_USER=grace SLURM_JOB_ID=7"),
     ("devgpu020.snb3.example.com", "  host      : devgpu020.snb3.example.com"),
     ("10.115.79.12", "world_size=64 master_addr=10.115.79.12 port=29500"),
     ("fe80::1ff:fe23:4567:890a", "listening on [fe80::1ff:fe23:4567:890a]:29500"),
@@ -105,6 +107,13 @@ def test_two_names_stay_two_and_are_counted() -> None:
         *("ada1", "canada", "user-2-run"),
     ]
     assert str(told) == "hidden: 2 users"
+
+
+def test_a_host_is_one_with_its_domain_and_without() -> None:
+    said = ["  host      : gpu07.rack2.example.org", "gpu07: out of memory", "gpu08, gpu07x"]
+    told = Redaction(said)
+    assert told.hidden(said) == ["  host      : host-1", "host-1: out of memory", "gpu08, gpu07x"]
+    assert str(told) == "hidden: 1 host"
 
 
 def test_a_short_name_is_no_word_of_other_texts() -> None:
