@@ -62,7 +62,7 @@ def location(place: Path, out: Path, *, nameless: bool) -> str:
 
 
 def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
-    """One run of an experiment's id, in an empty folder that will be at a location. Raises OSError."""
+    """One run of an experiment's id, in an empty folder to be at that location. Raises OSError."""
     _write(folder / "meta.yaml", yaml.safe_dump(_about(run, experiment, location)))
     step, moment = run.last
     for tag in run.tags:
