@@ -243,7 +243,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "trainable": FactName("text", "", "what is trained", ("full", "lora", "frozen")),
     "lora_rank": FactName("int", "", "rank r of the adapters"),
-    "lora_targets": FactName("text", "", "all-linear, or projection names with commas"),
+    "lora_targets": FactName("text", "", "all-linear, every-linear (and lm_head), or names"),
     "zero_stage": FactName("int", "", "ZeRO stage"),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),

@@ -81,8 +81,9 @@ class Trainable:
         weight, and nothing before it is trained either, so that it runs forward only
     lora_rank: rank of the adapters; required with `lora`
     lora_targets: ("all-linear",), every projection of attention and FFN, but not router, gates
-        and lm_head; or names of projections as the model's code has them: q_proj, w1, wqkv, …
-        Routed experts are adapted where their names are meant, as many as a token passes.
+        and lm_head; ("every-linear",), lm_head too; or names of projections as the model's code
+        has them: q_proj, w1, wqkv, … Routed experts are adapted where their
+        names are meant, as many as a token passes.
 
     Raises ValueError where the three contradict each other.
     """
@@ -382,6 +383,18 @@ def adapter_flops(weights: Iterable[tuple[int, Weight]], trainable: Trainable) -
     return sum(
         layers * weight.per_token * 2 * r * (weight.rows + weight.columns)
         for layers, weight in weights
+    )
+
+
+def adapter_params(shape: ModelShape, trainable: Trainable) -> int:
+    """Parameters of LoRA's adapters: r(in + out) for each adapted matrix; 0 without LoRA.
+
+    Raises ShapeError for targets that the model does not have.
+    """
+    r = trainable.lora_rank or 0
+    return sum(
+        layers * weight.copies * r * (weight.rows + weight.columns)
+        for layers, weight in (shape.adapted_weights(trainable.lora_targets) if r else ())
     )
 
 

@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Final
 
 from metrics import accelerators, flops, inputs, vision
 from metrics.accelerators import Accelerator, UnknownAcceleratorError
-from metrics.flops import Dtype, Operator, Trainable
+from metrics.flops import Dtype, Operator, Trainable, adapter_params
 from metrics.model_shapes import (
     Attention,
     LayerGroup,
@@ -291,10 +292,14 @@ def _text_only(config: Mapping[str, object]) -> ModelShape:
 def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape:
     """The shape whose parameters are those that the log counts, where it counts them."""
     logged = integer_of(facts, "params_total")
-    if logged is None or logged in (
+    own = (
         shape.params_total,
         shape.params_total - shape.params_embedding,  # tied weights counted once, then subtracted
-    ):
+    )
+    if logged is None or logged in own:
+        return shape
+    logged -= adapters_of(facts, shape)
+    if logged in own:
         return shape
     try:
         fitted = with_params_total(shape, logged)
@@ -311,6 +316,15 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
         f"a vocabulary of {fitted.vocab_size:,} (inferred) explains it"
     )
     return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
+
+
+def adapters_of(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int:
+    """Parameters of LoRA's adapters; 0 without LoRA, and where rank or targets are not known."""
+    trained = _trainable(facts, shape, Score())
+    if trained is not None:
+        with suppress(ShapeError):
+            return adapter_params(shape, trained)
+    return 0
 
 
 def _as_many(params_total: int) -> str:

@@ -25,7 +25,7 @@ from metrics.claims import DECIMALS, FIGURES
 from metrics.digits import Array, Digits, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
-from metrics.formula_inputs import integer_of, shape_of, text_of
+from metrics.formula_inputs import adapters_of, integer_of, shape_of, text_of
 from metrics.model_shapes import ModelShape, ShapeError, text_config
 from metrics.seen import Seen
 
@@ -59,7 +59,7 @@ class Known(NamedTuple):
     averaged: printed rates that are means over several steps; the others are of the last alone
     longest: T, where it only bounds the length of each line
     tensor_parallel: ranks that share each layer; pipeline_parallel: stages of layers
-    log_interval: steps between two lines; lora_rank: of adapters
+    log_interval: steps between two lines; lora_rank: of adapters, adapters: their parameters
     length: the T that every line prints, whatever the facts say
     params: parameters that the log counts; said: facts that the log itself states
     """
@@ -89,6 +89,7 @@ class Known(NamedTuple):
     log_interval: int = 1
     length: int | None = None
     lora_rank: int | None = None
+    adapters: int = 0
     params: int | None = None
     said: frozenset[str] = frozenset()
 
@@ -106,6 +107,7 @@ class Known(NamedTuple):
             tensor_parallel=self.tensor_parallel,
             pipeline_parallel=self.pipeline_parallel,
             lora_rank=self.lora_rank,
+            adapters=self.adapters,
         )
 
 
@@ -144,6 +146,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
         log_interval=integer_of(facts, "log_interval") or 1,
         lora_rank=integer_of(facts, "lora_rank"),
+        adapters=0 if shape is None else adapters_of(facts, shape),
         params=integer_of(facts, "params_total"),
         said=frozenset(n for n, fact in facts.items() if str(fact["origin"]).startswith("log")),
     )

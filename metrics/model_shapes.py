@@ -430,8 +430,9 @@ class ModelShape:
         """(layers, weight) of each kind of weight that LoRA targets name.
 
         `all-linear` is every projection of attention and feed-forward blocks, not the router, the
-        gates and lm_head. Names of other code bases are understood (w1, wqkv, c_attn, fc1, …).
-        Raises ShapeError for a name that no weight of this model has.
+        gates and lm_head; `every-linear` is lm_head too. Names of other code bases are understood
+        (w1, wqkv, c_attn, fc1, …). Raises ShapeError for a name that no weight of this model has,
+        and for `every-linear` of experts, which no module of this kind holds.
         """
         weights = [
             (group.count, weight)
@@ -439,7 +440,18 @@ class ModelShape:
             for weight in group.weights(self.hidden_size)
             if weight.name not in _NOT_ADAPTED
         ]
-        return adapted(weights, targets, self.name)
+        if tuple(targets) == ("all-linear",):
+            return tuple(weights)
+        head = Weight("lm_head", self.hidden_size, self.vocab_size)
+        every = [*weights, (1, head)]
+        if tuple(targets) != ("every-linear",):
+            return adapted(every, targets, self.name)
+        if any(group.moe for group in self.layers):
+            raise ShapeError(
+                f"{self.name} has experts, and whether they are trained beside the adapters is not "
+                "said: give lora_targets."
+            )
+        return tuple(every)
 
     def blocks(self) -> Iterator[tuple[int, LayerGroup]]:
         """(count, kind of layer) of the model, then of multi-token prediction."""
@@ -476,6 +488,9 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "wqkv": ("qkv_proj",),  # InternLM2
     "query_key_value": ("qkv_proj",),  # BLOOM, Falcon
     "c_attn": ("qkv_proj",),  # GPT-2
+    "wq": ("q_proj",),  # Torchtitan, with those below
+    "wk": ("k_proj",),
+    "wv": ("v_proj",),
     "wo": ("o_proj",),
     "out_proj": ("o_proj",),  # OPT
     "dense": ("o_proj",),
@@ -488,6 +503,7 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
     "fc2": ("down_proj",),
     "dense_h_to_4h": ("up_proj",),
     "dense_4h_to_h": ("down_proj",),
+    "output": ("lm_head",),  # Torchtitan, InternLM2
 }
 
 

@@ -25,7 +25,7 @@ class Seen(NamedTuple):
     padded_vocab: rows of a lm_head that is padded for tensor parallelism
     tensor_parallel: ranks that each hold a copy of the norms, and count it
     pipeline_parallel: stages, the last of which holds the final norm
-    lora_rank: of adapters
+    lora_rank: of adapters; adapters: their parameters
 
     Its properties raise ShapeError where the model has no such thing, or it is not known.
     """
@@ -38,6 +38,7 @@ class Seen(NamedTuple):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     lora_rank: int | None = None
+    adapters: int = 0
 
     @property
     def r(self) -> int:

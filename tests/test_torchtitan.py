@@ -115,3 +115,65 @@ def test_a_last_line_that_breaks_off_in_its_rate_is_not_read(titan: Any, tmp_pat
     log.write_text(whole[: whole.rindex("tps: ") + len("tps: 12")])
     source = read_source(log)["sources"].row(0, named=True)
     assert (source["step_lines"], source["unread_lines"]) == (2, 1)
+
+
+ADAPTED = {"every-linear": 8 * 2 * 32 * 40_960 + 8 * (4096 + 128_256), "wq,wv": 8 * 32 * 13_312}
+"""Parameters of rank 8 beside Llama 3 8B: r (in + out) of each matrix."""
+
+
+@pytest.mark.parametrize(
+    ("on", "targets"),
+    [
+        (" (all Linear layers)", "every-linear"),
+        (", dropout=0.0", "every-linear"),
+        ("", "every-linear"),
+        (", target_modules=['wq', 'wv']", "wq,wv"),
+    ],
+)
+def test_lora_trains_adapters_alone(rates: Any, on: str, targets: str) -> None:
+    """The log counts them with the model; its own MFU has them and all else trained."""
+    counted = 8_030_261_248 + ADAPTED[targets]
+    own = 6 * (counted - 128_256 * 4096) + 12 * 32 * 4096 * 8192
+    day = "[titan] 2026-04-02 10:11:"
+    said = [
+        f"{day}00,000 - root - INFO - Starting job: lora",
+        f"{day}00,500 - root - INFO - LoRA training active with rank=8, alpha=16.0{on}",
+        f"{day}01,000 - root - INFO - Model llama3 8B size: {counted:,} total parameters",
+        f"{day}01,500 - root - INFO - Applied FSDP to the model",
+    ]
+    said += [
+        f"{day}{n + 10},000 - root - INFO - step: {n:2}  loss: {9 - n / 10:8.5f}  grad_norm:  1.2  "
+        f"memory:  1.50GiB(3.00%)  tps: 8,192  tflops: {own * 8192 / 1e12:.2f}  "
+        f"mfu: {own * 8192 / 989e12:.2%}"
+        for n in range(1, 9)
+    ]
+    row = rates(said, "seq_len=8192", "gpus=1", "global_batch_size=1", "accelerator=H100 SXM")
+    assert row["trained"] == f"lora of rank 8 on {', '.join(targets.split(','))}"
+    forward = 2 * (8_030_261_248 - 128_256 * 4096 - 65 * 4096) + 4 * 32 * 4096 * (8192 + 1) / 2
+    backward = forward + 4 * 32 * 4096 * (8192 + 1) / 2
+    work = forward + backward + 6 * ADAPTED[targets]
+    assert row["flops_per_token"] == pytest.approx(work, rel=1e-12)
+    assert row["logged_reproduced"]
+
+
+@pytest.mark.parametrize(
+    ("on", "model"),
+    [(" (all supported projection layers)", "llama3 8B"), ("", "qwen3 30B-A3B")],
+    ids=["names no layers", "experts"],
+)
+def test_lora_on_layers_that_are_not_known_has_no_mfu(rates: Any, on: str, model: str) -> None:
+    stamp = "[titan] 2026-04-02 10:11:"
+    lines = [
+        f"{stamp}00,500 - root - INFO - LoRA training active with rank=8, alpha=16.0{on}",
+        f"{stamp}01,000 - root - INFO - Building device mesh with parallelism: dp_shard=1",
+        f"{stamp}01,500 - root - INFO - Applied FSDP to the model",
+        *(
+            f"{stamp}{n + 10},000 - root - INFO - step: {n:2}  loss: 9.0  memory:  1.50GiB(3.00%)  "
+            "tps: 8,192  tflops: 300.00  mfu: 30.00%"
+            for n in range(1, 9)
+        ),
+    ]
+    facts = ("seq_len=8192", "gpus=1", "global_batch_size=1", "accelerator=H100 SXM")
+    row = rates(lines, *facts, f"model={model}")
+    assert row["mfu"] is None
+    assert "lora_targets" in row["missing"]

@@ -185,17 +185,32 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     return facts | _attention(config)
 
 
+LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
+"""What the config says of LoRA, which quantizes nothing."""
+
+
 def _converters(config: Mapping[str, Any]) -> str:
     """What the config quantizes: then no one dtype is that of all matmuls."""
     if _section(config, "float8").get("enable_float8_linear") is True:
         return "float8.enable_float8_linear"
     if converters := _section(config, "model_converters").get("converters"):  # 2026-02 to -04
-        kinds = sorted({key for key, value in _items(converters) if value is not False})
-        return f"model_converters: {', '.join(kinds)[:60]}"
+        set_ = {key for key, value in _items(converters) if value is not False}
+        if kinds := sorted(set_ - LORA_KEYS):
+            return f"model_converters: {', '.join(kinds)[:60]}"
     listed = _section(config, "model").get("converters")
     names = listed if isinstance(listed, list) else str(listed or "").split(",")
     built = (k for k, v in _items(_section(config, "model_spec").get("model")) if v)
     return ", ".join(sorted({str(n) for n in (*names, *built) if QUANTIZED.search(str(n))}))
+
+
+def _adapters(printed: Mapping[str, str]) -> dict[str, str]:
+    """LoRA on every Linear, lm_head among them, or on those that are named; all else is frozen."""
+    facts = {"trainable": "lora", "lora_rank": printed["lora_rank"]}
+    on = printed["on"].strip()
+    named = re.findall(r"'([^']+)'", on) if on.startswith(", target_modules=[") else []
+    if not named and on != "(all Linear layers)" and not re.fullmatch(r"(?:, dropout=\S+)?", on):
+        return facts  # on layers that the line does not name
+    return {**facts, "lora_targets": ",".join(named) or "every-linear"}
 
 
 def _section(config: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -973,6 +988,14 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:53:46,762 - root - INFO - torchtitan version: "
             "0.3.0 (0.0.0 means __version__ is not defined correctly).",
             printed_by="pytorch/torchtitan/torchtitan/models/common/config_utils.py@b5bcd76",
+        ),
+        FactLine(
+            anchor="LoRA training active",
+            regex=r"LoRA training active with rank=(?P<lora_rank>\d+), alpha=[\d.e+-]+(?P<on>.*)",
+            read=_adapters,
+            example="LoRA training active with rank=8, alpha=16.0, target_modules=['wq', 'wv']",
+            printed_by="pytorch/torchtitan/torchtitan/components/lora.py@bc035a3",
+            composed=True,
         ),
         FactLine(
             anchor="Optimizer ",

@@ -68,7 +68,8 @@ def hugging_face_backend(seen: Seen) -> float:
 
 
 def _counted_params(seen: Seen) -> int:
-    return seen.shape.params_active - _untied_table(seen)
+    """Adapters of LoRA are in the module tree, and count as what is frozen beside them does."""
+    return seen.shape.params_active + seen.adapters - _untied_table(seen)
 
 
 def _untied_table(seen: Seen) -> int:
