@@ -270,6 +270,6 @@ def test_errors_are_followed_through_calls_and_taken_out_where_they_are_caught()
     """So that the test above can fail: what is known of functions inside."""
     told = {name: {e.__name__ for e in errors} for name, errors in raised().items()}
     assert "StoreError" in told["ingest.store.Store.table"]
-    assert "ShapeError" in told["metrics.model_shapes.from_hugging_face"]
+    assert "ShapeError" in told["metrics.model_shapes.hugging_face.from_hugging_face"]
     assert told["metrics.utilization.analyse"] == set()
     assert told["metrics.choice.only"] == {"RunNameError"}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from metrics import model_shapes
 from metrics.flops import (
     Operator,
     Trainable,
@@ -19,7 +18,7 @@ from metrics.flops import (
     hardware_flops_bounds,
     operators,
 )
-from metrics.model_shapes import ModelShape, from_hugging_face, known
+from metrics.model_shapes import ModelShape, from_hugging_face, hugging_face, known
 
 GOLDEN = Path(__file__).parent / "golden" / "flop_counter"
 TOKENS = 2 * 512  # of every backward and LoRA case
@@ -150,7 +149,7 @@ def test_every_model_type_was_counted() -> None:
     configs = [*CONFIGS.values(), *MORE.values(), *LINEAR_CONFIGS.values()]
     counted_types = {config["model_type"] for config in configs}
     flat = {"qwen2_vl", "qwen2_5_vl"}  # the same keys, with `_text` where they are nested
-    assert set(model_shapes._HUGGING_FACE) - counted_types - flat == {"internlm", "internlm2"}
+    assert set(hugging_face._HUGGING_FACE) - counted_types - flat == {"internlm", "internlm2"}
     assert (
         len({c["model_type"] for c in MORE.values()} - {c["model_type"] for c in configs[:23]}) > 10
     )

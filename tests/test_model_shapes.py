@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from metrics import model_shapes
 from metrics.model_shapes import (
     Attention,
     FeedForward,
@@ -20,6 +19,7 @@ from metrics.model_shapes import (
     from_torchtitan,
     known,
     known_models,
+    names,
     with_params_total,
 )
 
@@ -224,14 +224,14 @@ def test_the_error_names_what_is_near() -> None:
 
 def test_no_name_means_two_models() -> None:
     tables = (
-        model_shapes._LLAMA_LIKE,
-        model_shapes._SPARSE,
-        model_shapes._GEMMA,
-        model_shapes._GPT_LIKE,
+        names._LLAMA_LIKE,
+        names._SPARSE,
+        names._GEMMA,
+        names._GPT_LIKE,
     )
-    names = Counter(name for table in tables for key in table for name in key.split())
-    assert [name for name, count in names.items() if count > 1] == []
-    assert all(model_shapes._normalised(name) == name for name in names)
+    counts = Counter(name for table in tables for key in table for name in key.split())
+    assert [name for name, count in counts.items() if count > 1] == []
+    assert all(names._normalised(name) == name for name in counts)
 
 
 # --- layers ---------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ def test_windows_of_qwen_need_to_be_switched_on() -> None:
 
 def test_layer_types_stand_above_the_pattern() -> None:
     config = {
-        **model_shapes._GEMMA["gemma-2-2b gemma2-2b"],
+        **names._GEMMA["gemma-2-2b gemma2-2b"],
         "num_hidden_layers": 3,
         "layer_types": ["full_attention", "sliding_attention", "full_attention"],
     }
@@ -393,7 +393,7 @@ def test_llama4_with_experts_in_every_second_layer() -> None:
 
 def test_llama4_says_which_layers() -> None:
     config = {
-        **model_shapes._SPARSE["llama-4-maverick llama-4-maverick-17b-128e"],
+        **names._SPARSE["llama-4-maverick llama-4-maverick-17b-128e"],
         "num_hidden_layers": 4,
         "moe_layers": [1],
         "no_rope_layers": [1, 0, 0, 0],
@@ -462,7 +462,7 @@ def test_a_config_that_gives_no_shape(change: dict[str, object], said: str) -> N
 
 
 def test_an_absent_query_rank_is_not_a_null_one() -> None:
-    config = dict(model_shapes._SPARSE["deepseek-v2-lite deepseek-v3-16b"])
+    config = dict(names._SPARSE["deepseek-v2-lite deepseek-v3-16b"])
     del config["q_lora_rank"]
     with pytest.raises(ShapeError, match="has no 'q_lora_rank'"):
         from_hugging_face(config)
