@@ -225,6 +225,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
     "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
+    "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),
     "tensor_parallel": FactName("int", "ranks", "share the same tokens"),
     "pipeline_parallel": FactName("int", "ranks", "share the same tokens"),
     "context_parallel": FactName("int", "ranks", "share one sequence (also sequence parallel)"),

@@ -76,6 +76,7 @@ LABELS: Final = {
     "global_batch_size": "global batch",
     "micro_batch_size": "micro batch",
     "gradient_accumulation": "accumulation",
+    "replicas": "replicas of the shards",
     "tensor_parallel": "tensor parallel",
     "pipeline_parallel": "pipeline parallel",
     "context_parallel": "context parallel",

@@ -21,6 +21,7 @@ SETUP: Final = (
     "global_batch_size",
     "micro_batch_size",
     "gradient_accumulation",
+    "replicas",
     "tensor_parallel",
     "pipeline_parallel",
     "context_parallel",

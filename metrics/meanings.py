@@ -20,6 +20,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "global_batch_size": ("sequences", "per optimizer step over all ranks"),
     "micro_batch_size": ("sequences", "per data-parallel rank and micro-step"),
     "gradient_accumulation": ("micro-steps", "per optimizer step"),
+    "replicas": ("", "of the sharded model; 1: shards on all data-parallel ranks"),
     "tensor_parallel": ("ranks", "share the same tokens"),
     "pipeline_parallel": ("ranks", "share the same tokens"),
     "context_parallel": ("ranks", "share one sequence (also sequence parallel)"),

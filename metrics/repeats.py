@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, fsum, log
+from statistics import geometric_mean
 from string import ascii_uppercase
 from typing import Any, Final
 
@@ -42,6 +43,13 @@ class Side:
     def clustered(self) -> bool:
         """Whether the interval is between runs."""
         return self.repeats >= FEWEST
+
+    @property
+    def mfu(self) -> float | None:
+        """That of `tgs`, exact attention; None where that of a row is not known."""
+        shares = [None if row["mfu"] is None else row["mfu"] / row["tgs"] for row in self.rows]
+        known = [share for share in shares if share is not None]
+        return self.tgs * geometric_mean(known) if len(known) == len(shares) else None
 
 
 @dataclass(frozen=True, slots=True)

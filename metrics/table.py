@@ -67,6 +67,7 @@ METRICS: Final = pl.Schema(
         "global_batch_size": INT,
         "micro_batch_size": INT,
         "gradient_accumulation": INT,
+        "replicas": INT,
         "tensor_parallel": INT,
         "pipeline_parallel": INT,
         "context_parallel": INT,

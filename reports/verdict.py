@@ -289,7 +289,7 @@ class _Speaker:
         return f", although their logs print {self.style.strong(printed)}"
 
     def _rate(self, side: Side) -> str:
-        mfu = side.rows[0]["mfu"]
+        mfu = side.mfu
         told = "" if mfu is None else f", MFU {mfu:.1%} (exact attention)".replace("%", " %")
         return f"{side.tgs:,.0f} tokens/s/GPU{told}"
 
@@ -329,7 +329,7 @@ class _Speaker:
             which = f"Setup {twice[0]}" if len(twice) == 1 else which
             return f"{which} ran twice, too few for the noise between runs ({FEWEST} needed)."
         parts = [
-            f"The interval of {self._side(side)} is between runs"
+            f"the interval of {self._side(side)} is between runs"
             for side in self.sides
             if side.clustered
         ]
@@ -337,7 +337,7 @@ class _Speaker:
         if once:
             verb = "has" if len(once) == 1 else "have"
             parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
-        return "; ".join(parts) + "." + self._may_repeat(once)
+        return f"T{'; '.join(parts)[1:]}.{self._may_repeat(once)}"
 
     def _may_repeat(self, once: Sequence[Side]) -> str:
         """What to say of runs of one format that are no repeats only because a log is silent."""

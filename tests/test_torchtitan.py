@@ -177,3 +177,19 @@ def test_lora_on_layers_that_are_not_known_has_no_mfu(rates: Any, on: str, model
     row = rates(lines, *facts, f"model={model}")
     assert row["mfu"] is None
     assert "lora_targets" in row["missing"]
+
+
+def test_replicas_of_shards_are_another_setup(
+    ingest: Any, store: Any, logs: Any, titan: Any
+) -> None:
+    """FSDP over 8 ranks and HSDP of 2 x 4 have as many data-parallel ranks, and are no repeats."""
+    for name, replicas, shards, loss in (("fsdp", 1, 8, 5.0), ("hsdp", 2, 4, 6.0)):
+        mesh = (
+            "[titan] 2026-01-02 03:04:00,000 - root - INFO - Building device mesh with "
+            f"parallelism: pp=1, dp_replicate={replicas}, dp_shard={shards}, cp=1, tp=1\n"
+        )
+        (logs / f"{name}.log").write_text(mesh + titan(steps=9, loss=loss))
+    ingest(logs)
+    rows = analyse({name: store.table(name) for name in TABLES}).metrics.sort("name")
+    assert rows["replicas"].to_list() == [1, 2]
+    assert rows["gpus"].to_list() == [8, 8]

@@ -72,7 +72,7 @@ def shelf(tmp_path: Path) -> Shelf:
 def numbers(text: str, pattern: str) -> list[float]:
     found = re.search(pattern, text)
     assert found, text
-    return [float(group) for group in found.groups()]
+    return [float(group.replace(",", "")) for group in found.groups()]
 
 
 def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
@@ -164,6 +164,18 @@ def test_three_repeats_are_spoken_of_as_a_setup(shelf: Shelf) -> None:
     assert "The interval of torchtitan (3 runs) is between runs; once has too few runs" in text
     (low, high) = numbers(text, r"torchtitan \(3 runs\) is [\d.]+x \(([\d.]+) to ([\d.]+)\)")
     assert high - low > 0.03  # the runs are 0.8 % apart, t of 2 degrees of freedom
+
+
+def test_the_mfu_of_a_setup_is_that_of_its_tgs(shelf: Shelf) -> None:
+    """The fastest repeat's stood beside the mean of all."""
+    for seed, seconds in enumerate((1.2, 1.3, 1.4), 1):
+        shelf.put(f"r{seed}", "torchtitan", seconds, seed=seed, noise=0.002)
+    tgs, mfu = numbers(shelf.first_line(), r"([\d,]+) tokens/s/GPU, MFU ([\d.]+) %")
+    rows = json.loads(shelf.compare("--format", "json"))
+    per_tgs = rows[0]["mfu"] / rows[0]["tgs"]
+    assert tgs == pytest.approx(np.prod([row["tgs"] for row in rows]) ** (1 / 3), abs=0.5)
+    assert mfu == pytest.approx(100 * tgs * per_tgs, abs=0.05)
+    assert mfu != pytest.approx(100 * rows[0]["mfu"], abs=1)
 
 
 def test_two_repeats_are_too_few(shelf: Shelf) -> None:

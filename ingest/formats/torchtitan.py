@@ -63,9 +63,11 @@ def _parallelism(degrees: Mapping[str, int]) -> dict[str, str]:
         world *= degree
         if name.startswith("dp"):
             data *= degree
+    sharded = "dp_shard" in degrees or "dp_replicate" in degrees  # `dp` may be either
     return {
         "gpus": str(world),
         "data_parallel": str(data),
+        **({"replicas": str(degrees.get("dp_replicate", 1))} if sharded else {}),
         "tensor_parallel": str(degrees.get("tp", degrees.get("sp", 1))),
         "pipeline_parallel": str(degrees.get("pp", 1)),
         "context_parallel": str(degrees.get("cp", 1)),
