@@ -117,7 +117,9 @@ class Block:
     """Facts that stand on several lines, from a line with `start` to one that matches `end`.
 
     `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
-    With `kind` the block is an event as well: what `read` gives besides facts are its fields.
+    With `braces` it is JSON that `start` opens, and its last line is the one that closes it,
+    however lines are indented; `end` is then what stands in none of its lines. With `kind` the
+    block is an event as well: what `read` gives besides facts are its fields.
     """
 
     start: str
@@ -129,6 +131,7 @@ class Block:
     most_lines: int = 2000
     include_end: bool = False
     include_start: bool = False
+    braces: bool = False
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -137,6 +140,15 @@ def json_object(text: str) -> dict[str, Any]:
         values = json.loads(text)
         return values if isinstance(values, dict) else {}
     return {}
+
+
+TAGS: Final = re.compile(r"^\s*(?:\[[\w|]+\]:|\d+: )*")
+"""Of a launcher, which stand before each line of a JSON text too."""
+
+
+def json_lines(lines: Sequence[str]) -> dict[str, Any]:
+    """The JSON object whose opening brace stands before these lines; empty where it is damaged."""
+    return json_object("{" + "\n".join(TAGS.sub("", line) for line in lines))
 
 
 def last_place(printed: Decimal) -> Decimal:

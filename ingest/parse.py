@@ -723,15 +723,14 @@ class Parser:
     def _continue_block(self, number: int, text: str) -> bool:
         block = self._open_block
         assert block is not None  # noqa: S101 - the caller asked
-        if block.spec.include_end and block.end.search(text):
-            block.add(number, text)
-            self._close_block()
-            return True
+        last = block.spec.include_end and block.end.search(text)
         over = block.end.search(text) or self._looks.search(text)
-        if over or len(block.lines) >= block.spec.most_lines:
+        if not last and (over or len(block.lines) >= block.spec.most_lines):
             self._close_block()
             return False
         block.add(number, text)
+        if last or (block.spec.braces and block.open_braces <= 0):
+            self._close_block()
         return True
 
     def _close_block(self) -> None:
@@ -808,6 +807,9 @@ class _Pending(NamedTuple):
     at: int
 
 
+JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
 @dataclass(slots=True)
 class _OpenBlock:
     spec: Block
@@ -816,6 +818,7 @@ class _OpenBlock:
     first: str
     lines: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    open_braces: int = 0
 
     def __post_init__(self) -> None:
         self.add(self.number, self.first)
@@ -824,6 +827,8 @@ class _OpenBlock:
         """One more line."""
         self.lines.append(text)
         self.numbers.append(number)
+        bare = JSON_TEXT.sub("", text)
+        self.open_braces += bare.count("{") - bare.count("}")
 
 
 def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:

@@ -98,8 +98,29 @@ def test_a_block_example_is_read_whole_and_states_known_facts(
     stated = {fact["name"] for fact in parsed.launches[0].facts}
     assert stated
     assert stated <= set(FACT_NAMES)
-    assert parsed.lines - parsed.known_lines <= (1 if block.include_end else 2)
-    assert re.search(block.end, block.example[-1])
+    whole = block.include_end or block.braces
+    assert parsed.lines - parsed.known_lines <= (1 if whole else 2)
+    if block.braces:
+        assert not any(re.search(block.end, line) for line in block.example[1:])
+    else:
+        assert re.search(block.end, block.example[-1])
+
+
+@pytest.mark.parametrize("before", ["", "    ", "[rank0]:", "0: "], ids=repr)
+@pytest.mark.parametrize(
+    ("log_format", "block"), [(f, b) for f in FORMATS for b in f.blocks if b.braces]
+)
+def test_json_ends_where_its_braces_close(
+    log_format: LogFormat, block: Block, before: str, parse: Callable[..., Parsed]
+) -> None:
+    """With a launcher's tags and without, in a paste that is indented or has lost its indents."""
+    told = parse(log_format.name, block.example).launches[0].facts
+    first = block.example[0].removeprefix("[rank0]:")
+    rest = [re.sub(r"^\[rank0\]:", "", line) for line in block.example[1:]]
+    for lines in ([first, *rest], [first, *map(str.strip, rest)]):
+        parsed = parse(log_format.name, [before + line for line in (*lines, "behind it")])
+        said = [(fact["name"], fact["value"]) for fact in parsed.launches[0].facts]
+        assert said == [(fact["name"], fact["value"]) for fact in told]
 
 
 @pytest.mark.parametrize(("log_format", "line"), ALL_LINES)

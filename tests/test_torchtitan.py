@@ -193,3 +193,12 @@ def test_replicas_of_shards_are_another_setup(
     rows = analyse({name: store.table(name) for name in TABLES}).metrics.sort("name")
     assert rows["replicas"].to_list() == [1, 2]
     assert rows["gpus"].to_list() == [8, 8]
+
+
+def test_a_mesh_of_one_device_that_is_built_late_begins_no_launch(parse: Any, titan: Any) -> None:
+    first, *rest = titan(steps=7).splitlines()
+    stamp = "[titan] 2026-01-02 03:04:01,900 - root - INFO - "
+    late = f"{stamp}Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=1, tp=1"
+    (launch,) = parse("torchtitan", [first, late, *rest]).launches
+    assert [row["step"] for row in launch.rows] == [*range(1, 8)]
+    assert ("gpus", "1") in [(fact["name"], fact["value"]) for fact in launch.facts]

@@ -577,8 +577,8 @@ FACTS: Final = (
 BLOCKS: Final = (
     Block(
         start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
-        end=rf"{PREFIX}\}}\s*$",
-        include_end=True,
+        end=r"\[(?:INFO|WARNING)\] \[\w+\.py:\d+:",
+        braces=True,
         most_lines=500,
         read=_user_config,
         example=(

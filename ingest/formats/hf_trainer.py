@@ -28,6 +28,7 @@ from ingest.log_format import (
     LogFormat,
     StepLine,
     Target,
+    json_lines,
     json_object,
     last_place,
 )
@@ -78,18 +79,17 @@ def _json_arguments(said: Mapping[str, str]) -> dict[str, str]:
     return _arguments({key: str(value) for key, value in json_object(_unquoted(said)).items()})
 
 
-def _model_config(text: str) -> dict[str, str]:
+def _model_config(values: Mapping[str, Any]) -> dict[str, str]:
     """A Hugging Face config.json; one that names no model type says nothing of a model."""
-    values = json_object(text)
     return {"model_config": json.dumps(values)} if "model_type" in values else {}
 
 
 def _model_config_block(lines: Sequence[str]) -> dict[str, str]:
-    return _model_config("{" + "\n".join(lines))
+    return _model_config(json_lines(lines))
 
 
 def _model_config_text(said: Mapping[str, str]) -> dict[str, str]:
-    return _model_config(_unquoted(said))
+    return _model_config(json_object(_unquoted(said)))
 
 
 def _arguments_block(lines: Sequence[str]) -> dict[str, str]:
@@ -379,8 +379,8 @@ HF_CONSOLE: Final = LogFormat(
         ),
         Block(
             start=r"\bModel config \w+ \{$",
-            end=r"^\}",
-            include_end=True,
+            end=r"\[(?:INFO|WARNING)\|\w+\.py:\d+\]",
+            braces=True,
             read=_model_config_block,
             example=(
                 "[INFO|configuration_utils.py:765] 2026-11-20 15:06:01,504 >> Model config "

@@ -24,7 +24,7 @@ from ingest.log_format import (
     FactLine,
     LogFormat,
     StepLine,
-    json_object,
+    json_lines,
     known,
 )
 
@@ -85,7 +85,7 @@ def _model_arguments(groups: Mapping[str, str]) -> dict[str, str]:
 def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     """`Building llama3 8Bwith {` and the JSON lines behind it, up to the closing brace."""
     head = re.search(r"Building (\S+ \S+?) ?with \{", lines[0])
-    values = _json_object(lines[1:])
+    values = json_lines(lines[1:])
     if head is None or not values:
         return {}
     flat = {k: "None" if v is None else str(v) for k, v in values.items() if _is_scalar(v)}
@@ -93,13 +93,8 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     return facts | _attention(values)
 
 
-LAUNCHER: Final = r"^\s*(?:\[[\w|]+\]:|\d+: )*"
-"""Tags of the launcher, which stand before each line of a JSON text too."""
-
-
-def _json_object(lines: Sequence[str]) -> dict[str, Any]:
-    """The object whose opening brace stands before `lines`; empty where it is damaged."""
-    return json_object("{" + "\n".join(re.sub(LAUNCHER, "", line) for line in lines))
+RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[[IWE]\]\["
+"""In the head of a log record, ezpz's too."""
 
 
 def _is_scalar(value: object) -> bool:
@@ -230,8 +225,8 @@ def _config_line(groups: Mapping[str, str]) -> dict[str, str]:
 
 
 def _config_block(lines: Sequence[str]) -> dict[str, str]:
-    """`Running with configs: {` and the JSON lines behind it, but the closing brace."""
-    return job_config(_json_object([*lines, "}"]))
+    """`Running with configs: {` and the JSON lines behind it, up to the closing brace."""
+    return job_config(json_lines(lines))
 
 
 def _token_batch(printed: Mapping[str, str]) -> dict[str, str]:
@@ -422,7 +417,8 @@ TORCHTITAN: Final = LogFormat(
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
-    launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
+    # a mesh of one device is built when it is first asked for, be it behind step 1
+    launch=r"Starting job: |device mesh with(?! parallelism: (?:\w+=1(?:, |\s*$))+$)|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{",
     evidence=("rate", "elapsed", "stamp"),
     rate_covers="interval",
@@ -1012,7 +1008,8 @@ TORCHTITAN: Final = LogFormat(
     blocks=(
         Block(
             start=r"Running with (?:args|configs): \{\s*$",
-            end=LAUNCHER + r"\}\s*$| - (?:INFO|WARNING|ERROR) - ",
+            end=RECORD,
+            braces=True,
             read=_config_block,
             most_lines=100_000,  # some 130 for each layer
             example=(
@@ -1034,10 +1031,10 @@ TORCHTITAN: Final = LogFormat(
         ),
         Block(
             start=r"Building \S+ \S+? ?with \{$",
-            end=LAUNCHER + r"\}",
+            end=RECORD,
+            braces=True,
             read=_json_arguments,
             include_start=True,
-            include_end=True,
             example=(
                 "[rank0]:[titan] 2026-11-20 15:33:45,854 - root - INFO - Building llama3 "
                 "debugmodelwith {",

@@ -25,6 +25,7 @@ from ingest.log_format import (
     LogFormat,
     StepLine,
     Target,
+    json_lines,
     json_object,
 )
 
@@ -84,8 +85,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 def _training_config(lines: Sequence[str]) -> dict[str, str]:
     """Facts of the TrainerConfig that rank 0 dumps; nothing where the dump is not whole."""
-    text = "\n".join(line for line in lines if not line.startswith("[XTuner]"))
-    config = json_object("{" + text)
+    config = json_lines([line for line in lines if not line.startswith("[XTuner]")])
     model, fsdp = _section(config, "model_cfg"), _section(config, "fsdp_cfg")
     data = _section(config, "dataloader_cfg")
     expert = max([*_whole(fsdp, "ep_size"), *_whole(model, "ep_size")], default=None)
@@ -247,9 +247,9 @@ MODEL_EXAMPLE: Final = (
 BLOCKS: Final = (
     Block(
         start=r"\] Training config: \{$",
-        end=r"^\}",
+        end=r"(?!)",  # lines of other ranks may stand between
+        braces=True,
         read=_training_config,
-        include_end=True,
         most_lines=20_000,
         printed_by=f"{TRAINER} Trainer.from_config",
         example=CONFIG_EXAMPLE,
@@ -265,9 +265,9 @@ BLOCKS: Final = (
     ),
     Block(
         start=r"The `compile_cfg` of model is \{$",
-        end=r"^\}",
+        end=r"(?!)",  # lines of other ranks may stand between
+        braces=True,
         read=_compiled,
-        include_end=True,
         printed_by=f"{TRAINER} Trainer.build_engine",
         example=(
             "[XTuner][2026-11-20 15:49:29][INFO] The `compile_cfg` of model is {",
