@@ -9,11 +9,13 @@ Frames in, frames out; a pure function of its input, where the order of rows doe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 from math import exp, log
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +25,7 @@ from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
 from metrics import statistics
 from metrics.changes import Change, Course, course
 from metrics.fairness import LABELS, MAY_DIFFER, MEASURED, written
-from metrics.statistics import Estimate
+from metrics.statistics import FEWEST_SURE, Estimate
 from metrics.throughput import why_no_rate
 
 Row = Mapping[str, Any]
@@ -110,7 +112,7 @@ SERIES: Final = pl.Schema(
 READ: Final = (
     *("run_id", "name", "tgs", "tgs_low", "tgs_high", "mfu", "mfu_full_attention", "formula"),
     *("peaks", "outcome", "synthetic", "missing", "warnings", "steps", "framework", "model"),
-    "gpus",
+    *("gpus", "windows"),
 )
 """Columns of METRICS that points are made of, besides the key and what is marked."""
 
@@ -130,6 +132,11 @@ HASHED: Final = 6
 
 RETURNS: Final = 2
 """A value that came back once was taken back; from two returns on several jobs take turns."""
+
+FEWER: Final = 3 / 4
+"""Of the windows that runs before had: in fewer the warm-up, which is not found, weighs more."""
+LATELY: Final = 20
+"""Runs before, by whose windows a run is called short."""
 
 MIDDAY: Final = timedelta(hours=12)
 """A night goes from noon to noon."""
@@ -167,7 +174,8 @@ def history(
     do not alter; before, after, ratio and its 95 % interval: by all points of both levels as of
     now; causes: what was set otherwise at that point, or else where the change may as well lie
     """
-    placed, unplaced = _placed(metrics, by)
+    held = set() if baselines is None else set(baselines["run_id"])
+    placed, unplaced = _placed(metrics, by, held)
     points = _with_marks(placed, by)
     pinned, lost = _pinned(baselines, points)
     told = [
@@ -185,8 +193,13 @@ def history(
 # --- points -------------------------------------------------------------------------------
 
 
-def _placed(metrics: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
-    """Runs that have a place in a series, in its order, with `series`, `at` and `dated`."""
+def _placed(
+    metrics: pl.DataFrame, by: Sequence[str], held: Collection[str]
+) -> tuple[pl.DataFrame, list[dict[str, Any]]]:
+    """Runs that have a place in a series, in its order, with `series`, `at` and `dated`.
+
+    held: runs that have one however short they are.
+    """
     key = list(dict.fromkeys((*by, "synthetic")))
     names = dict.fromkeys((*READ, *by, *_marked(by)))
     rows = metrics.select(
@@ -205,8 +218,36 @@ def _placed(metrics: pl.DataFrame, by: Sequence[str]) -> tuple[pl.DataFrame, lis
     named = keys.with_columns(
         series=pl.Series([_label(row, by) for row in keys.iter_rows(named=True)], dtype=TEXT)
     )
-    rows = rows.join(named, on=key, nulls_equal=True)
-    return rows.sort("series", "at", "run_id"), left
+    rows = rows.join(named, on=key, nulls_equal=True).sort("series", "at", "run_id")
+    short = _short(rows, held)
+    left += [
+        {"run_id": row["run_id"], "name": row["name"], "why": _too_short(row)}
+        for row in rows.filter(short).iter_rows(named=True)
+    ]
+    return rows.filter(~short), left
+
+
+def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
+    """Runs too short for their warm-up to be found, in a series whose runs before were longer.
+
+    One that broke off, or is still being written, would be a slow night. A series of short runs
+    alone is one: their warm-up weighs alike in all.
+    """
+    found: list[bool] = []
+    usual: dict[str, deque[int]] = {}
+    counts = pl.col("windows").fill_null(0)
+    for series, run_id, count in rows.select("series", "run_id", counts).iter_rows():
+        before = usual.setdefault(series, deque(maxlen=LATELY))
+        few = count < FEWEST_SURE and run_id not in held
+        found.append(few and bool(before) and count < FEWER * median(before))
+        if not found[-1]:
+            before.append(count)
+    return pl.Series(found, dtype=BOOL)
+
+
+def _too_short(row: Row) -> str:
+    windows = f"{row['windows']} window{'s' * (row['windows'] != 1)}"
+    return f"too short: of {windows} the warm-up cannot be told, and runs before it were longer"
 
 
 def _why_not(row: Row, by: Sequence[str]) -> str:

@@ -37,7 +37,11 @@ FOUND: Final = 5 / 3
 runs with much autocorrelation in 70 %."""
 
 FEWEST_WINDOWS: Final = 8
-"""With fewer, 95 % intervals cover the truth in less than 92 % (autocorrelation 0.6)."""
+"""That quantiles are told of. With fewer, 95 % intervals cover the truth in less than 92 %
+(autocorrelation 0.6)."""
+FEWEST_SURE: Final = FEWEST_WINDOWS + 1
+"""That an interval is told of: of 8 none could be taken for warm-up (steady.FEWEST_SETTLED), and
+where 8 are left behind one, more may be."""
 SHORT: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
 MOST_ALIKE: Final = 0.6
@@ -102,9 +106,9 @@ def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) 
     which counts in full where windows differ by less than it.
     """
     n = len(tokens)
-    if n < FEWEST_WINDOWS:
+    if n < FEWEST_SURE:
         return Rate(
-            None, None, None, f"{n} window{'s' * (n != 1)}: an interval needs {FEWEST_WINDOWS}"
+            None, None, None, f"{n} window{'s' * (n != 1)}: an interval needs {FEWEST_SURE}"
         )
     whole = float(tokens.sum())
     base = seconds - excess

@@ -12,12 +12,12 @@ import polars as pl
 
 from metrics import quantiles
 from metrics.columns import Array, Columns, Flags, median
-from metrics.statistics import MAD_TO_SIGMA, autocorrelation
+from metrics.statistics import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
 from metrics.windows import clean_of, evidence_of, resolution
 
 FALSE_ALARM: Final = 0.01
 """Chance that a run without warm-up is given one."""
-FEWEST_SETTLED: Final = 8
+FEWEST_SETTLED: Final = FEWEST_WINDOWS
 """Windows behind a warm-up that tell how much windows scatter."""
 MOST_WARMING: Final = 1 / 3
 """Of a run's windows. A slower start that is longer is not start but speed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tests.simulated import Simulation
 
 RUNS = 4000
-WINDOWS = (9, 13, 21, 41, 101, 201, 401)
+WINDOWS = (10, 13, 21, 41, 101, 201, 401)
 """The first of which is start-up."""
 CASES = {
     "noise": {},

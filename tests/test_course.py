@@ -48,8 +48,8 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
     assert sureness(row(windows=49, effective_windows=34.2)) == (
         "of 49 windows, as good as 34 independent"
     )
-    assert sureness(row(windows=3, no_interval="3 windows: an interval needs 8")) == (
-        "no interval: 3 windows: an interval needs 8"
+    assert sureness(row(windows=3, no_interval="3 windows: an interval needs 9")) == (
+        "no interval: 3 windows: an interval needs 9"
     )
 
 

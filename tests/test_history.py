@@ -56,6 +56,36 @@ def test_nothing_gives_empty_tables() -> None:
         assert frame.height == 0
 
 
+def of_windows(counts: list[int], *, slower: float = 0.95, **more: Any) -> History:
+    """A steady series of so many windows each; those of fewer than 9 are slower."""
+    rates = [rate * (slower if n < 9 else 1) for rate, n in zip(LEVEL, counts, strict=False)]
+    rows = [{**row, "windows": n} for row, n in zip(runs(rates), counts, strict=True)]
+    return history(metrics(rows), **more)
+
+
+def test_a_run_that_broke_off_in_its_warm_up_is_no_slow_night() -> None:
+    """Two of these, or two runs that are still being written, were a regression."""
+    found = of_windows([40] * 12 + [6, 8, 6])
+    assert found.changes.is_empty()
+    assert row(found.series)["points"] == 12
+    assert [why.split(":")[0] for why in found.unplaced["why"]] == ["too short"] * 3
+    assert found.unplaced["run_id"].to_list() == ["r012", "r013", "r014"]
+
+
+def test_a_series_of_short_runs_is_one() -> None:
+    """Also where a line is lost; behind a long run, by chance, too."""
+    counts = [6, 6, 40, *[6, 5] * 6]
+    found = of_windows(counts, slower=1.0)
+    assert row(found.series)["points"] == len(counts)
+    assert found.unplaced.is_empty()
+
+
+def test_a_short_run_that_is_a_baseline_stays_one() -> None:
+    found = of_windows([40] * 12 + [6], slower=1.0, baselines=pins(("r012", LEVEL[12])))
+    assert found.unplaced.is_empty()
+    assert row(found.series)["points"] == 13
+
+
 def test_a_steady_series_by_hand() -> None:
     """Ten rates of which the logarithms have mean 0.00038 and standard deviation 0.0032."""
     found = of(LEVEL, mfu=0.4)
