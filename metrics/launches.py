@@ -48,6 +48,10 @@ LOSS_BITS_ALONE: Final = 60.0
 IN_STEP_BITS: Final = 30.0
 """What the stamps of two nodes have to give; launches side by side do not wait for each other."""
 
+NEIGHBOURS: Final = 11
+STANDS_OUT: Final = 5.0
+"""Steps around one, and the spreads from which it stands out of them."""
+
 DAY: Final = 86_400.0
 """Seconds over which launches of one framework are taken to begin at random."""
 
@@ -520,8 +524,9 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     losses = sum(bits or 0.0 for bits in figures)
     told_twice = a.run["log_format"] == b.run["log_format"]
     if _against(*times, data):
-        in_step = a.run["utc"] == b.run["utc"] and (moment or 0.0) >= IN_STEP_BITS
-        return "same" if told_twice and in_step and losses >= LOSS_BITS_COUNTED else "other"
+        may_be = told_twice and a.run["utc"] == b.run["utc"] and losses >= LOSS_BITS_COUNTED
+        in_step = may_be and _in_step(one.stamps[mine], other.stamps[theirs]) >= IN_STEP_BITS
+        return "same" if in_step else "other"
     timing = max(bits or 0.0 for bits in times) + (data or 0.0) + (moment or 0.0)
     named = a.file in b.names or b.file in a.names
     timing += (runtime or 0.0) + (CHANCE_BITS if named else 0.0)
@@ -584,9 +589,8 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     if both.sum() < FEWEST_STEPS:
         return None
     apart = right[both] - left[both]
-    whole = bool((left[both] % 1 == 0).all() or (right[both] % 1 == 0).all())
     scatter = np.diff(apart)
-    allowed = 1.0 if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
+    allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
     steady = agree.mean() > 0.9  # noqa: PLR2004 - one may be written late after a stall
     advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0
@@ -598,6 +602,34 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     if abs(offset - zone) > WHOLE_SECONDS or abs(zone) > ZONES:
         return -1.0
     return -1.0 if (np.abs(apart - offset) > WHOLE_SECONDS).any() else advance
+
+
+def _stamps_scatter(left: Array, right: Array, scatter: Array) -> float:
+    """How far two stamps of one moment may be apart, s: by their print, or by their scatter."""
+    whole = bool((left % 1 == 0).all() or (right % 1 == 0).all())
+    return 1.0 if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
+
+
+def _in_step(left: Array, right: Array) -> float:
+    """Bits of the delays that two clocks share, each against the steps around it.
+
+    A drift, and what stands out at once in both as a checkpoint does, comes of what they have in
+    common by their settings, and says nothing.
+    """
+    both = np.isfinite(left) & np.isfinite(right)
+    if both.sum() < FEWEST_STEPS:
+        return 0.0
+    mine, theirs = (_against_neighbours(np.diff(stamps[both])) for stamps in (left, right))
+    usual = np.abs(mine) <= STANDS_OUT * robust_spread(mine)
+    scatter = (theirs - mine)[usual]
+    allowed = _stamps_scatter(left[both], right[both], scatter)
+    agree = np.abs(scatter) <= allowed
+    return _bits(mine[usual][agree], allowed) if agree.mean() > 0.9 else 0.0  # noqa: PLR2004
+
+
+def _against_neighbours(advance: Array) -> Array:
+    around = pl.Series(advance).rolling_median(NEIGHBOURS, min_samples=1, center=True)
+    return np.asarray(advance - around.to_numpy())
 
 
 def _ranks_of_one(a: _Told, b: _Told) -> bool:

@@ -188,6 +188,23 @@ def test_two_launches_side_by_side_that_do_not_wait_for_each_other_stay_apart() 
         assert found == [["one"], ["two"]]
 
 
+@pytest.mark.parametrize("shared", ["drift", "collections", "checkpoints", "warm-up"])
+def test_what_two_launches_share_by_their_settings_makes_them_no_nodes(shared: str) -> None:
+    """They begin in one second and have the same losses, as the jobs of an array may."""
+    at = np.arange(60)
+    common = {
+        "drift": 0.2 * np.sin(at / 20),
+        "collections": 0.3 * (at % 5 == 0),
+        "checkpoints": 6.0 * (at % 20 == 19),
+        "warm-up": 3.0 * np.exp(-at / 3),
+    }[shared]
+    for seed in range(20):
+        first, second = np.random.default_rng(seed).normal(0, 0.02, (2, 60))
+        second -= second.mean() - first.mean()
+        found = groups(node("one", common + first, seed), node("two", common + second, seed + 99))
+        assert found == [["one"], ["two"]]
+
+
 def test_rank_0_of_two_launches_at_once_stays_apart() -> None:
     def rank(name: str, number: int, seed: int) -> dict[str, Rows]:
         return source(name, [{**row, "rank": str(number)} for row in measured(seed)])
