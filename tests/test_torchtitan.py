@@ -202,3 +202,20 @@ def test_a_mesh_of_one_device_that_is_built_late_begins_no_launch(parse: Any, ti
     (launch,) = parse("torchtitan", [first, late, *rest]).launches
     assert [row["step"] for row in launch.rows] == [*range(1, 8)]
     assert ("gpus", "1") in [(fact["name"], fact["value"]) for fact in launch.facts]
+
+
+@pytest.mark.parametrize(
+    "accumulation", ["gradient accumulation steps 2", "gradient_accumulation_steps: 2"]
+)
+def test_a_header_that_is_wrapped_before_its_last_number_states_the_others(
+    parse: Any, titan: Any, accumulation: str
+) -> None:
+    header = [
+        "[titan] 2026-02-11 01:21:06,678 - __main__ - INFO - Trainer is initialized with local batch "
+        f"size 1, global batch size 48, {accumulation}, sequence length 4096,",
+        "       total steps 10000 (warmup 200)",
+    ]
+    (launch,) = parse("torchtitan", [*header, *titan().splitlines()]).launches
+    said = {fact["name"]: fact["value"] for fact in launch.facts}
+    assert (said["seq_len"], said["micro_batch_size"]) == ("4096", "1")
+    assert (said["global_batch_size"], said["gradient_accumulation"]) == ("48", "2")

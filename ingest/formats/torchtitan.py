@@ -838,8 +838,9 @@ TORCHTITAN: Final = LogFormat(
             anchor="local batch size",
             regex=r"local batch size:? (?P<micro_batch_size>\d+), "
             r"(?:global batch size (?P<global_batch_size>\d+), )?"
-            r"(?:gradient accumulation steps (?P<gradient_accumulation>\d+), )?"
-            r"sequence length:? (?P<seq_len>\d+), total steps:? (?P<total_steps>\d+)",
+            r"(?:gradient[ _]accumulation[ _]steps:? (?P<gradient_accumulation>\d+), )?"
+            # a terminal wraps behind the comma
+            r"sequence length:? (?P<seq_len>\d+),(?: total steps:? (?P<total_steps>\d+))?",
             example="[rank0]:[titan] 2026-11-20 15:53:47,342 - root - INFO - Trainer is initialized "
             "with local batch size 2, global batch size 4, gradient accumulation steps 1, "
             "sequence length 256, total steps 60 (warmup 2)",
