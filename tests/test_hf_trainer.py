@@ -137,3 +137,22 @@ def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Par
     assert counted(parse, 0.0293, 8, long) == list(range(1, 9))  # 10,004 steps, give or take 5
     assert counted(parse, 0.1465, 4, FINAL) == list(range(1, 5))  # resumed: not from the start
     assert counted(parse, 0.0293, 3, FINAL) == [1, 2, 3]  # 40 // 11, 40 // 12 and 40 // 13 are 3
+
+
+def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Any) -> None:
+    """In its own words, its bar has a name, and the line may stand behind it."""
+    lines = [
+        "Train:   2%|\u258f         | 1/60 [00:42<41:47, 42.51s/it]{'loss': '0.37', 'grad_norm': "
+        "'0.89', 'learning_rate': '3.3e-05', 'epoch': '0.086', 'global_step/max_steps': '1/60', "
+        "'elapsed_time': '43s', 'remaining_time': '41m 48s', 'memory(GiB)': '14.5'}",
+        "{'loss': 0.30, 'grad_norm': 0.65, 'learning_rate': 9.9e-05, 'memory(GiB)': 14.5, 'epoch': "
+        "0.43, 'global_step/max_steps': '5/60', 'percentage': '8.33%', 'elapsed_time': '3m 53s'}",
+        "{'loss': 0.23, 'grad_norm': 0.65, 'learning_rate': 8.6e-07, 'memory(GiB)': 14.5, 'epoch': "
+        "0.64, 'global_step/max_steps': '56/60', 'percentage': '93.3%', 'elapsed_time': "
+        "'1h 22m 38s', 'remaining_time': '6m 4s'}",
+    ]
+    rows = parse("hf-trainer", lines).launches[0].rows
+    assert [(row["step"], row["since_start_s"]) for row in rows] == [
+        *((1, 43.0), (5, 233.0), (56, 4958.0))
+    ]
+    assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}

@@ -211,8 +211,8 @@ def test_a_header_that_is_wrapped_before_its_last_number_states_the_others(
     parse: Any, titan: Any, accumulation: str
 ) -> None:
     header = [
-        "[titan] 2026-02-11 01:21:06,678 - __main__ - INFO - Trainer is initialized with local batch "
-        f"size 1, global batch size 48, {accumulation}, sequence length 4096,",
+        "[titan] 2026-02-11 01:21:06,678 - __main__ - INFO - Trainer is initialized with local "
+        f"batch size 1, global batch size 48, {accumulation}, sequence length 4096,",
         "       total steps 10000 (warmup 200)",
     ]
     (launch,) = parse("torchtitan", [*header, *titan().splitlines()]).launches

@@ -171,6 +171,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             anchor="***** Evaluating ",
             regex=r"\*{5} Evaluating \w+, Epoch (?P<epoch>\d+)/\d+ \*{5}",
             kind="evaluation",
+            with_facts=True,
             example="***** Evaluating perplexity, Epoch 1/4 *****",
             printed_by=STEP1,
             composed=True,
@@ -212,6 +213,15 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
     ),
     facts=(
+        FactLine(
+            anchor="***** Evaluating ",
+            regex=r"\*{5} Evaluating (?:perplexity|reward|rewards), Epoch \d+/\d+ \*{5}",
+            constants={"packed": "false"},
+            inferred="DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
+            example="***** Evaluating reward, Epoch 0/1 *****",
+            printed_by=STEP2,
+            composed=True,
+        ),
         FactLine(
             anchor="--max_seq_len",
             regex=r"\bcmd = (?P<command>.*\bmain\.py .*--max_seq_len.*)",

@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from ingest.log_format import (
+    GIB,
     HF_TRAINER,
     JSON,
     Addition,
@@ -119,9 +120,22 @@ def _final(said: Mapping[str, str]) -> dict[str, str]:
 SURE: Final = Decimal("0.4")
 
 
-def _complete(row: dict[str, Any], _: Mapping[str, str]) -> None:
-    """No tokens are those that are not counted."""
+def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """No tokens are those that are not counted; of ms-swift the step and the time since the start.
+
+    `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
+    (modelscope/ms-swift/swift/trainers/callback.py, add_train_message).
+    """
     row["consumed_tokens"] = row.get("consumed_tokens") or None
+    if place := re.fullmatch(r"(\d{1,19})/\d+", printed.get("global_step/max_steps", "")):
+        row["step"] = int(place[1])
+        since = re.fullmatch(
+            r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s",
+            printed.get("elapsed_time", ""),
+        )
+        if since:
+            days, hours, minutes, seconds = (int(group or 0) for group in since.groups())
+            row["since_start_s"] = float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
 
 
 # -- console -------------------------------------------------------------------------------
@@ -235,6 +249,7 @@ _DICT_COLUMNS: Final[dict[str, Target]] = {
     "grad_norm": "grad_norm",
     "learning_rate": "learning_rate",
     "num_input_tokens_seen": "consumed_tokens",
+    "memory(GiB)": ("peak_memory_bytes", GIB),
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
