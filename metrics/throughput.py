@@ -391,7 +391,8 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     """Why there is no rate: what is missing, or that no clean window is left."""
     times = ("elapsed", "clock", "stamp")
     timed = any(windows.known(f"{time}_time") for time in times)
-    needed: tuple[str, ...] = ("seq_len", "gpus", "global_batch_size")
+    batch = () if windows.known("samples") else ("global_batch_size",)
+    needed: tuple[str, ...] = ("seq_len", "gpus", *batch)
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
     missing = [name for name in needed if facts.get(name) is None]

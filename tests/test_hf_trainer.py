@@ -139,7 +139,7 @@ def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Par
     assert counted(parse, 0.0293, 3, FINAL) == [1, 2, 3]  # 40 // 11, 40 // 12 and 40 // 13 are 3
 
 
-def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Any) -> None:
+def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., Parsed]) -> None:
     """In its own words, its bar has a name, and the line may stand behind it."""
     lines = [
         "Train:   2%|\u258f         | 1/60 [00:42<41:47, 42.51s/it]{'loss': '0.37', 'grad_norm': "

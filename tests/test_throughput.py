@@ -230,6 +230,12 @@ def test_unknown_tokens_give_no_tgs_and_name_what_is_missing() -> None:
     assert row["throughput_missing"] == ["seq_len", "gpus", "global_batch_size"]
 
 
+def test_a_batch_that_every_line_prints_is_not_asked_for() -> None:
+    rows = [{"step": n, "elapsed_s": 1.0, "samples": 128} for n in (1, 2)]
+    row = rates(steps(*rows), run(elapsed_covers="interval"), facts(zero_stage=1))
+    assert row["throughput_missing"] == ["seq_len", "gpus"]
+
+
 def test_one_line_is_no_rate() -> None:
     row = rates(steps({"step": 1, "logged_tgs": 5.0}), run(evidence=["rate"]), facts(gpus=1))
     assert row["tgs"] is None
