@@ -234,6 +234,17 @@ def test_a_log_that_cannot_be_read_beside_one_that_can_is_a_warning(runner: Runn
     assert runner.run(command="compare", logs=f"{TITAN}\nno-such.log") == 0, runner.said
     assert "::warning::Some logs could not be read" in runner.said["Verdict"]
     assert set(runner.comments) == {"1"}
+    assert "Not read, and not compared:\n\n```\nno-such.log: no such file" in runner.comments["1"]
+
+
+@pytest.mark.parametrize(
+    ("command", "given"), [("nightly", {"facts": "gpus=8"}), ("compare", {"config": "a.toml"})]
+)
+def test_an_input_of_the_other_command_is_an_error(
+    command: str, given: dict[str, str], runner: Runner
+) -> None:
+    assert runner.run(command=command, logs=str(TITAN), **given) == 2
+    assert f"::error::{next(iter(given))}" in runner.said["Run"]
 
 
 @pytest.mark.parametrize(
