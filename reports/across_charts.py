@@ -377,7 +377,7 @@ def scaling(rows: Sequence[Row]) -> Figure | None:
 
 
 def _series(card: Row) -> str:
-    """What stays the same along a line of scaling."""
+    """What stays the same along a line of scaling; of a run that lacks some of it, itself."""
     length = f"{card['seq_len']:,} tokens" if card["seq_len"] else None
     again = f"recompute {card['recompute']}" if card["recompute"] else None
     said = (
@@ -388,7 +388,8 @@ def _series(card: Row) -> str:
         card["accelerator"],
         card["framework"],
     )
-    return ", ".join(str(word) for word in said if word)
+    alone = None if all(said) else f"({card['run_id']}, alone: not all of it is known)"
+    return ", ".join(str(word) for word in (*said, alone) if word)
 
 
 @cache

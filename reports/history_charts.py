@@ -141,6 +141,8 @@ def history(series: Row, points: pl.DataFrame) -> Drawn:
     } | {name: bool(rows) for name, rows in sets.items()}
     layers = _rate_layers(colour)
     tgs = [layer for name, group in layers.items() if drawn[name] for layer in group]
+    if narrow := _narrow(data, series):
+        tgs = [_widened(layer, narrow) for layer in tgs]
     utilised = data["mfu"].count() > 0
     panels = [_panel(tgs, 220, _time(span, bare=utilised))]
     if marks.height:
@@ -187,6 +189,28 @@ def _rows(data: pl.DataFrame) -> list[Spec]:
     return data.with_columns(cs.temporal().dt.strftime("%Y-%m-%dT%H:%M:%S")).to_dicts()
 
 
+LEAST_REACH: Final = 0.01
+"""Of the level, above and below it, that the axis of TGS reaches: equal runs are to look equal."""
+
+
+def _narrow(data: pl.DataFrame, series: Row) -> list[float]:
+    """The ends of the axis of TGS where what is drawn differs by less; else none."""
+    drawn = pl.concat([data["low"], data["high"], pl.Series([series["baseline_tgs"]], dtype=FLOAT)])
+    low, high = drawn.min(), drawn.max()
+    if not isinstance(low, float) or not isinstance(high, float):
+        return []
+    middle = (low + high) / 2
+    ends = [middle * (1 - LEAST_REACH), middle * (1 + LEAST_REACH)]
+    return ends if ends[0] <= low and high <= ends[1] else []
+
+
+def _widened(layer: Spec, ends: Sequence[float]) -> Spec:
+    y = layer["encoding"].get("y", {})
+    if "field" not in y:
+        return layer
+    return _with(layer, y=y | {"scale": {"domain": [*ends], "nice": True, "zero": False}})
+
+
 Span = tuple[datetime, datetime]
 """When the first and the last run were."""
 
@@ -200,22 +224,27 @@ def _span(points: pl.DataFrame) -> Span | None:
 
 SEASON: Final = timedelta(days=150)
 """A history that is longer has months and years on its axis, not days."""
+FEW_DAYS: Final = timedelta(days=6)
+"""One that is shorter has a tick for each, or some would stand there twice."""
 
 
 def _time(span: Span | None, *, bare: bool = False) -> Spec:
     """The time axis, a little beyond the first and the last run; bare above another panel."""
     domain: list[Spec] = []
     form = "%-d %b"
+    ticks: Spec | int = 6
     if span:
         first, last = span
         room = max((last - first) * 0.015, timedelta(hours=12))
         domain = [_moment(first - room), _moment(last + room)]
         form = "%b %Y" if last - first > SEASON else form
+        if last - first < FEW_DAYS:
+            ticks = {"interval": "day", "step": 1}
     axis: Spec = {"grid": False}
     if bare:
         axis |= {"labels": False, "ticks": False}
     else:
-        axis |= {"tickCount": 6, "format": form, "labelOverlap": True, "labelSeparation": 8}
+        axis |= {"tickCount": ticks, "format": form, "labelOverlap": True, "labelSeparation": 8}
     scale = {"domain": domain, "nice": False}
     return {"field": "at", "type": "temporal", "title": None, "scale": scale, "axis": axis}
 
@@ -242,7 +271,8 @@ def _rate_layers(colour: str) -> dict[str, list[Spec]]:
 
     One that has nothing to draw is to be left out: Vega warns of an axis without an end.
     """
-    return {**_run_layers(colour), **_reference_layers()}
+    runs, references = _run_layers(colour), _reference_layers()
+    return {"spread": runs.pop("spread"), **references, **runs}  # a dot is seen on its level
 
 
 def _run_layers(colour: str) -> dict[str, list[Spec]]:
@@ -335,7 +365,7 @@ def _utilisation(colour: str, formulas: tuple[str, ...]) -> Spec:
     """MFU; where it is by several formulas, each has a shape of its own."""
     y = alt.Y(
         "mfu:Q",
-        title="MFU",
+        title="MFU, exact",
         scale=alt.Scale(zero=False),
         axis=alt.Axis(format=".1%", tickCount=4),
     )

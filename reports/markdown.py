@@ -245,7 +245,7 @@ def _figures(told: Content, group: Sequence[Row]) -> str:
         "framework": lambda run: _safe(run["framework"]),
         "TGS": lambda run: _number(run["tgs"], count),
         "95 % interval": _interval,
-        "of best": lambda run: _number(run["relative_tgs"], percent),
+        "of best setup": lambda run: _number(run["relative_tgs"], percent),
         "MFU exact attention": lambda run: _number(run["mfu_exact_own"], percent),
         "MFU full attention": lambda run: _number(run["mfu_full_own"], percent),
         "MFU exact, BF16 peak": lambda run: _number(run["mfu_exact_bf16"], percent),
@@ -256,7 +256,7 @@ def _figures(told: Content, group: Sequence[Row]) -> str:
         "# by logs": lambda run: _number(run["logged_rank"], str),
     }
     if len(runs) == 1 or all(run["rank"] == 1 for run in runs):
-        for heading in ("#", "of best", "# by logs"):
+        for heading in ("#", "of best setup", "# by logs"):
             del columns[heading]
     if all(run[f"mfu_{a}_own"] == run[f"mfu_{a}_bf16"] for run in runs for a in ("exact", "full")):
         del columns["MFU exact, BF16 peak"], columns["MFU full, BF16 peak"]

@@ -69,7 +69,7 @@ function say() {
   const [shown, total] = counted();
   const runs = total === 1 ? "run" : "runs";
   const words = [];
-  if (total) words.push(shown === total ? `All ${total} ${runs} shown.` : `${shown} of ${total} ${runs} shown.`);
+  if (total) words.push(total === 1 && shown ? "One run." : shown === total ? `All ${total} ${runs} shown.` : `${shown} of ${total} ${runs} shown.`);
   if (state.selected) words.push(`Selected: ${nameOf(state.selected)}.`);
   const line = controls.querySelector(".status");
   if (line.textContent !== words.join(" ")) line.textContent = words.join(" ");

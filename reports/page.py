@@ -417,7 +417,9 @@ def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
         f"{figure(sheet, told, key)}"
         for run, key in zip(heads, drawn, strict=True)
     ]
-    return [*parts, '<p class="note">Those of all other runs stand in each run\'s part.</p>']
+    more = sum(key.startswith("waterfall:") for key in told.figures) > len(drawn)
+    rest = '<p class="note">Those of all other runs stand in each run\'s part.</p>'
+    return [*parts, rest] if more else parts
 
 
 def _causes(run: Row) -> str:

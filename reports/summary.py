@@ -47,7 +47,7 @@ SPEED_COLUMNS: Final[Columns] = {
     "name": ("run", str),
     "tgs": ("TGS", count),
     "interval": ("95 % interval", str),
-    "relative_tgs": ("of best", percent),
+    "relative_tgs": ("of best\nsetup", percent),
     "mfu": ("MFU exact\nattention", percent),
     "mfu_full_attention": ("MFU full\nattention", percent),
     "logged_tflops": ("logged\nTFLOP/s", decimal),

@@ -27,6 +27,8 @@ from reports.night_page import AGE, status_js
 from reports.night_page import page as night_page
 from reports.tables import markdown_text
 from tests.packs import unpacked
+from tests.series import START, metrics
+from tests.series import runs as nightly_runs
 from tests.test_reports import EVIL, Page
 from tests.told_nights import (
     BACK,
@@ -702,7 +704,7 @@ def test_a_history_draws_levels_changes_baseline_marks_and_both_panels():
         "\\u25bc 5.1 % slower",
         "version 0.2.1 -> 0.2.2",
         "baseline, torchtitan-llama3-8b-8-0315",
-        '"title": "MFU"',
+        '"title": "MFU, exact"',
         "5532.67",
     ):
         assert words in text
@@ -787,3 +789,18 @@ def test_the_small_history_lies_within_its_frame_and_shows_a_drop():
     assert places[0][1] > 0.7
     calm = [y for _, y in history_charts.spark(frame_of(a_series(nights=365)))[0]]
     assert max(calm) - min(calm) < 0.5
+
+
+def test_equal_runs_of_one_day_look_equal() -> None:
+    """An axis from 6,398.150 to 6,398.160 made a regression of nothing; each tick was one day."""
+    rows = nightly_runs([6398.15 + i / 1000 for i in range(8)])
+    near = [{**row, "started_at": START + timedelta(hours=i)} for i, row in enumerate(rows)]
+    found = history(metrics(near))
+    series = {"label": "x", "changes": [], **found.series.row(0, named=True)}
+    tgs, *_ = history_charts.history(series, found.points).spec["vconcat"]
+    dots = next(
+        one["encoding"] for one in tgs["layer"] if one["encoding"]["y"].get("field") == "tgs"
+    )
+    low, high = dots["y"]["scale"]["domain"]
+    assert high / low == pytest.approx(1.01 / 0.99)
+    assert dots["x"]["axis"]["tickCount"] == {"interval": "day", "step": 1}
