@@ -265,6 +265,8 @@ def _engine(table: Table, default: str) -> str:
 def _series(table: Table, columns: Collection[str]) -> Series:
     table.only(field.name for field in fields(Series))
     by = _texts(table, "by")
+    if table.values.get("by") == []:
+        table.say("by", "is empty. Name columns, or leave it out for the usual ones.")
     for name in by:
         if columns and name not in columns:
             table.say("by", f"no column of metrics is called {name!r}. {meant(name, columns)}")

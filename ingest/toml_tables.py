@@ -59,7 +59,8 @@ class Table:
 
     def tables(self, key: str) -> list[Self]:
         """The tables of an array, `[[key]]`."""
-        rows = self.take(key, list, [])
+        one = isinstance(self.values.get(key), dict)  # [key]
+        rows = [None] if one else self.take(key, list, [])
         if not all(isinstance(row, dict) for row in rows):
             self.say(key, f"write [[{key}]] above each of its tables.")
             return []

@@ -171,6 +171,10 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
             ["[series] threshhold: is no key here. Did you mean threshold?"],
         ),
         (
+            "[series]\nby = []",
+            ["[series] by: is empty. Name columns, or leave it out for the usual ones."],
+        ),
+        (
             "[series]\nthreshold = 3",
             ['[series] threshold: is 3: write a fraction below 1, 0.03, or "3 %".'],
         ),
@@ -178,7 +182,7 @@ def test_one_that_the_environment_names_must_be_there(monkeypatch: pytest.Monkey
             '[series]\nby = ["modle"]',
             ["[series] by: no column of metrics is called 'modle'. Did you mean model?"],
         ),
-        ("[facts]\ngpus = 8", ["facts: is {'gpus': 8}: write a list in [ ]."]),
+        ("[facts]\ngpus = 8", ["facts: write [[facts]] above each of its tables."]),
         (
             '[[facts]]\npaths = "*"\n[[facts]]\npaths = "*"\ngpu = 8',
             [
