@@ -239,7 +239,8 @@ def _pinned(row: Row) -> bool:
 def _state(row: Row) -> str:
     state = row["state"]
     fresh = any(change["new"] for change in row["changes"])
-    word = f"{state}{' tonight' if fresh else ''}"
+    doubt = ", last run suspect" if row["suspect"] and state != SUSPECT else ""
+    word = f"{state}{' tonight' if fresh else ''}{doubt}"
     return (
         f'<span class="state {esc(state)}"><span class="mark" aria-hidden="true">'
         f"{MARKS.get(state, '')}</span>{esc(word)}</span>"

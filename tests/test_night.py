@@ -21,6 +21,7 @@ from markdown_it import MarkdownIt
 from metrics.history import CHANGES, history
 from metrics.table import METRICS
 from reports import document, history_charts
+from reports import night_page as page_of_nights
 from reports.night import Night, apart, day, exit_code, few, labels, says, signed, told
 from reports.night_files import junit, markdown, summary, svg_name, svgs
 from reports.night_page import AGE, status_js
@@ -804,3 +805,11 @@ def test_equal_runs_of_one_day_look_equal() -> None:
     low, high = dots["y"]["scale"]["domain"]
     assert high / low == pytest.approx(1.01 / 0.99)
     assert dots["x"]["axis"]["tickCount"] == {"interval": "day", "step": 1}
+
+
+@pytest.mark.parametrize(
+    ("state", "word"), [("regressed", "regressed, last run suspect"), ("suspect", "suspect")]
+)
+def test_a_suspect_run_shows_beside_another_state(state: str, word: str) -> None:
+    row = {"state": state, "suspect": True, "changes": []}
+    assert page_of_nights._state(row).endswith(f"</span>{word}</span>")

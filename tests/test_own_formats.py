@@ -226,7 +226,7 @@ def test_named_formats_keep_their_companions() -> None:
         ("[[steps]]", '[[steps]]\npair = "x"', ["pair: has no group 'key': write (?P<key>"]),
         ("[[steps]]", '[[steps]]\nanchor = "x"', ["anchor: 'x' does not stand in the example"]),
         ("[[steps]]", '[[steps]]\nread = "x"', ["read: needs Python"]),
-        ("[[steps]]", "[steps]", ["steps: is {", "write a list"]),
+        ("[[steps]]", "[steps]", ["steps: write [[steps]] above each of its tables"]),
         ("[[steps]]", "complete = 1\n[[steps]]", ["complete: needs Python"]),
         (
             "[[steps]]",
