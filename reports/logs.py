@@ -103,7 +103,10 @@ WORDS: Final = {
     "trained": ("counts frozen weights as trained", "leaves out what is trained"),
     "tokens": ("counts other tokens", "counts other tokens"),
     "data": ("leaves data loading out of its time", "has data loading in its time"),
-    "window": ("prints the median of single rates", "prints the median of single rates"),
+    "window": (
+        "prints single rates, whose median is above tokens over time",
+        "prints single rates, whose median is below tokens over time",
+    ),
     "unexplained": (
         "is higher than its own formula explains",
         "is lower than its formula explains",

@@ -26,6 +26,8 @@ EQUAL: Final = 0.005
 NEAR: Final = 1.02
 """Ratios below this need a third decimal."""
 
+MOST_DIGITS: Final = 4
+
 NAMED: Final = 3
 """Runs that a sentence names before it points to the table."""
 
@@ -463,12 +465,18 @@ def _within(found: Gap) -> bool:
 
 
 def _digits(found: Gap) -> int:
-    """Decimals of a ratio: two, or as many as its interval needs so as not to read as a point."""
-    for digits in (2, 3):
+    """Decimals of a ratio: two, or as many as it takes that its interval reads as no point, and not
+    as one that reaches 1 where it does not.
+    """
+    for digits in range(2, MOST_DIGITS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
-        if low != ratio != high and found.ratio >= NEAR:
+        near = found.ratio < NEAR and digits == 2
+        reaches = any(
+            float(told) == 1 != end for told, end in ((low, found.low), (high, found.high))
+        )
+        if low != ratio != high and not near and not reaches:
             return digits
-    return 3
+    return MOST_DIGITS
 
 
 def _some(words: Sequence[str]) -> list[str]:

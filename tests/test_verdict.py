@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
+from metrics.repeats import Gap
+from reports.verdict import _digits
 from sample_logs.make_synthetic import SIDECARS, WRITERS, ImaginaryRun
 from tests.packs import unpacked
 
@@ -318,3 +320,19 @@ def test_logs_that_say_what_we_say_mislead_nobody(shelf: Shelf) -> None:
     assert "the logs said 1.1" in said
     assert "too." in said
     assert "would seem" not in said
+
+
+@pytest.mark.parametrize(
+    ("low", "ratio", "high", "digits"),
+    [
+        (1.20, 1.25, 1.30, 2),
+        (1.249, 1.25, 1.251, 3),
+        (1.01, 1.015, 1.02, 3),
+        (1.003, 1.025, 1.12, 3),
+        (1.0003, 1.025, 1.12, 4),
+    ],
+)
+def test_an_interval_does_not_read_as_a_point_or_as_reaching_one(
+    low: float, ratio: float, high: float, digits: int
+) -> None:
+    assert _digits(Gap(ratio, low, high)) == digits
