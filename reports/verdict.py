@@ -465,16 +465,13 @@ def _within(found: Gap) -> bool:
 
 
 def _digits(found: Gap) -> int:
-    """Decimals of a ratio: two, or as many as it takes that its interval reads as no point, and not
-    as one that reaches 1 where it does not.
-    """
-    for digits in range(2, MOST_DIGITS):
+    """Decimals of a ratio: as few as its interval reads with as none that is a point or reaches 1."""
+    for digits in range(3 if found.ratio < NEAR else 2, MOST_DIGITS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
-        near = found.ratio < NEAR and digits == 2
         reaches = any(
             float(told) == 1 != end for told, end in ((low, found.low), (high, found.high))
         )
-        if low != ratio != high and not near and not reaches:
+        if low != ratio != high and not reaches:
             return digits
     return MOST_DIGITS
 
