@@ -827,8 +827,9 @@ class _OpenBlock:
         """One more line."""
         self.lines.append(text)
         self.numbers.append(number)
-        bare = JSON_TEXT.sub("", text)
-        self.open_braces += bare.count("{") - bare.count("}")
+        if self.spec.braces:
+            bare = JSON_TEXT.sub("", text)
+            self.open_braces += bare.count("{") - bare.count("}")
 
 
 def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:

@@ -465,7 +465,7 @@ def _within(found: Gap) -> bool:
 
 
 def _digits(found: Gap) -> int:
-    """Decimals of a ratio: as few as its interval reads with as none that is a point or reaches 1."""
+    """Decimals of a ratio: as few as show that its interval is no point, and does not reach 1."""
     for digits in range(3 if found.ratio < NEAR else 2, MOST_DIGITS):
         low, ratio, high = (f"{v:.{digits}f}" for v in (found.low, found.ratio, found.high))
         reaches = any(
