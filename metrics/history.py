@@ -268,7 +268,7 @@ def _of_key(name: str, row: Row, by: Sequence[str]) -> str | None:
     value = row[name]
     match name:
         case "seq_len":
-            return f"{value} tokens"
+            return f"{value:,} tokens"
         case "gpus":
             return None if "device" in by else f"{value} GPUs"
         case "device":

@@ -19,7 +19,7 @@ WOBBLE = [1.0, 1.004, 0.997, 1.001, 0.995, 1.002, 1.005, 0.998, 0.999, 1.003]
 LEVEL = [6000 * w for w in WOBBLE * 2]
 """20 nights of 6,000 tokens/s/GPU, within half a percent."""
 DOWN = [rate * 0.95 for rate in LEVEL[:10]]
-LABEL = "torchtitan, llama3-8b, 8192 tokens, 8 x NVIDIA H100 80GB HBM3, bf16"
+LABEL = "torchtitan, llama3-8b, 8,192 tokens, 8 x NVIDIA H100 80GB HBM3, bf16"
 
 
 def of(tgs: list[float], *, threshold: float = 0.0, **about: object) -> History:

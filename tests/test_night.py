@@ -400,10 +400,10 @@ def test_signs_lists_and_days():
 
 
 def test_labels_leave_out_what_all_share_and_never_make_two_series_one():
-    one, two = "t, m, 8192 tokens, 8 x NVIDIA H100 SXM", "t, m, 8192 tokens, 64 x NVIDIA H100 SXM"
+    one, two = "t, m, 8,192 tokens, 8 x NVIDIA H100 SXM", "t, m, 8,192 tokens, 64 x NVIDIA H100 SXM"
     assert labels([one, two]) == (
         {one: "t, m, 8 x H100 SXM", two: "t, m, 64 x H100 SXM"},
-        "8192 tokens",
+        "8,192 tokens",
     )
     alike = ["t, m, NVIDIA A 80GB", "t, m, NVIDIA A 40GB"]
     assert list(labels(alike)[0].values()) == alike
@@ -449,7 +449,7 @@ def test_the_page_names_what_an_engineer_asks_for():
     )
     for words in ("CUDA out of memory", "it logged no step", "cut off after 3,200 lines"):
         assert words in shown
-    for words in ("The clock was set back", "1.08x", "All of them: 8192 tokens, bf16"):
+    for words in ("The clock was set back", "1.08x", "All of them: 8,192 tokens, bf16"):
         assert words in shown
     assert "Changes count from" not in shown
     assert "runs.html" in Page(night_page(a_bad_night())).addresses

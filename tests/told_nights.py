@@ -43,7 +43,7 @@ def a_series(  # noqa: PLR0913
     new: whether its changes are told tonight for the first time, by default where 3 nights old.
     """
     random = np.random.default_rng([seed, nights, len(framework), len(model), gpus])
-    series = f"{framework}, {model}, 8192 tokens, {gpus} x NVIDIA H100 SXM, bf16"
+    series = f"{framework}, {model}, 8,192 tokens, {gpus} x NVIDIA H100 SXM, bf16"
     last = NOW.replace(tzinfo=None) - timedelta(hours=3)
     ats = [last - timedelta(days=nights - 1 - n) for n in range(nights)]
     starts = [nights - 1 - ago for ago, _ in steps]
