@@ -211,8 +211,13 @@ def _devices(table: Table, folder: Path) -> Path | None:
     if "accelerators" not in table.values:
         return None
     path = _path(table, "accelerators", folder, Path())
-    if not path.is_file():
-        table.say("accelerators", f"{path}: no such file.")
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that is too long
+        table.say("accelerators", f"{path}: {error.strerror}.")
+    else:
+        if not there:
+            table.say("accelerators", f"{path}: no such file.")
     return path
 
 

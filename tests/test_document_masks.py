@@ -176,7 +176,7 @@ def test_the_config_of_several_lines_is_read(parse: Parse) -> None:
         "attention": "flex",
     }
     assert found == {name: (value, "log") for name, value in expected.items()}
-    assert parsed.other_lines == 1  # the closing brace
+    assert parsed.other_lines == 0
 
 
 @pytest.mark.parametrize("head", ["Running with args: ", "Running with configs: "])

@@ -96,6 +96,7 @@ def test_all_origins_of_a_real_ingest_are_put_in_order(
         "total_steps": ("61", "sidecar"),
         "micro_batch_size": ("2", "log"),
         "data_parallel": ("4", "log"),
+        "replicas": ("1", "log"),
         "tensor_parallel": ("1", "log"),
         "pipeline_parallel": ("1", "log"),
         "context_parallel": ("1", "log"),
