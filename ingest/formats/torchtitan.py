@@ -63,7 +63,8 @@ def _parallelism(degrees: Mapping[str, int]) -> dict[str, str]:
         world *= degree
         if name.startswith("dp"):
             data *= degree
-    sharded = "dp_shard" in degrees or "dp_replicate" in degrees  # `dp` may be either
+    # `dp` alone may be either
+    sharded = any(name.startswith(("dp_shard", "dp_replicate")) for name in degrees)
     return {
         "gpus": str(world),
         "data_parallel": str(data),
