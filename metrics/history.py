@@ -136,7 +136,8 @@ RETURNS: Final = 2
 FEWER: Final = 3 / 4
 """Of the windows that runs before had: in fewer the warm-up, which is not found, weighs more."""
 LATELY: Final = 20
-"""Runs before, by whose windows a run is called short."""
+FEWEST_BEFORE: Final = 3
+"""Runs before, at most and at least, by whose windows a run is called short."""
 
 MIDDAY: Final = timedelta(hours=12)
 """A night goes from noon to noon."""
@@ -234,12 +235,12 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
     alone is one: their warm-up weighs alike in all.
     """
     found: list[bool] = []
-    usual: dict[str, deque[int]] = {}
+    lately: dict[str, deque[int]] = {}
     counts = pl.col("windows").fill_null(0)
     for series, run_id, count in rows.select("series", "run_id", counts).iter_rows():
-        before = usual.setdefault(series, deque(maxlen=LATELY))
-        few = count < FEWEST_SURE and run_id not in held
-        found.append(few and bool(before) and count < FEWER * median(before))
+        before = lately.setdefault(series, deque(maxlen=LATELY))
+        usual = median(before) if len(before) >= FEWEST_BEFORE else 0
+        found.append(count < min(FEWEST_SURE, FEWER * usual) and run_id not in held)
         if not found[-1]:
             before.append(count)
     return pl.Series(found, dtype=BOOL)
