@@ -673,7 +673,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
     wanted = export.named(name)
     out = out or Path(f"{wanted.name}.svg")
-    kind = export.kind_of(out.suffix)
+    kind = export.kind_of(out)
     tables, drawable = _open(store).tables(), partial(export.check, wanted)
     told = tell(tables, *names, overlay=_overlay(), redact=redact, check=drawable)
     drawn = export.rendered(draw(wanted, told, attention=attention, peak=peak), kind)
@@ -1171,7 +1171,7 @@ def accelerators(output: str) -> None:
 def completion(shell: str) -> None:
     r"""Print the script for completion in bash, zsh or fish.
 
-    It completes commands, options, runs, formats and models.
+    It completes commands, options, runs, formats, models, devices and charts.
 
     Runs are those of --store, else of FAIRMFU_STORE, else of ./fairmfu-store.
 
@@ -1256,6 +1256,7 @@ def _order(
     """What a nightly is to do: what is given, else what fairmfu.toml says."""
     from ingest.config import share
     from ingest.places import place
+    from ingest.toml_tables import meant
     from metrics.cost import price
     from metrics.history import SERIES_BY
     from metrics.table import METRICS
@@ -1265,7 +1266,8 @@ def _order(
     by = tuple((options["series_by"] or "").replace(",", " ").split()) or config.series.by
     for name in by:
         if name not in METRICS:
-            raise click.BadParameter(f"no column of metrics is called {name!r}.")
+            words = f"no column of metrics is called {name!r}. {meant(name, METRICS)}"
+            raise click.BadParameter(words.rstrip(), param_hint="--series-by")
     least = config.series.threshold if options["threshold"] is None else share(options["threshold"])
     if least is None:
         raise click.BadParameter("--threshold takes a fraction below 1, 0.03 or 3%.")

@@ -3,7 +3,7 @@
     python -m benchmarks.scalars [--quick] [--repeats N] [--only WORD] [--folder DIR]
 
 Files are generated into a temporary folder. Timed is a file to typed rows in memory
-(`ingest.intake.read_source`: detection, hash, facts and all) inside its process, against the same
+(`ingest.log_rows.read_source`: detection, hash, facts and all) inside its process, against the same
 file's values read by TensorBoard's EventAccumulator, `json.loads` or `ast.literal_eval` of each
 line. Before anything is timed, the steps and losses that are read have to be those written.
 Of lines a row more has the least that such a reader takes: the file read, hashed, and made columns

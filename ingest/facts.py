@@ -204,14 +204,16 @@ def _canonical(known: FactName, text: str) -> str:
 
 
 def _check(name: str, known: FactName, text: str, where: str) -> None:
+    unit = f" [{known.unit}]" if known.unit else ""
+    least = "0 or more" if name in MAY_BE_ZERO else "more than 0"
     try:
         value = float(text) if known.kind in ("int", "float") else None
     except ValueError as error:
-        raise FactError(f"{where}: {name}={text!r} is not a number [{known.unit}].") from error
+        raise FactError(f"{where}: {name}={text!r} is not a number{unit}.") from error
     if value is not None and not (0 < value < math.inf or (value == 0 and name in MAY_BE_ZERO)):
-        raise FactError(f"{where}: {name}={text} is impossible [{known.unit}].")
+        raise FactError(f"{where}: {name}={text} is impossible{unit}: it is {least}.")
     if known.kind == "int" and value is not None and value != int(value):
-        raise FactError(f"{where}: {name}={text} is not a whole number [{known.unit}].")
+        raise FactError(f"{where}: {name}={text} is not a whole number{unit}.")
     if known.kind == "bool" and text.lower() not in ("true", "false"):
         raise FactError(f"{where}: {name}={text!r}: write true or false.")
     if not text:

@@ -43,7 +43,7 @@ from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.pieces import Part, Row
 from ingest.prefilter import Deferred, Guarded, any_of, spelled
-from ingest.reader import NumberedLine, text_of
+from ingest.reader import LONGEST_LINE_BYTES, NumberedLine, text_of
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
 from ingest.scan.readings import Aside, Idle, Other, Reading, Step
@@ -379,7 +379,8 @@ class Parser:
 
     def _line(self, number: int, text: str, *, cut: bool) -> None:
         if cut:
-            self._unread(number, text, "longer than 262,144 bytes: only its beginning was kept")
+            most = f"{LONGEST_LINE_BYTES:,} bytes"
+            self._unread(number, text, f"longer than {most}: only its beginning was kept")
             return
         if self._open_block is not None and self._continue_block(number, text):
             self.out.known_lines += self._count

@@ -53,7 +53,7 @@ class Audit:
     """What came of reproducing one run.
 
     reproduced: None where nothing was compared; why says so
-    lines, reproduced_lines: of the column that most lines print
+    lines: of the column that most lines print; reproduced_lines: less the most that one fails
     by_column: column to (lines, reproduced)
     proven: facts that any other usual value of would not have reproduced
     flops_per_token: by the framework's own formula; low, high: as the printed figures imply it

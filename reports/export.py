@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -277,13 +278,12 @@ KINDS: Final = ("svg", "png", "pdf", "json")
 """Suffixes of the files that a chart can be written to."""
 
 
-def kind_of(suffix: str) -> str:
-    """`.SVG` as svg. NotDrawnError: no chart is written so."""
-    kind = suffix.lower().removeprefix(".")
+def kind_of(out: Path) -> str:
+    """What a chart is written as, by the end of its name. NotDrawnError: none is written so."""
+    kind = out.suffix.lower().removeprefix(".")
     if kind not in KINDS:
-        said = f"ends in {suffix!r}" if suffix else "has no suffix"
         known = ", ".join(f".{one}" for one in KINDS)
-        raise NotDrawnError(f"The file {said}. Known are: {known}")
+        raise NotDrawnError(f"{out}: a chart ends in one of {known}. Give another --out.")
     return kind
 
 

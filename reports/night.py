@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ingest.schema import OUTCOMES
 from metrics.changes import FEWEST
 from metrics.history import LOST_BASELINE
 from reports.course import ENDED
@@ -36,7 +37,7 @@ SYNTHETIC: Final = "synthetic"
 FAILED: Final = "failed"
 """The status of a source that could not be read."""
 
-ENDED_BADLY: Final = ("out_of_memory", "crashed", "killed", "nan_loss")
+ENDED_BADLY: Final = tuple(one for one in OUTCOMES if one not in ("completed", "incomplete"))
 """Outcomes that the first screen names; `incomplete` may still run."""
 
 NAMED: Final = 3
@@ -113,9 +114,7 @@ class Told:
 
 def exit_code(night: Night) -> int:
     """3 on a regression of tonight or against a baseline, else 4 if a source failed, else 0."""
-    counted = pl.col("counts") & (pl.col("kind") == REGRESSION)
-    loud = counted & (pl.col("new") | (pl.col("against") == BASELINE))
-    if night.changes.select(loud.any()).item():
+    if any(map(alarms, night.changes.iter_rows(named=True))):
         return A_REGRESSION
     return NOT_READ if (night.sources["status"] == FAILED).any() else NO_REGRESSION
 

@@ -17,6 +17,7 @@ from reports import history_charts
 from reports.document import DASH, Column, Sheet, esc, number, packaged, table
 from reports.night import (
     BASELINE,
+    ENDED_BADLY,
     IMPROVED,
     NEW,
     REGRESSED,
@@ -413,7 +414,7 @@ def _run_tgs(run: Row) -> str:
 
 
 def _outcome(run: Row) -> str:
-    kind = "warning" if run["outcome"] not in ("completed", "incomplete") else ""
+    kind = "warning" if run["outcome"] in ENDED_BADLY else ""
     return f'<span class="{kind}">{esc(ended(run))}</span>'
 
 

@@ -35,6 +35,7 @@ from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
+from metrics.choice import RunNameError, only
 from metrics.cost import Price
 from metrics.fairness import compare
 from metrics.flops import FORMULA
@@ -359,14 +360,16 @@ def _pinned(order: Order, metrics: pl.DataFrame, diary: _Diary) -> pl.DataFrame:
     """Baselines of the store, and those that the configuration names, which hold before them."""
     pinned = baselines(order.store)
     for name in order.baselines:
-        found = metrics.filter((pl.col("name") == name) | pl.col("run_id").str.starts_with(name))
-        if found.height != 1 or found["tgs"][0] is None:
-            many = "no run" if not found.height else "a run without TGS"
-            many = f"{found.height:,} runs" if found.height > 1 else many
-            diary.note(f"baseline {name!r}: {many} of that name; give a run id. See: fairmfu runs")
+        try:
+            run = only(metrics, name)
+        except RunNameError as error:
+            diary.note(f"baseline {name!r}: {error}")
             continue
-        row = found.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
-        pinned = pl.concat([pinned, row.cast(BASELINE_SCHEMA)])
+        if run["tgs"] is None:
+            diary.note(f"baseline {name!r}: {run['name']} has no TGS. Name another run.")
+            continue
+        row = {"run_id": run["run_id"], "name": run["name"], "at": _utc(), "tgs": run["tgs"]}
+        pinned = pl.concat([pinned, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
     return pinned
 
 

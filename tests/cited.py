@@ -15,7 +15,6 @@ from typing import Any, Final
 from ingest.log_format import LogFormat, StepLine
 
 COUNTS: Final = ("step_lines", "known_lines", "companion_lines", "other_lines", "unread_lines")
-QUOTED: Final = 500
 MORE_LINES: Final = 3
 """That a step which does not end on its line may have behind it."""
 

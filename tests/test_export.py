@@ -192,8 +192,11 @@ def test_the_convention_is_set_drawn_and_said(store: Path, tmp_path: Path) -> No
         (("scaling", XTUNER), "scaling: nothing to draw. It takes runs with a TGS on two or more"),
         (("waterfall", "llama3-8b-8xh100-deepspeed"), "waterfall: nothing to draw."),
         (("mfu_by_run", "deepspeed-0.16.9/zero0-1rank-fp32-breakdown"), "Missing: accelerator"),
-        (("comparison", "--out", "x.gif"), "ends in '.gif'. Known are: .svg, .png, .pdf, .json"),
-        (("comparison", "--out", "x"), "has no suffix. Known are: .svg"),
+        (
+            ("comparison", "--out", "x.gif"),
+            "x.gif: a chart ends in one of .svg, .png, .pdf, .json. Give another --out",
+        ),
+        (("comparison", "--out", "x"), "a chart ends in one of .svg"),
     ],
 )
 def test_what_cannot_be_drawn_says_why(
@@ -218,7 +221,7 @@ def test_a_chart_without_a_name_is_wrong_usage(store: Path) -> None:
 
 def test_an_unknown_suffix_is_told_before_the_store_is_read(tmp_path: Path) -> None:
     result = run("chart", "comparison", "--out", "x.gif", "--store", tmp_path / "nothing")
-    assert "Known are: .svg" in result.stderr
+    assert "x.gif: a chart ends in one of .svg" in result.stderr
 
 
 # --- the report as Markdown -------------------------------------------------------------------

@@ -561,3 +561,21 @@ def test_a_change_is_news_once_though_a_late_log_moves_what_made_it_sure() -> No
     assert night("first", "confirmed", told)[0]
     former = ["s\x1fhistory\x1fregression\x1fconfirmed"]
     assert not night("first", "confirmed", former)[0]
+
+
+@pytest.mark.usefixtures("without_pages")
+def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
+    nightly: Nightly, tmp_path: Path, logs: Path
+) -> None:
+    """By a name, or the beginning of an id; of one that is none the nearest is told."""
+    write_nights(logs, range(1), Plan())
+    assert nightly().exit_code == 0
+    first, second = analyse(Store(tmp_path / "store").tables()).metrics["run_id", "name"].rows()[:2]
+    config = tmp_path / "fairmfu.toml"
+    named = (first[1], second[0][:8], f"{second[1]}x")
+    config.write_text("".join(f'[[baselines]]\nrun = "{name}"\n' for name in named))
+    assert nightly("--config", str(config)).exit_code == 0
+    series = {row["baseline"]["run"] for row in summary(tmp_path)["series"] if row["baseline"]}
+    assert {first[1], second[1]} <= series
+    (note,) = [note for note in summary(tmp_path)["notes"] if note.startswith("baseline")]
+    assert f"No run is called '{second[1]}x'. Nearest: {second[1]}" in note

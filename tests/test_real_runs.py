@@ -1,4 +1,4 @@
-"""Three real runs, worked by hand; skipped where the corpus is not at hand."""
+"""Real runs, worked by hand; skipped where the corpus is not at hand."""
 
 import polars as pl
 import pytest
