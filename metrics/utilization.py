@@ -212,6 +212,11 @@ def run_metrics(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     return analyse(tables).metrics
 
 
+UNREAD: Final = 0.1
+FEW_UNREAD: Final = 2
+"""Of the lines that look like steps, what may be unread: beyond, the rest may be of start-up."""
+
+
 def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     run: dict[str, Any],
     rates: dict[str, Any],
@@ -222,7 +227,10 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
 ) -> dict[str, Any]:
     warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
     if unread := sum(source["unread_lines"] for source in sources):
-        warnings.append(f"lines that look like steps and could not be read: {unread}")
+        read = sum(source["step_lines"] for source in sources)
+        many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
+        words = f"lines that look like steps and could not be read: {unread}"
+        warnings.append(f"{words} of {read + unread}: not ranked" if many else words)
     plain = (
         "framework_version",
         "accelerator",

@@ -219,3 +219,17 @@ def test_a_header_that_is_wrapped_before_its_last_number_states_the_others(
     said = {fact["name"]: fact["value"] for fact in launch.facts}
     assert (said["seq_len"], said["micro_batch_size"]) == ("4096", "1")
     assert (said["global_batch_size"], said["gradient_accumulation"]) == ("48", "2")
+
+
+@pytest.mark.parametrize(("unread", "ranked"), [(2, True), (12, False)])
+def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
+    rates: Any, titan: Any, unread: int, ranked: bool
+) -> None:
+    """What could be read may be its start-up alone."""
+    lines = titan(steps=30).splitlines()
+    lines[10 : 10 + unread] = [
+        line.replace("tps: 1,000", "tps: 1,0?0") for line in lines[10:][:unread]
+    ]
+    warnings = " ".join(rates(lines, *GIVEN)["warnings"])
+    assert f"could not be read: {unread}" in warnings
+    assert ("of 30: not ranked" not in warnings) is ranked
