@@ -223,7 +223,7 @@ def test_a_header_that_is_wrapped_before_its_last_number_states_the_others(
 
 @pytest.mark.parametrize(("unread", "ranked"), [(2, True), (12, False)])
 def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
-    rates: Any, titan: Any, unread: int, ranked: bool
+    rates: Any, titan: Any, unread: int, *, ranked: bool
 ) -> None:
     """What could be read may be its start-up alone."""
     lines = titan(steps=30).splitlines()
