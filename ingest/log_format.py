@@ -118,8 +118,9 @@ class Block:
 
     `read` gets the lines between them, cleaned, and gives facts; it never raises on bad text.
     With `braces` it is JSON that `start` opens, and its last line is the one that closes it,
-    however lines are indented; `end` is then what stands in none of its lines. With `kind` the
-    block is an event as well: what `read` gives besides facts are its fields.
+    however lines are indented; `end` is then what stands in none of its lines, and braces of lines
+    with `others`, which other ranks print between, do not count. With `kind` the block is an event
+    as well: what `read` gives besides facts are its fields.
     """
 
     start: str
@@ -132,6 +133,7 @@ class Block:
     include_end: bool = False
     include_start: bool = False
     braces: bool = False
+    others: str = "(?!)"
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -231,6 +233,7 @@ class LogFormat:
     events: Sequence[EventLine] = ()
     blocks: Sequence[Block] = ()
     launch: str | None = None
+    late: str | None = None
     noise: str | None = None
     clock: str | None = None
     complete: Complete | None = None

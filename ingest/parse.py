@@ -522,10 +522,16 @@ class Parser:
 
     def _mark(self, number: int, text: str) -> bool:
         """Whether `text` begins a launch; the first such line since the last step is its start."""
-        if not self._marks(text):
+        if not self._marks(text) or self._is_late(text):
             return False
         self._marker = self._marker or (number, text)
         return True
+
+    def _is_late(self, text: str) -> bool:
+        """Whether a line that begins a launch may be one of the open launch, printed late."""
+        late = self.primary.late
+        unsaid = self.out.launches[-1].last_said("gpus") is None
+        return unsaid and late is not None and re.search(late, text) is not None
 
     def _marks(self, text: str) -> bool:
         return self._launch is not None and self._launch.search(text) is not None
@@ -808,7 +814,8 @@ class _Pending(NamedTuple):
     at: int
 
 
-JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
+"""A text in JSON, be it cut off; one that is not ends the search, or many would take long."""
 
 
 @dataclass(slots=True)
@@ -828,7 +835,8 @@ class _OpenBlock:
         """One more line."""
         self.lines.append(text)
         self.numbers.append(number)
-        if self.spec.braces:
+        own = len(self.lines) == 1 or not re.search(self.spec.others, text)
+        if self.spec.braces and own:
             bare = JSON_TEXT.sub("", text)
             self.open_braces += bare.count("{") - bare.count("}")
 

@@ -333,11 +333,14 @@ def _setup(row: Row) -> tuple[Any, ...]:
         return (row["run_id"],)
     masked = row["attention_pattern"].endswith(BORDERS)
     names = [name for name in MAY_DIFFER if not (masked and name in MEASURED)]
-    return tuple(row[name] for name in names)
+    return tuple(UNSAID.get(name) if row[name] is None else row[name] for name in names)
 
 
 TELLING: Final = ("gpus", "recompute", "framework_version")
 """Of MAY_DIFFER, what is known of every run that may be a repeat; and tokens per step."""
+
+UNSAID: Final = {"replicas": 1}
+"""Of MAY_DIFFER, what a run has of which nothing is said, as in stores of before it was read."""
 
 BORDERS: Final = "document borders"
 

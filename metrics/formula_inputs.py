@@ -298,6 +298,8 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
     )
     if logged is None or logged in own:
         return shape
+    if text_of(facts, "trainable") == "lora" and _trainable(facts, shape, Score()) is None:
+        return shape  # the count holds adapters, of which it is not known how many
     logged -= adapters_of(facts, shape)
     if logged in own:
         return shape

@@ -135,7 +135,7 @@ RETURNS: Final = 2
 
 FEWER: Final = 3 / 4
 """Of the windows that runs before had: in fewer the warm-up, which is not found, weighs more."""
-LATELY: Final = 20
+LATELY: Final = 9
 FEWEST_BEFORE: Final = 3
 """Runs before, at most and at least, by whose windows a run is called short."""
 
@@ -231,8 +231,8 @@ def _placed(
 def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
     """Runs too short for their warm-up to be found, in a series whose runs before were longer.
 
-    One that broke off, or is still being written, would be a slow night. A series of short runs
-    alone is one: their warm-up weighs alike in all.
+    One that broke off, or is still being written, would be a slow night. Where most have become
+    short, they are a series: their warm-up weighs alike in all.
     """
     found: list[bool] = []
     lately: dict[str, deque[int]] = {}
@@ -241,8 +241,7 @@ def _short(rows: pl.DataFrame, held: Collection[str]) -> pl.Series:
         before = lately.setdefault(series, deque(maxlen=LATELY))
         usual = median(before) if len(before) >= FEWEST_BEFORE else 0
         found.append(count < min(FEWEST_SURE, FEWER * usual) and run_id not in held)
-        if not found[-1]:
-            before.append(count)
+        before.append(count)
     return pl.Series(found, dtype=BOOL)
 
 

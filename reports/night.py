@@ -548,7 +548,7 @@ def _not_watched(found: Told, style: Style) -> str:
         for run in left
     ]
     one = len(left) == 1
-    which = few(named) if len(left) <= NAMED else "the report says what each lacks"
+    which = few(named) if len(left) <= NAMED else "the report says why"
     return (
         f"{counted(len(left), 'run')} of tonight {'is' if one else 'are'} in no series, so nothing "
         f"watches {'it' if one else 'them'}: {which}."

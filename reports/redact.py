@@ -79,6 +79,8 @@ NOBODY: Final = frozenset(
 _OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
 _LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
 """Names that launchers give to any process or machine."""
+MOST_NODES: Final = 10_000
+"""Of one range in a list of nodes."""
 WORD: Final = 4
 """Characters of the shortest name that is looked for everywhere, and not only in its form."""
 
@@ -102,20 +104,25 @@ class Redaction:
         for text in _texts(said):
             for kind, form in _COMPILED:
                 for match in form.finditer(text):
-                    found = match[1]
-                    if found in self._words or not _somebody(kind, found):
-                        continue
-                    short = _short(found) if kind == HOST else found
-                    if short not in self._words:
-                        self.counts[kind] += 1
-                        self._words[short] = f"{kind}-{self.counts[kind]}"
-                    self._words[found] = self._words[short]
+                    self._hide(kind, match[1])
         if len(self._words) == before:
             return
         own = _own_words()
         everywhere = (n for n in self._words if len(n) >= WORD and n.lower() not in own)
         names = "|".join(map(re.escape, sorted(everywhere, key=len, reverse=True)))
         self._everywhere = re.compile(rf"(?<![A-Za-z0-9])(?:{names or '(?!)'})(?![A-Za-z0-9])")
+
+    def _hide(self, kind: str, found: str) -> None:
+        """Give a name its word; of a list of nodes each has its own too."""
+        if found in self._words or not _somebody(kind, found):
+            return
+        short = _short(found) if kind == HOST else found
+        if short not in self._words:
+            self.counts[kind] += 1
+            self._words[short] = f"{kind}-{self.counts[kind]}"
+        self._words[found] = self._words[short]
+        for node in _nodes(found) if kind == HOST else ():
+            self._hide(kind, node)
 
     def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
         """The same with other words: a text, or all of frames, nested mappings and sequences."""
@@ -190,6 +197,20 @@ def _somebody(kind: str, found: str) -> bool:
             return bool(IPv6Address(name))
         return False
     return not _LIKE_RANKS.fullmatch(name)
+
+
+def _nodes(listed: str) -> list[str]:
+    """The nodes of SLURM's `gpu[01-03,07],login1`; none of what is no list."""
+    if "," not in listed and "[" not in listed:
+        return []
+    found = []
+    for name, ranges, rest in re.findall(r"([\w.-]+)(?:\[([\d,-]+)\])?([\w.-]*)", listed):
+        for part in ranges.split(","):
+            first, _, last = part.partition("-")
+            numbers = range(int(first), int(last or first) + 1) if first.isdigit() else ()
+            each = [f"{name}{n:0{len(first)}}{rest}" for n in numbers[:MOST_NODES]]
+            found += each or [f"{name}{part}{rest}"]
+    return found
 
 
 def _short(host: str) -> str:

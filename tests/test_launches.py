@@ -205,6 +205,21 @@ def test_what_two_launches_share_by_their_settings_makes_them_no_nodes(shared: s
         assert found == [["one"], ["two"]]
 
 
+@pytest.mark.parametrize("seconds", [0.5, 1.5, 2.5])
+def test_whole_seconds_that_alternate_alike_make_two_launches_no_nodes(seconds: float) -> None:
+    for seed in range(10):
+        chance = np.random.default_rng(seed)
+        sources = []
+        for name in ("one", "two"):
+            at = 0.2 * chance.random() + np.cumsum(seconds + 0.01 * chance.standard_normal(200))
+            made = node(name, np.zeros(200), seed + len(name))
+            for row, moment in zip(made["steps"], at, strict=True):
+                row["logged_at"] = START + timedelta(seconds=int(moment))
+                row["logged_tgs"] = float(round(5000 + chance.normal(0, 5)))
+            sources.append(made)
+        assert groups(*sources) == [["one"], ["two"]]
+
+
 def test_rank_0_of_two_launches_at_once_stays_apart() -> None:
     def rank(name: str, number: int, seed: int) -> dict[str, Rows]:
         return source(name, [{**row, "rank": str(number)} for row in measured(seed)])

@@ -116,6 +116,19 @@ def test_a_host_is_one_with_its_domain_and_without() -> None:
     assert str(told) == "hidden: 1 host"
 
 
+def test_each_node_of_a_list_is_hidden_where_it_stands_alone() -> None:
+    said = [
+        "SLURM_NODELIST=gnode[001-003,007],login1",
+        "worker gnode002 died",
+        "gnode007: 9",
+        "login1",
+    ]
+    hidden = Redaction(said).hidden(said)
+    assert not re.search("gnode|login", " ".join(hidden))
+    assert len({re.search(r"host-\d+", text)[0] for text in hidden}) == 4  # type: ignore[index]
+    assert Redaction("gnode004").hidden("gnode004") == "gnode004"
+
+
 def test_a_short_name_is_no_word_of_other_texts() -> None:
     said = ["/home/sd/a.log", "sd is a model"]
     assert Redaction(said).hidden(said) == ["/home/user-1/a.log", "sd is a model"]

@@ -233,3 +233,22 @@ def test_a_run_of_which_most_steps_are_unread_is_not_ranked(
     warnings = " ".join(rates(lines, *GIVEN)["warnings"])
     assert f"could not be read: {unread}" in warnings
     assert ("of 30: not ranked" not in warnings) is ranked
+
+
+def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
+    parse: Any, titan: Any
+) -> None:
+    """Of a log without its heads: else the first launch had the one GPU of the second."""
+    stamp = "[titan] 2026-01-02 03:03:01,900 - root - INFO - "
+    meshes = [
+        f"{stamp}Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard={n}, tp=1"
+        for n in (8, 1)
+    ]
+    lines = [meshes[0], *titan(steps=5).splitlines(), meshes[1], *titan(steps=5).splitlines()]
+    launches = parse("torchtitan", lines).launches
+    assert [one.last_said("gpus") for one in launches] == ["8", "1"]
+
+
+def test_a_brace_in_a_text_that_is_cut_off_takes_no_time(parse: Any, titan: Any) -> None:
+    block = ["[titan] 2026-01-02 03:03:01,900 - root - INFO - Building llama3 8B with {"]
+    parse("torchtitan", [*block, '"a": "' + '\\"' * 50_000, "}", *titan().splitlines()])

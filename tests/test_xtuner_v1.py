@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingest.formats.xtuner_v1 import CONFIG_EXAMPLE
+from ingest.formats.xtuner_v1 import BLOCKS, CONFIG_EXAMPLE
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from metrics.model_shapes import from_hugging_face, known
@@ -210,3 +210,21 @@ def test_only_all_or_nothing_recomputed_is_a_fact(
 
 def test_a_damaged_config_states_nothing(parse: Parse) -> None:
     assert facts(parse, ('"sp_size": 1,', '"sp_size":')) == {}
+
+
+def test_a_record_of_another_rank_within_the_config_is_none_of_its_lines(parse: Any) -> None:
+    """Its open brace would take all lines up to the first step."""
+    block = next(b for b in BLOCKS if "Training config" in b.start)
+    other = "[XTuner][2026-11-20 15:49:29][RANK 1][INFO] model cfg {"
+    whole = parse("xtuner-v1", block.example).launches[0].facts
+    for at in range(2, len(block.example)):
+        lines = [*block.example[:at], other, *block.example[at:]]
+        facts = parse("xtuner-v1", [*lines, "behind it"]).launches[0].facts
+        assert [(f["name"], f["value"]) for f in facts] == [(f["name"], f["value"]) for f in whole]
+
+
+def test_a_config_that_broke_off_ends_where_the_next_begins(parse: Any) -> None:
+    block = next(b for b in BLOCKS if "Training config" in b.start)
+    whole = parse("xtuner-v1", block.example).launches[0].facts
+    facts = parse("xtuner-v1", [*block.example[:-4], *block.example]).launches[0].facts
+    assert {f["name"] for f in whole} <= {f["name"] for f in facts}

@@ -577,8 +577,9 @@ FACTS: Final = (
 BLOCKS: Final = (
     Block(
         start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
-        end=r"\[(?:INFO|WARNING)\] \[\w+\.py:\d+:",
+        end=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] ).*\{\s*$",
         braces=True,
+        others=r"\[(?:INFO|WARNING)\] \[\w+\.py:\d+:",
         most_lines=500,
         read=_user_config,
         example=(

@@ -215,7 +215,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
     facts=(
         FactLine(
             anchor="***** Evaluating ",
-            regex=r"\*{5} Evaluating (?:perplexity|reward|rewards), Epoch \d+/\d+ \*{5}",
+            regex=r"\*{5} Evaluating \w+, Epoch \d+/\d+ \*{5}",
             constants={"packed": "false"},
             inferred="DeepSpeed-Chat pads each sample to max_seq_len; one of steps 2 is a pair",
             example="***** Evaluating reward, Epoch 0/1 *****",

@@ -394,8 +394,9 @@ HF_CONSOLE: Final = LogFormat(
         ),
         Block(
             start=r"\bModel config \w+ \{$",
-            end=r"\[(?:INFO|WARNING)\|\w+\.py:\d+\]",
+            end=r"\bModel config \w+ \{$",
             braces=True,
+            others=r"\[(?:INFO|WARNING)\|\w+\.py:\d+\]",
             read=_model_config_block,
             example=(
                 "[INFO|configuration_utils.py:765] 2026-11-20 15:06:01,504 >> Model config "

@@ -418,9 +418,10 @@ TORCHTITAN: Final = LogFormat(
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
-    # a mesh of one device is built when it is first asked for, be it behind step 1
-    launch=r"Starting job: |device mesh with(?! parallelism: (?:\w+=1(?:, |\s*$))+$)|Peak FLOP[Ss] used for computing MFU"
+    launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{",
+    # a mesh of one device is built when it is first asked for, be it behind step 1
+    late=r"device mesh with parallelism: (?:\w+=1(?:, |\s*$))+$",
     evidence=("rate", "elapsed", "stamp"),
     rate_covers="interval",
     elapsed_covers="step",
@@ -994,7 +995,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"LoRA training active with rank=(?P<lora_rank>\d+), alpha=[\d.e+-]+(?P<on>.*)",
             read=_adapters,
             example="LoRA training active with rank=8, alpha=16.0, target_modules=['wq', 'wv']",
-            printed_by="pytorch/torchtitan/torchtitan/components/lora.py@bc035a3",
+            printed_by="pytorch/torchtitan/torchtitan/components/lora.py LoRAConverter.__init__",
             composed=True,
         ),
         FactLine(

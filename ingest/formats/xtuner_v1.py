@@ -247,8 +247,9 @@ MODEL_EXAMPLE: Final = (
 BLOCKS: Final = (
     Block(
         start=r"\] Training config: \{$",
-        end=r"(?!)",  # lines of other ranks may stand between
+        end=r"\] Training config: \{$",
         braces=True,
+        others=r"\[XTuner\]",
         read=_training_config,
         most_lines=20_000,
         printed_by=f"{TRAINER} Trainer.from_config",
@@ -265,8 +266,9 @@ BLOCKS: Final = (
     ),
     Block(
         start=r"The `compile_cfg` of model is \{$",
-        end=r"(?!)",  # lines of other ranks may stand between
+        end=r"The `compile_cfg` of model is \{$",
         braces=True,
+        others=r"\[XTuner\]",
         read=_compiled,
         printed_by=f"{TRAINER} Trainer.build_engine",
         example=(
