@@ -187,22 +187,27 @@ COUNTS: Final[dict[str, Count]] = {
 
 
 def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
-    """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`."""
+    """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
+
+    A printed total counts slots, unless tokens without padding are counted beside it.
+    """
     counted = steps.with_columns(
         _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
         for key, count in COUNTS.items()
     )
     used = [key for key, count in COUNTS.items() if count.used]
-    slots = [key for key in used if COUNTS[key].basis != "tokens"]
+    unpadded = pl.col("counted_by").is_in([k for k in used if COUNTS[k].basis == "tokens"])
+    slots = [
+        pl.when(~unpadded | (COUNTS[key].basis == "slots")).then(f"{key}_count")
+        for key in used
+        if COUNTS[key].basis != "tokens"
+    ]
     return counted.with_columns(
         tokens_per_gpu=pl.coalesce(f"{key}_count" for key in used),
-        slots_per_gpu=pl.coalesce(
-            _possible(pl.col("rank_slots")), *(f"{key}_count" for key in slots)
-        ),
         counted_by=pl.coalesce(
             pl.when(pl.col(f"{key}_count").is_not_null()).then(pl.lit(key)) for key in used
         ),
-    )
+    ).with_columns(slots_per_gpu=pl.coalesce(_possible(pl.col("rank_slots")), *slots))
 
 
 def _possible(tokens: pl.Expr) -> pl.Expr:

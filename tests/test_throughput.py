@@ -236,6 +236,19 @@ def test_a_batch_that_every_line_prints_is_not_asked_for() -> None:
     assert row["throughput_missing"] == ["seq_len", "gpus"]
 
 
+def test_a_printed_total_beside_tokens_without_padding_counts_no_slots() -> None:
+    """XTuner v1's total is the sum of these; rank_slots and batch sizes count slots."""
+    rows = [
+        {"step": n, "elapsed_s": 1.0, "rank_tokens": 950, "consumed_tokens": 950 * n}
+        for n in range(1, 4)
+    ]
+    row = rates(steps(*rows), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["tgs_slots"]) == (950.0, None)
+    slots = [{**one, "rank_slots": 1000} for one in rows]
+    row = rates(steps(*slots), run(elapsed_covers="step"), facts(gpus=1))
+    assert (row["tgs"], row["tgs_slots"]) == (950.0, 1000.0)
+
+
 def test_one_line_is_no_rate() -> None:
     row = rates(steps({"step": 1, "logged_tgs": 5.0}), run(evidence=["rate"]), facts(gpus=1))
     assert row["tgs"] is None
