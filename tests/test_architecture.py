@@ -137,6 +137,13 @@ def test_no_module_is_a_drawer_for_everything(module: Path) -> None:
     assert module.stem not in {"utils", "util", "misc", "common", "helpers", "helper", "shared"}
 
 
+def test_each_module_has_its_place_in_contributing() -> None:
+    whole = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = whole[whole.index("## Where things are") : whole.index("## Add a format")]
+    modules = [m for m in within("ingest", "metrics", "reports") if len(m.parts) == 2]  # noqa: PLR2004
+    assert [str(m) for m in modules if not re.search(rf"[`/]{re.escape(m.name)}`", table)] == []
+
+
 def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
