@@ -68,6 +68,7 @@ PATTERNS: Final[dict[str, tuple[str, ...]]] = {
     "signature": (),
     "looks_like_step": (),
     "launch": (),
+    "late": (),
     "noise": (),
     "clock": ("stamp",),
     "header": (),
