@@ -144,6 +144,12 @@ def json_object(text: str) -> dict[str, Any]:
     return {}
 
 
+def seconds_of(*groups: str | None) -> float:
+    """Seconds of days, hours, minutes and seconds, as a regex has found them."""
+    days, hours, minutes, seconds = (int(group or 0) for group in groups)
+    return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
+
+
 TAGS: Final = re.compile(r"^\s*(?:\[[\w|]+\]:|\d+: )*")
 """Of a launcher, which stand before each line of a JSON text too."""
 

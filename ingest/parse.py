@@ -530,8 +530,9 @@ class Parser:
     def _is_late(self, text: str) -> bool:
         """Whether a line that begins a launch may be one of the open launch, printed late."""
         late = self.primary.late
-        unsaid = self.out.launches[-1].last_said("gpus") is None
-        return unsaid and late is not None and re.search(late, text) is not None
+        if late is None or not re.search(late, text):
+            return False
+        return self.out.launches[-1].last_said("gpus") is None
 
     def _marks(self, text: str) -> bool:
         return self._launch is not None and self._launch.search(text) is not None
@@ -730,9 +731,10 @@ class Parser:
     def _continue_block(self, number: int, text: str) -> bool:
         block = self._open_block
         assert block is not None  # noqa: S101 - the caller asked
-        last = block.spec.include_end and block.end.search(text)
-        over = block.end.search(text) or self._looks.search(text)
-        if not last and (over or len(block.lines) >= block.spec.most_lines):
+        ends = block.end.search(text) is not None
+        last = ends and block.spec.include_end
+        full = len(block.lines) >= block.spec.most_lines
+        if not last and (ends or full or self._looks.search(text)):
             self._close_block()
             return False
         block.add(number, text)
@@ -835,8 +837,7 @@ class _OpenBlock:
         """One more line."""
         self.lines.append(text)
         self.numbers.append(number)
-        own = len(self.lines) == 1 or not re.search(self.spec.others, text)
-        if self.spec.braces and own:
+        if self.spec.braces and (len(self.lines) == 1 or not re.search(self.spec.others, text)):
             bare = JSON_TEXT.sub("", text)
             self.open_braces += bare.count("{") - bare.count("}")
 

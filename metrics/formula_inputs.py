@@ -298,9 +298,10 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
     )
     if logged is None or logged in own:
         return shape
-    if text_of(facts, "trainable") == "lora" and _trainable(facts, shape, Score()) is None:
-        return shape  # the count holds adapters, of which it is not known how many
-    logged -= adapters_of(facts, shape)
+    adapters = adapters_of(facts, shape)
+    if adapters is None:  # the count holds them
+        return shape
+    logged -= adapters
     if logged in own:
         return shape
     try:
@@ -320,13 +321,14 @@ def _checked(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]], out: Sco
     return replace(fitted, name=f"{shape.name} with {fitted.vocab_size:,} words")
 
 
-def adapters_of(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int:
-    """Parameters of LoRA's adapters; 0 without LoRA, and where rank or targets are not known."""
+def adapters_of(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape) -> int | None:
+    """Parameters of LoRA's adapters; 0 without LoRA, None where rank or targets are not known."""
+    if text_of(facts, "trainable") != "lora":
+        return 0
     trained = _trainable(facts, shape, Score())
-    if trained is not None:
-        with suppress(ShapeError):
-            return adapter_params(shape, trained)
-    return 0
+    with suppress(ShapeError):  # of targets that have been tried
+        return None if trained is None else adapter_params(shape, trained)
+    return None
 
 
 def _as_many(params_total: int) -> str:

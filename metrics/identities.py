@@ -146,7 +146,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         pipeline_parallel=integer_of(facts, "pipeline_parallel") or 1,
         log_interval=integer_of(facts, "log_interval") or 1,
         lora_rank=integer_of(facts, "lora_rank"),
-        adapters=0 if shape is None else adapters_of(facts, shape),
+        adapters=0 if shape is None else adapters_of(facts, shape) or 0,
         params=integer_of(facts, "params_total"),
         said=frozenset(n for n, fact in facts.items() if str(fact["origin"]).startswith("log")),
     )

@@ -130,7 +130,7 @@ def _of_setup(rows: Sequence[Row]) -> list[Side]:
     if len(starts) < FEWEST:
         return [_alone(row, len(starts)) for row in rows]
     rates = [exp(fsum(of) / len(of)) for of in starts.values()]
-    mean = exp(fsum(map(log, rates)) / len(rates))
+    mean = geometric_mean(rates)
     between = statistics.over_runs(rates, [own for row in rows if (own := _own(row)) is not None])
     return [Side(tuple(rows), len(starts), mean, between, None)]
 

@@ -32,6 +32,7 @@ from ingest.log_format import (
     json_lines,
     json_object,
     last_place,
+    seconds_of,
 )
 
 SOURCE: Final = "huggingface/transformers/src/transformers"
@@ -134,8 +135,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
             printed.get("elapsed_time", ""),
         )
         if since:
-            days, hours, minutes, seconds = (int(group or 0) for group in since.groups())
-            row["since_start_s"] = float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
+            row["since_start_s"] = seconds_of(*since.groups())
 
 
 # -- console -------------------------------------------------------------------------------

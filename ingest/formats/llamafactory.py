@@ -13,7 +13,16 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ingest.log_format import GIB, HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import (
+    GIB,
+    HF_TRAINER,
+    JSON,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    seconds_of,
+)
 
 CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
 _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
@@ -25,8 +34,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)", printed.get("elapsed_time", "")
     )
     if match:
-        days, hours, minutes, seconds = (int(group or 0) for group in match.groups())
-        row["since_start_s"] = float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
+        row["since_start_s"] = seconds_of(*match.groups())
     row["consumed_tokens"] = row.get("consumed_tokens") or None
 
 
