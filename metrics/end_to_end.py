@@ -28,7 +28,7 @@ from ingest.schema import FLOAT, INT, TEXT, TIME
 from metrics.columns import MICROSECONDS, Array, Columns, median, total
 from metrics.evidence import ratios_between
 from metrics.tokens import UNLIKE
-from metrics.windows import DISAGREEMENT, STAMP_ERROR
+from metrics.windows import DISAGREEMENT, STAMP_ERROR, resolution
 
 CLOCK: Final = pl.Schema(
     {
@@ -276,20 +276,21 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     `runs` with the columns of CLOCK. The first basis that the log allows:
 
         stamp from start   all steps to the last stamped line, from the start of training to it
+        clock from start   the same by the line's own clock, which training started
         runtime            all steps, over the run time that the log prints or stamps
         stamp              the steps behind the first stamped line, from that line to the last
         EVIDENCE           the same by the lines' own time, where they speak of every step
 
-    Stamps do not count where they are of whole seconds and too short for that, nor tokens where the
-    logged rate and the stamps show that they are counted wrongly; then the last one does.
+    Stamps and clocks do not count where they are of whole seconds and too short for that, nor
+    tokens where the logged rate and the stamps show that they are counted wrongly; then the last
+    one does.
     """
     by_lines = None if evidence is None else _by_lines(windows, evidence)
     if by_lines and counted_wrongly(windows, evidence):
         return _named(by_lines)
-    enough = shortest(windows["logged_at"]) if by_lines else 0.0
-    for rate in (_from_start, _over_runtime, _behind_first_line):
+    for rate in (_from_start, _by_clock_from_start, _over_runtime, _behind_first_line):
         found = rate(windows, run)
-        if found is not None and (found.seconds >= enough or found.basis == "runtime"):
+        if found is not None and (by_lines is None or found.seconds >= found.enough):
             return _named(found)
     return _named(by_lines)
 
@@ -324,9 +325,12 @@ def between(start: datetime | None, end: datetime | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
+    """Tokens on one GPU over seconds; `enough` are those that its time has to have to be exact."""
+
     tokens: float
     seconds: float
     basis: str
+    enough: float = 0.0
 
 
 def _named(rate: _Rate | None) -> dict[str, Any]:
@@ -343,16 +347,19 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
     upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
     borders = np.concatenate(([start], upto)).clip(start, max(start, end))
-    steps, tokens = np.diff(borders), _tokens(windows, start)
+    steps, tokens = np.diff(borders), tokens_of(windows, start)
     mine = steps > 0
     return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
 
 
-def _tokens(windows: Columns, start: float) -> Array:
-    """Tokens of a step on one GPU; of the first line by its count since the start, if no other."""
+def tokens_of(windows: Columns, start: float | None) -> Array:
+    """Tokens of a step on one GPU; of the first line by its count since the start, if no other.
+
+    start: the step that training went on from, null where it is not known
+    """
     each = windows["tokens_per_gpu"]
     consumed, gpus = windows.value("consumed_tokens"), windows.value("gpus")
-    if not np.isnan(each[0]) or start or not consumed or not gpus:
+    if not np.isnan(each[0]) or start != 0 or not consumed or not gpus:
         return each
     each = each.copy()
     each[0] = consumed / int(windows.value("step")) / gpus
@@ -366,7 +373,22 @@ def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
         return None
     stamped = ~np.isnan(windows["logged_at"])
     count = trained(windows, start, windows["step"][stamped][-1])
-    return None if count is None else _Rate(count, seconds, "stamp from start")
+    if count is None:
+        return None
+    return _Rate(count, seconds, "stamp from start", shortest(windows["logged_at"]))
+
+
+def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+    timed = np.flatnonzero(~np.isnan(windows["since_start_s"]))
+    start = run.get("trained_from")
+    if not len(timed) or start is None or windows.height == 1:
+        return None
+    seconds = float(windows["since_start_s"][timed[-1]])
+    count = trained(windows, start, windows["step"][timed[-1]])
+    if count is None or not seconds:
+        return None
+    enough = resolution(windows, "clock") / (2 * DISAGREEMENT)
+    return _Rate(count, seconds, "clock from start", enough)
 
 
 def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
@@ -382,7 +404,8 @@ def _behind_first_line(windows: Columns, _: Mapping[str, Any]) -> _Rate | None:
     seconds, tokens = total(windows["stamp_time"][later]), windows["tokens_per_gpu"][later]
     if not seconds or np.isnan(tokens).any():
         return None
-    return _Rate(total(windows["stamp_span"][later] * tokens), seconds, "stamp")
+    count = total(windows["stamp_span"][later] * tokens)
+    return _Rate(count, seconds, "stamp", shortest(windows["logged_at"]))
 
 
 def _by_lines(windows: Columns, evidence: str) -> _Rate | None:

@@ -2,12 +2,13 @@
 
 A launch is often told several times: on the console, in the framework's own file, as JSON, as a
 TensorBoard file, once for each rank. Counted twice it would rank against itself. Files belong
-together only on evidence from their numbers, never by folder or name:
+together on evidence from their numbers, never by folder or name alone:
 
     twins   the same steps with the same losses, and step times that agree in every printed digit.
             Times tell two launches of one configuration apart, losses need not: training may be
             deterministic. How likely it is that two launches agree by chance is counted in bits.
-    ranks   the same steps with the same reduced figures at the same time, of different ranks
+    ranks   the same steps with the same reduced figures at the same time, of different ranks; where
+            none is stamped, in folders named by their ranks, side by side
     nodes   the same steps with the same reduced figures, whose stamps stay in step from one to the
             next: what delays one delays the other. Each node's log calls itself rank 0, and its
             times differ a little; it is another copy of the lead's steps.
@@ -127,12 +128,13 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     runs = {row["run_id"]: row for row in tables["runs"].iter_rows(named=True)}
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
-    groups, doubts, links = _groups(told, _placed(rows, tables["runs"]))
+    groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
     members = {}
     for group in groups:
         order = sorted(group, key=lambda run_id: (-said.get(run_id, 0), runs[run_id]["name"]))
         members[order[0]] = [runs[run_id] for run_id in order]
+    doubts = _doubts(members, unsure)
     linked: dict[str, list[str]] = {}
     for one, other in links:
         linked.setdefault(one, []).append(other)
@@ -141,6 +143,27 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     if any(len(group) > 1 for group in groups):
         merged = _merged(tables, members)
     return United(merged, members, doubts, linked, _ends(rows))
+
+
+def _doubts(
+    members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """What is said of each launch that may be another one too."""
+    lead_of = {row["run_id"]: rows[0] for rows in members.values() for row in rows}
+    others: dict[str, dict[str, str]] = {}
+    for pair in unsure:
+        one, other = (lead_of[run_id] for run_id in pair)
+        if one is not other:
+            others.setdefault(one["run_id"], {})[other["run_id"]] = other["name"]
+            others.setdefault(other["run_id"], {})[one["run_id"]] = one["name"]
+    return {
+        lead: [
+            f"may tell of the same launch as {name}: the losses agree, other sources fit as well, "
+            "and no times decide"
+            for name in names.values()
+        ]
+        for lead, names in others.items()
+    }
 
 
 # -- some runs against the others ----------------------------------------------------------
@@ -215,10 +238,14 @@ class _Told:
     """
 
     run: Mapping[str, Any]
-    file: str
+    path: str
     series: tuple[_Series, ...]
     runtimes: tuple[tuple[float, float], ...]
     names: frozenset[str]
+
+    @property
+    def file(self) -> str:
+        return PurePath(self.path).name
 
     @property
     def ranks(self) -> frozenset[str]:
@@ -305,7 +332,7 @@ def _told(
     return [
         _Told(
             run=run,
-            file=PurePath(paths.get(run["sha256"], "")).name,
+            path=paths.get(run["sha256"], ""),
             series=tuple(series.get(run_id, [])),
             runtimes=tuple(runtimes.get(run_id, ())),
             names=frozenset(names.get(run_id, ())),
@@ -350,8 +377,8 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 
 def _groups(
     told: Sequence[_Told], rows: pl.DataFrame
-) -> tuple[list[list[str]], dict[str, list[str]], list[tuple[str, str]]]:
-    """Run ids that are one launch, what stays in doubt, and the pairs that decided both.
+) -> tuple[list[list[str]], list[tuple[str, str]], list[tuple[str, str]]]:
+    """Run ids that are one launch, pairs that stay in doubt, and the pairs that decided both.
 
     rows: as for `_candidates`.
     """
@@ -368,22 +395,18 @@ def _groups(
             find.join(a, b)
         elif verdict == "maybe":
             maybe.append((a, b))
-    doubts: dict[str, list[str]] = {}
+    unsure: list[tuple[str, str]] = []
     for a, b in maybe:
         others = {
             find.root(x.run["run_id"]) for pair in maybe if a in pair or b in pair for x in pair
         }
-        if find.same(a.run["run_id"], b.run["run_id"]):
+        if find.same(a.run["run_id"], b.run["run_id"]) or find.clash(a, b):
             continue
         if len(others) == FEWEST_STEPS:  # each has the other alone
             find.join(a, b)
             continue
-        for one, other in ((a, b), (b, a)):
-            doubts.setdefault(one.run["run_id"], []).append(
-                f"may tell of the same launch as {other.run['name']}: the losses agree, other "
-                "sources fit as well, and no times decide"
-            )
-    return find.groups(), doubts, linked
+        unsure.append((a.run["run_id"], b.run["run_id"]))
+    return find.groups(), unsure, linked
 
 
 class _Sets:
@@ -503,7 +526,7 @@ def _contradicts() -> pl.Expr:
 def _verdict(a: _Told, b: _Told) -> str:
     """same, maybe (nothing against it, but times are lacking) or other."""
     if a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks):
-        return "same" if _ranks_of_one(a, b) else "other"
+        return _ranks_of_one(a, b)
     verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
     return next((word for word in ("same", "maybe") if word in verdicts), "other")
 
@@ -637,22 +660,31 @@ def _against_neighbours(advance: Array) -> Array:
     return np.asarray(advance - around.to_numpy())
 
 
-def _ranks_of_one(a: _Told, b: _Told) -> bool:
-    """Whether two sources of different ranks tell of one launch."""
+def _ranks_of_one(a: _Told, b: _Told) -> str:
+    """Whether two sources of different ranks tell of one launch: same, maybe or other."""
     if a.run["log_format"] != b.run["log_format"] or a.run["utc"] != b.run["utc"]:
-        return False
+        return "other"
     one, other = a.series[0], b.series[0]
     steps, mine, theirs = np.intersect1d(
         one.steps, other.steps, assume_unique=True, return_indices=True
     )
-    if len(steps) < FEWEST_STEPS:
-        return False
     reduced = [_agreement(one, other, name, mine, theirs) for name in REDUCED]
+    known = [bits for bits in reduced if bits is not None]
+    if len(steps) < FEWEST_STEPS or not known or _against(*known):
+        return "other"
     apart = np.abs(one.stamps[mine] - other.stamps[theirs])
-    known = apart[np.isfinite(apart)]
-    together = len(known) >= FEWEST_STEPS and bool((known <= WHOLE_SECONDS).all())
-    differ = any(bits is not None and bits < 0 for bits in reduced)
-    return together and not differ and any(bits is not None for bits in reduced)
+    apart = apart[np.isfinite(apart)]
+    if len(apart):
+        together = len(apart) >= FEWEST_STEPS and bool((apart <= WHOLE_SECONDS).all())
+        return "same" if together else "other"
+    if sum(known) < LOSS_BITS_ALONE:
+        return "other"
+    return "same" if _beside(a) == _beside(b) else "maybe"
+
+
+def _beside(told: _Told) -> str:
+    """The path of a rank's file that all files of the ranks beside it have in common."""
+    return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")
 
 
 # -- one launch of several sources ---------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, median, total
+from metrics.end_to_end import tokens_of
 from metrics.steady import stalls
 from metrics.windows import SPOILERS, clean_of, resolution
 
@@ -68,7 +69,7 @@ def time_lost(
     seconds = windows[f"{clock}_time"]
     timed = np.flatnonzero(~windows.flags("first") & ~np.isnan(tokens) & ~np.isnan(seconds))
     lost = seconds - pace * tokens
-    first_s, start_s = _first_line(windows, pace, evidence, run)
+    first_s, start_s = _first_line(windows, pace, (clock, evidence), run)
     after_s = run.get("after_s") or 0.0
     rows: list[dict[str, Any]] = [
         {"cause": START_UP, "windows": 1, "seconds": start_s},
@@ -100,20 +101,28 @@ def _samples(windows: Columns, clock: str) -> bool:
 
 
 def _first_line(
-    windows: Columns, pace: float, evidence: str, run: Mapping[str, Any]
+    windows: Columns, pace: float, kinds: tuple[str, str], run: Mapping[str, Any]
 ) -> tuple[float, float]:
     """Seconds up to the first step line, and what of them was start-up.
 
-    By stamps, or by the line's own time where that is longer: a log may begin at its first step.
+    kinds: the wall clock and the time evidence. By stamps, the line's own clock, or its own time,
+    whichever is the longest: a log may begin at its first step, and a line's time may be of fewer
+    steps than lie before it.
     """
-    span, tokens, seconds = (
+    clock, evidence = kinds
+    own, seconds, since = (
         float(np.nan_to_num(windows[name][0]))
-        for name in (f"{evidence}_span", "tokens_per_gpu", f"{evidence}_time")
+        for name in (f"{evidence}_span", f"{evidence}_time", "since_start_s")
     )
-    if not span and run.get("trained_from") is not None:  # between two stamps there is no first one
-        span = max(1, windows["step"][0] - run["trained_from"])
-    usual = pace * (span or 1) * tokens
-    start_s = max(run.get("startup_s") or 0.0, seconds - usual, 0.0)
+    start = run.get("trained_from")
+    tokens = tokens_of(windows, start)
+    usual_tokens = median(tokens[~np.isnan(tokens)]) or 0.0
+    of_step = pace * (usual_tokens if np.isnan(tokens[0]) else float(tokens[0]))
+    steps = own if start is None else float(windows["step"][0]) - start
+    usual = of_step * max(steps, own, 1.0)
+    by_clock = since - usual if clock == "clock" and start is not None else 0.0
+    by_time = seconds - of_step * (own or 1.0)
+    start_s = max(run.get("startup_s") or 0.0, by_clock, by_time, 0.0)
     return start_s + usual, start_s
 
 

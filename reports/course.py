@@ -54,6 +54,7 @@ MOST_QUOTED: Final = 160
 
 END_TO_END: Final = {
     "stamp from start": "from the start of training, time by stamps",
+    "clock from start": "from the start of training, time by the clock that its lines print",
     "runtime": "over the run time that the log prints",
     "stamp": "from the first line of a step on, time by stamps",
 }

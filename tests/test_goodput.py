@@ -209,6 +209,61 @@ def test_the_trainers_run_time_is_that_of_all_steps(tmp_path: Path, rate: str) -
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)
 
 
+def trainer_log(first: int, last: int, compile_s: float) -> list[str]:
+    """LLaMA-Factory's: a line at each tenth step, a clock that training started, in whole seconds.
+
+    A step takes 1 s, the first `compile_s` more.
+    """
+    return [
+        f'{{"current_steps": {step}, "total_steps": {last}, "loss": 1.5, "lr": 4.5e-05, "epoch": '
+        f'0.2, "percentage": 2.5, "elapsed_time": "{timedelta(seconds=step + compile_s)}", '
+        f'"remaining_time": "0:43:33", "total_tokens": {step * TOKENS}}}'
+        for step in range(first, last + 1, 10)
+    ]
+
+
+def of_trainer(tmp_path: Path, lines: Sequence[str]) -> dict[str, Any]:
+    path = tmp_path / "trainer_log.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    tables = tables_of(path)
+    gpus = {"run_id": tables["runs"]["run_id"][0], "name": "gpus", "value": "1", "origin": "flag"}
+    tables["facts"] = pl.concat([tables["facts"], pl.DataFrame([gpus])], how="diagonal_relaxed")
+    return analyse(tables).metrics.row(0, named=True)
+
+
+def test_a_clock_that_training_started_holds_the_start(tmp_path: Path) -> None:
+    row = of_trainer(tmp_path, trainer_log(10, 400, 100))
+    assert row["tgs"] == pytest.approx(TOKENS, rel=1e-6)
+    assert row["end_to_end_basis"] == "clock from start"
+    assert row["tgs_end_to_end"] == pytest.approx(400 * TOKENS / 500)
+    assert row["wall_s"] == pytest.approx(500)
+    (lost,) = row["time_lost"]
+    assert (lost["cause"], lost["seconds"]) == ("start-up", pytest.approx(100))
+
+
+def test_a_clock_of_steps_that_a_log_does_not_hold_is_not_theirs(tmp_path: Path) -> None:
+    row = of_trainer(tmp_path, trainer_log(210, 400, 100))
+    assert row["end_to_end_basis"] == "clock"
+    assert row["tgs_end_to_end"] == pytest.approx(TOKENS)
+    assert row["wall_s"] == pytest.approx(191)
+
+
+def test_a_mean_over_fewer_steps_than_lie_before_the_first_line_leaves_them_in_the_wall_time(
+    rates: Rates,
+) -> None:
+    """mmengine averages over ten steps, however many lie between two lines."""
+    start = datetime(2026, 3, 1, 8, 0, 0)
+    (row,) = rates(
+        [
+            f"{start + timedelta(seconds=30 + step):%Y/%m/%d %H:%M:%S} - mmengine - INFO - "
+            f"Iter(train) [{step:5}/1000]  lr: 1.0e-05  eta: 0:51:34  time: 1.0000  "
+            "data_time: 0.0082  memory: 15981  loss: 0.9031  tflops: 331.59  tokens_per_sec: 2048.0"
+            for step in range(50, 1001, 50)
+        ]
+    )
+    assert row["wall_s"] == pytest.approx(1000)
+
+
 def test_the_clock_tells_start_up_and_what_came_behind(tmp_path: Path) -> None:
     lines, _ = Made().launch(0, 1, 100, done=True)
     (tmp_path / "run.log").write_text("\n".join(lines) + "\n")

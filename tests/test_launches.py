@@ -228,6 +228,30 @@ def test_rank_0_of_two_launches_at_once_stays_apart() -> None:
     assert found == [["a"], ["b"]]
 
 
+def tracked(folder: str, number: int, seed: int) -> dict[str, Rows]:
+    """What a rank writes without stamps into a folder of its own; its times are its own too."""
+    rows = without(measured(seed, digits=7), "logged_at")
+    own = [{**row, "elapsed_s": row["elapsed_s"] + number / 1e3} for row in rows]
+    one = source(f"{folder}-{number}", [{**row, "rank": str(number)} for row in own])
+    one["sources"][0]["path"] = f"{folder}/rank{number}/tracker.jsonl"
+    return one
+
+
+def test_ranks_without_stamps_are_one_launch_where_their_folders_stand_side_by_side() -> None:
+    sources = [tracked(folder, n, seed) for seed, folder in enumerate("ab") for n in range(12)]
+    united = unite(tables(*sources))
+    assert [{row["name"][0] for row in rows} for rows in united.members.values()] == [{"a"}, {"b"}]
+    assert united.doubts == {}
+
+
+def test_ranks_without_stamps_elsewhere_are_one_launch_only_where_no_others_fit() -> None:
+    assert groups(tracked("a", 0, 1), tracked("b", 1, 1)) == [["a-0", "b-1"]]
+    assert groups(tracked("a", 0, 1), tracked("b", 0, 2)) == [["a-0"], ["b-0"]]
+    united = unite(tables(tracked("a", 0, 1), tracked("b", 1, 1), tracked("c", 1, 2)))
+    assert len(united.members) == 3
+    assert [len(said) for said in united.doubts.values()] == [2, 1, 1]
+
+
 def state(name: str, rows: Rows) -> dict[str, Rows]:
     """A file that prints no time."""
     return source(name, without(rows, "logged_at", "elapsed_s"), log_format="trainer-state")

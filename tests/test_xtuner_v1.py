@@ -228,3 +228,26 @@ def test_a_config_that_broke_off_ends_where_the_next_begins(parse: Any) -> None:
     whole = parse("xtuner-v1", block.example).launches[0].facts
     facts = parse("xtuner-v1", [*block.example[:-4], *block.example]).launches[0].facts
     assert {f["name"] for f in whole} <= {f["name"] for f in facts}
+
+
+def test_a_resumed_launch_says_the_step_that_it_goes_on_from(tmp_path: Path) -> None:
+    """`ckpt-step-N`, or `snapshot-step-N` (Trainer._get_checkpoint_path)."""
+    at = "[XTuner][2026-11-20 11:30:{:02}][INFO] "
+    for name in ("ckpt-step-50", "snapshot-step-50/", "my-model"):
+        log = tmp_path / "rank0.log"
+        (step,) = [line for line in body("xtuner-v1/Q.txt") if " Step 1/" in line][:1]
+        resumed = f"{at.format(0)}Resume from checkpoint: work/20261120112900/checkpoints/{name}"
+        log.write_text(f"{resumed}\n{step.replace(' Step 1/', ' Step 51/')}\n")
+        (said,) = read_source(log)["events"].filter(kind="load").iter_rows(named=True)
+        assert said["step"] == (None if name == "my-model" else 50)
+
+
+def test_a_trackers_clock_is_of_this_process_only_beside_its_own_rate(parse: Parse) -> None:
+    """Before exp_tgs, train_time may hold the launches before."""
+    lines = body("xtuner-v1-tracker/Q.txt")
+    record = json.loads(lines[0])
+    (row, *_) = rows("xtuner-v1-tracker", lines, parse)
+    assert row["since_start_s"] == record["time/train_time"]
+    del record["runtime_info/exp_tgs"]
+    (row, *_) = rows("xtuner-v1-tracker", [json.dumps(record)], parse)
+    assert row.get("since_start_s") is None

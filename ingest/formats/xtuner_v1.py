@@ -63,6 +63,9 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     efficient_attn_ratio was a sum of 32-bit squares until 8cad75e69, wrong from documents of 46,341
     tokens on. Text of O and later, where a count of this rank has 8 decimals, is behind that; what
     is printed before stays among the fields without a column.
+
+    A tracker's train_time began with this process where it stands beside exp_tgs; before J it may
+    hold the launches that this one goes on from.
     """
     said = {key.rpartition("/")[2]: value for key, value in printed.items()}
     step, total = said.get("step_consumed_tokens"), said.get("total_consumed_tokens")
@@ -75,6 +78,8 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     mine = printed.get("step_consumed_tokens#2", printed.get("step_consumed_tokens", ""))
     if re.fullmatch(r"\d+\.\d{8}", mine) and (ratio := printed.get("efficient_attn_ratio")):
         row["attention_ratio"] = float(ratio)
+    if "exp_tgs" in said and "train_time" in said:
+        row["since_start_s"] = float(said["train_time"])
     for key in ("local_loss", "total_loss"):
         if row.get("loss") is None and key in said:
             row["loss"] = float(said[key])
@@ -401,7 +406,7 @@ EVENTS: Final = (
     ),
     EventLine(
         anchor="Resume from checkpoint: ",
-        regex=r"\] Resume from checkpoint: (?P<path>\S+)",
+        regex=r"\] Resume from checkpoint: (?P<path>\S+?(?:-step-(?P<step>\d{1,9}))?)/?(?:\s|$)",
         kind="load",
         example="[XTuner][2026-11-20 11:30:11][INFO] Resume from checkpoint: "
         "work/20261120112900/checkpoints/ckpt-step-50",
@@ -530,7 +535,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
     versions="2025-09 … 1.0.1 and later (variants C-Q)",
     signature=r'^\{.*"time/step_time": .*"runtime_info/tgs": .*\}$',
     looks_like_step=r'^\{.*"time/step_time": ',
-    evidence=("elapsed",),
+    evidence=("elapsed", "clock"),
     elapsed_covers="step",
     elapsed_excludes_data=True,
     rate_covers="step",
