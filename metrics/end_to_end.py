@@ -234,7 +234,8 @@ class _Launch:
         whole = _seconds(row["launched_at"], row["first_step_at"])
         if not whole or row["trained_from"] is None or row["step_s"] is None:
             return None
-        steps = int(self.windows.value("step")) - int(row["trained_from"])
+        first = np.flatnonzero(~np.isnan(self.windows["logged_at"]))[0]
+        steps = int(self.windows.value("step", int(first))) - int(row["trained_from"])
         return max(0.0, whole - steps * float(row["step_s"]))
 
 
@@ -347,19 +348,16 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
     upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
     borders = np.concatenate(([start], upto)).clip(start, max(start, end))
-    steps, tokens = np.diff(borders), tokens_of(windows, start)
+    steps, tokens = np.diff(borders), _tokens(windows, start)
     mine = steps > 0
     return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
 
 
-def tokens_of(windows: Columns, start: float | None) -> Array:
-    """Tokens of a step on one GPU; of the first line by its count since the start, if no other.
-
-    start: the step that training went on from, null where it is not known
-    """
+def _tokens(windows: Columns, start: float) -> Array:
+    """Tokens of a step on one GPU; of the first line by its count since the start, if no other."""
     each = windows["tokens_per_gpu"]
     consumed, gpus = windows.value("consumed_tokens"), windows.value("gpus")
-    if not np.isnan(each[0]) or start != 0 or not consumed or not gpus:
+    if not np.isnan(each[0]) or start or not consumed or not gpus:
         return each
     each = each.copy()
     each[0] = consumed / int(windows.value("step")) / gpus
@@ -414,6 +412,7 @@ def _by_lines(windows: Columns, evidence: str) -> _Rate | None:
     if evidence == "rate":
         tokens = np.where(np.isnan(tokens), 1.0, tokens)
     span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
-    if not seconds or np.isnan(tokens).any() or (span != windows["new_step"][rest]).any():
+    each = windows["apart" if evidence == "clock" else "new_step"][rest]
+    if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
     return _Rate(total(span * tokens), seconds, evidence)

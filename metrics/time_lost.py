@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, median, total
-from metrics.end_to_end import tokens_of
+from metrics.end_to_end import trained
 from metrics.steady import stalls
 from metrics.windows import SPOILERS, clean_of, resolution
 
@@ -28,6 +28,9 @@ AFTER: Final = "after the last step"
 AROUND: Final = "before, after and between the steps' times"
 UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
+
+MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s"}
+"""Columns of the clocks that see all of the wall time; the first that there is counts."""
 
 MOST_OF_IT: Final = 0.5
 """Of a stall's excess that waiting for data or a printed time makes up, for it to be the cause."""
@@ -89,13 +92,20 @@ def time_lost(
 
 def _wall_clock(windows: Columns, evidence: str) -> str:
     """The evidence that sees most: time stamps, a progress bar's clock, or the run's own."""
-    clocks = ("stamp", "clock")
-    return next((c for c in clocks if clean_of(windows, c).seconds.sum() > 0), evidence)
+    return next((c for c in MOMENTS if clean_of(windows, c).seconds.sum() > 0), evidence)
+
+
+def _moments(windows: Columns, clock: str) -> Places:
+    """The windows that a wall clock ends; none of a clock that is no wall clock."""
+    known = ~np.isnan(windows[MOMENTS[clock]]) if clock in MOMENTS else np.zeros(0, np.bool_)
+    return np.flatnonzero(known)
 
 
 def _samples(windows: Columns, clock: str) -> bool:
     """Whether lines time a part of the steps alone, as one micro-step of ten; a few may be lost."""
     later = ~windows.flags("first")
+    if len(known := _moments(windows, clock)):  # its first and its last are all that one can ask of
+        later = (np.arange(windows.height) > known[0]) & (np.arange(windows.height) <= known[-1])
     spans, steps = windows[f"{clock}_span"][later], windows["new_step"][later]
     return bool(np.nansum(spans) < MOST_STEPS * np.nansum(steps))
 
@@ -103,23 +113,24 @@ def _samples(windows: Columns, clock: str) -> bool:
 def _first_line(
     windows: Columns, pace: float, kinds: tuple[str, str], run: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """Seconds up to the first step line, and what of them was start-up.
+    """Seconds up to the first step line that the wall clock times, and what of them was start-up.
 
     kinds: the wall clock and the time evidence. By stamps, the line's own clock, or its own time,
     whichever is the longest: a log may begin at its first step, and a line's time may be of fewer
     steps than lie before it.
     """
     clock, evidence = kinds
+    at = int(next(iter(_moments(windows, clock)), 0))
     own, seconds, since = (
-        float(np.nan_to_num(windows[name][0]))
+        float(np.nan_to_num(windows[name][at]))
         for name in (f"{evidence}_span", f"{evidence}_time", "since_start_s")
     )
-    start = run.get("trained_from")
-    tokens = tokens_of(windows, start)
+    start, tokens = run.get("trained_from"), windows["tokens_per_gpu"]
     usual_tokens = median(tokens[~np.isnan(tokens)]) or 0.0
-    of_step = pace * (usual_tokens if np.isnan(tokens[0]) else float(tokens[0]))
-    steps = own if start is None else float(windows["step"][0]) - start
-    usual = of_step * max(steps, own, 1.0)
+    of_step = pace * (usual_tokens if np.isnan(tokens[at]) else float(tokens[at]))
+    steps = own if start is None else float(windows["step"][at]) - start
+    counted = None if start is None else trained(windows, start, windows["step"][at])
+    usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted
     by_clock = since - usual if clock == "clock" and start is not None else 0.0
     by_time = seconds - of_step * (own or 1.0)
     start_s = max(run.get("startup_s") or 0.0, by_clock, by_time, 0.0)

@@ -131,10 +131,13 @@ def windows(
         .with_columns(
             pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
             first=pl.int_range(pl.len()).over("run_id") == 0,
+            timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
         )
+        .pipe(_over_untimed)
         .with_columns(interval=_interval())
         .with_columns(_spans())
         .pipe(with_counts)
+        .pipe(_evened)
         .with_columns(_times())
         .pipe(_with_spoilers, events)
         .with_columns(_smeared(), warming=False, stall_s=0.0)
@@ -154,14 +157,43 @@ _INPUTS: Final = (
     "log_interval",
     "average_window",
 )
-_DIFFERENCES: Final = (
-    "step",
-    "logged_at",
-    "since_start_s",
-    "engine_at",
-    "consumed_samples",
-    "consumed_tokens",
-)
+_MOMENTS: Final = ("logged_at", "since_start_s", "engine_at")
+_DIFFERENCES: Final = ("step", *_MOMENTS, "consumed_samples", "consumed_tokens")
+_TIMED: Final = (*_MOMENTS, "elapsed_s", "logged_tgs", "logged_samples_per_second")
+
+
+def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
+    """Moments differ from those of the last line that has any time, `apart` steps before.
+
+    A dict of the Trainer has one where the progress bar was printed behind it.
+    """
+    steps = steps.with_columns(apart="new_step")
+    if steps["timed"].all():
+        return steps
+    since = {"apart": "step"} | {f"new_{name}": name for name in _MOMENTS}
+    differences = {new: pl.col(name).diff().over("run_id") for new, name in since.items()}
+    own = steps.filter("timed").select("run_id", "step", **differences)
+    return steps.drop(*since).join(
+        own, on=["run_id", "step"], how="left", validate="1:1", maintain_order="left"
+    )
+
+
+def _evened(steps: pl.DataFrame) -> pl.DataFrame:
+    """A time over several lines is of their mean step."""
+    if (steps["apart"] == steps["new_step"]).all(ignore_nulls=True):
+        return steps
+    stretch = ("run_id", "stretch")
+    several = (pl.col("apart") > pl.col("new_step")).any().over(stretch)
+
+    def even(name: str) -> pl.Expr:
+        known = pl.col(name).is_not_null().all().over(stretch)
+        whole = (pl.col("new_step") * pl.col(name)).sum().over(stretch)
+        mean = whole / pl.col("new_step").sum().over(stretch)
+        return pl.when(several).then(pl.when(known).then(mean)).otherwise(name).alias(name)
+
+    up_to_a_time = pl.col("timed").cast(pl.Int64).cum_sum(reverse=True).over("run_id")
+    counts = (even(name) for name in ("tokens_per_gpu", "slots_per_gpu"))
+    return steps.with_columns(stretch=up_to_a_time).with_columns(counts).drop("stretch")
 
 
 def _interval() -> pl.Expr:
@@ -189,9 +221,9 @@ def _spans() -> list[pl.Expr]:
     return [
         elapsed.alias("elapsed_span"),
         rate.alias("rate_span"),
-        pl.col("new_step").alias("clock_span"),
-        pl.col("new_step").alias("stamp_span"),
-        pl.col("new_step").alias("engine_span"),
+        pl.col("apart").alias("clock_span"),
+        pl.col("apart").alias("stamp_span"),
+        pl.col("apart").alias("engine_span"),
         pl.lit(1, pl.Int64).alias("timer_span"),
     ]
 
@@ -260,12 +292,12 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """`spoilers`: kinds of the events between the line before and this one.
+    """`spoilers`: kinds of the events between the line before and this one, of those with a time.
 
     `gc_s`: the time that garbage collection printed there, of all ranks; null where it did not.
     """
     collected = pl.col("kind") == "gc"
-    places = steps.select("run_id", "line", at=pl.col("line")).sort("line")
+    places = steps.filter("timed").select("run_id", "line", at=pl.col("line")).sort("line")
     kinds = (
         events.select("run_id", "line", "kind", "seconds")
         .sort("line")

@@ -40,6 +40,13 @@ def test_the_bar_that_is_redrawn_behind_a_dict_has_its_step(
     assert rows(parse("hf-trainer", lines)) == [(5, 31.0), (10, 62.0)]
 
 
+def test_tqdm_draws_no_bar_where_the_terminal_has_no_width(parse: Callable[..., Parsed]) -> None:
+    lines = [DICT.format(2.5), bar(5, 31).replace("|##   |", "")]
+    parsed = parse("hf-trainer", lines)
+    assert rows(parsed) == [(5, 31.0)]
+    assert parsed.lines == len(lines) == parsed.step_lines + parsed.known_lines
+
+
 def test_a_viewer_may_have_made_lines_of_carriage_returns(parse: Callable[..., Parsed]) -> None:
     lines = [bar(5, 31), "      ", DICT.format(2.5), "", bar(5, 31), bar(6, 37), DICT.format(2.4)]
     parsed = parse("hf-trainer", lines)

@@ -277,7 +277,29 @@ def test_a_clock_since_the_start_gives_windows_by_its_differences() -> None:
     # 200 tokens a GPU and step, 30 steps in 30 s; the last window holds an evaluation.
     assert row["tgs"] == pytest.approx(200.0)
     assert row["time_basis"] == "clock"
-    assert row["tgs_end_to_end"] == pytest.approx(40 * 200 / 90)
+    assert row["tgs_end_to_end"] == pytest.approx(50 * 200 / 185)
+
+
+def test_a_clock_at_some_lines_alone_spans_the_others() -> None:
+    """As of the Trainer's dicts where a bar stands behind some: 200 tokens a step, 1 s each."""
+    timed = steps(
+        {"step": 10},
+        {"step": 20, "since_start_s": 50.0},
+        {"step": 30},
+        {"step": 40},
+        {"step": 50, "since_start_s": 80.0},
+        {"step": 60},
+        {"step": 70, "since_start_s": 190.0},
+        {"step": 80},
+    )
+    given = facts(gpus=2, global_batch_size=4, seq_len=100)
+    evaluated = {"line": 6, "kind": "evaluation"}  # before a line that has no time
+    row = rates(timed, run(evidence=["clock"]), given, evaluated)
+    assert (row["tgs"], row["steps"], row["windows"]) == (pytest.approx(200.0), 8, 1)
+    assert row["tgs_end_to_end"] == pytest.approx(70 * 200 / 190)
+    assert row["wall_s"] == pytest.approx(190)
+    lost = {cause["cause"]: cause["seconds"] for cause in row["time_lost"]}
+    assert lost == {"start-up": pytest.approx(30), "evaluation": pytest.approx(90)}
 
 
 def test_padded_samples_give_no_tgs_from_batch_sizes() -> None:

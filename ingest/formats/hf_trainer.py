@@ -143,10 +143,13 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
 DICT: Final = "{'loss': "
 BAR: Final = re.compile(
-    r" *\d{1,3}%\|[^|]*\| *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
+    r" *\d{1,3}%(?:\|[^|]*\|)? *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
     r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
 )
-"""A progress bar without a name, from its first step; bars of data sets have one."""
+"""A progress bar without a name, from its first step; bars of data sets have one.
+
+tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
+"""
 
 TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
 OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
@@ -270,7 +273,7 @@ HF_CONSOLE: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
-    addition=Addition(to=DICT, told_by="%|", adds=_added, renames=(OTHER_MODELS, *RENAMED)),
+    addition=Addition(to=DICT, told_by="%", adds=_added, renames=(OTHER_MODELS, *RENAMED)),
     complete=_complete,
     implies=PADDED,
     steps=(
@@ -465,6 +468,13 @@ HF_CONSOLE: Final = LogFormat(
             regex=r"^\s*\d+%\|.*\[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
             example="100%|██████████| 40/40 [00:07<00:00,  5.71it/s]",
             printed_by=f"{CALLBACKS} ProgressCallback",
+        ),
+        FactLine(
+            anchor="% ",
+            regex=r"^\s*\d+% \d+/\d+ \[(?:\d+:)?\d\d:\d\d<.*(?:it/s|s/it)\]\s*$",
+            example="  2% 1/40 [00:00<00:07,  5.71it/s]",
+            printed_by=f"{CALLBACKS} ProgressCallback",
+            composed=True,
         ),
         FactLine(
             anchor="max_steps is given, it will override",
