@@ -34,6 +34,9 @@ UNIT: Final = 0.05
 COARSEST: Final = 0.1
 """The most that a print's last digit explains."""
 
+EXACT: Final = 1e-9
+"""Of two sums of whole tokens."""
+
 UNLIKE: Final = 1.5
 """Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
 
@@ -257,6 +260,9 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
         ramp = _ramp_up(windows, at, facts)
         if ramp is not None:
             return ramp
+    grown = _grown(windows, at, used, other)
+    if grown is not None:
+        return grown
     times = 1 / (1 + gap)
     if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
         return "the logged samples/s are samples per ms"
@@ -294,6 +300,28 @@ def _ramp_up(windows: Columns, at: Places, facts: Mapping[str, Any]) -> str | No
     if not len(printed) or whole is None or said in {None, "None"} or printed.max() > whole:
         return None
     return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
+
+
+def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
+    """A line prints the last batch of its steps, also where the batch grew among them.
+
+    Then their mean is no smaller than the batch of the line before, and no larger than its own.
+    """
+    if not used.startswith("consumed_") or other not in {"samples", "samples_rate", "rate"}:
+        return None
+    later = at[at > 0]
+    ours, theirs = windows["tokens_per_gpu"][later], windows[f"{other}_count"][later]
+    last, before = windows["samples_count"][later], windows["samples_count"][later - 1]
+    grew = (before < last).any() and bool((before <= last).all())
+    of_last = np.abs(theirs / last - 1) <= DISAGREEMENT
+    within = (ours >= before * (1 - EXACT)) & (ours <= last * (1 + EXACT))
+    if not (grew and of_last.all() and within.all()):
+        return None
+    samples = windows["samples"]
+    return (
+        f"the batch grows from {samples[later - 1].min():.0f} to {samples[later].max():.0f} "
+        "samples, and a line prints that of its last step"
+    )
 
 
 def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -301,6 +301,29 @@ def test_a_batch_ramp_up_is_a_cause_only_where_megatron_says_so() -> None:
     assert one.cause == "the batch ramps up: 16 to 64 of 512 samples"
 
 
+@pytest.mark.parametrize(("off", "known"), [(1.0, True), (1.1, False)])
+def test_a_batch_that_grows_between_two_lines_is_a_cause(off: float, known: bool) -> None:
+    """Megatron prints the last batch; off: the rate is of another one."""
+    batches = [8 * (1 + n // 15) for n in range(80)]
+    rows = [
+        {
+            "step": n,
+            "samples": batches[n - 1],
+            "consumed_samples": sum(batches[:n]),
+            "elapsed_s": 1.0,
+            "logged_samples_per_second": off * batches[n - 1] + 0.00123,
+        }
+        for n in range(10, 81, 10)
+    ]
+    about = run(elapsed_covers="interval", rate_covers="interval")
+    given = {"gpus": 1, "seq_len": 10, "log_interval": 10}
+    of_step, of_rate = counted(steps(*rows), about, **given)
+    grown = "the batch grows from 8 to 48 samples, and a line prints that of its last step"
+    assert of_step.cause == grown
+    assert of_rate.cause == (grown if known else None)
+    assert of_rate.contradicts == (not known)
+
+
 def test_a_line_speaks_of_no_more_steps_than_its_interval() -> None:
     """An excerpt that leaves lines out: the mean over 10 steps is not that of 990."""
     rows = [{"step": n, "elapsed_s": 1.0} for n in (10, 20, 30, 1020, 1030)]
