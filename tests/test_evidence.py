@@ -310,8 +310,8 @@ def test_a_batch_that_grows_between_two_lines_is_a_cause(off: float, known: bool
             "step": n,
             "samples": batches[n - 1],
             "consumed_samples": sum(batches[:n]),
-            "elapsed_s": 1.0,
-            "logged_samples_per_second": off * batches[n - 1] + 0.00123,
+            "elapsed_s": 1.00013,
+            "logged_samples_per_second": off * batches[n - 1] / 1.00013,
         }
         for n in range(10, 81, 10)
     ]
