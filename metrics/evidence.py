@@ -377,6 +377,7 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
     """The first cause that the log bears out; none where the count of tokens would be wrong."""
     causes = (
         _one_micro_batch(windows, pair, a, b),
+        _single_micro_steps(windows, pair, a, b, tolerance),
         _exceptions(pair, a, b, tolerance),
         _without_data(windows, run, pair, a, b, tolerance),
         _other_unit(pair, a, b, tolerance),
@@ -416,6 +417,31 @@ def _one_micro_batch(windows: Columns, pair: _Pair, a: str, b: str) -> str | Non
         return None
     many = "the micro-batches" if batches is None else f"the {batches} micro-batches"
     return f"the timer is read once a step: it times the last of {many} with the optimizer"
+
+
+def _single_micro_steps(
+    windows: Columns, pair: _Pair, a: str, b: str, tolerance: float
+) -> str | None:
+    """Single micro-steps may hold the optimizer's step more or less often than all of them do.
+
+    By the mean of either kind and how many of each there are, they have to take the time of all.
+    """
+    every = windows.value("gradient_accumulation")
+    singles = [k for k in (a, b) if (windows[f"{k}_span"][~windows.flags("first")] == 1).all()]
+    if windows.value("step_unit") != "micro_step" or (every or 1) == 1 or len(singles) != 1:
+        return None
+    single, whole = (pair.a, pair.b) if singles[0] == a else (pair.b, pair.a)
+    update, each = pair.step % every == 0, single / pair.span
+    if update.all() or not update.any():
+        return None
+    updates = np.floor(pair.step / every) - np.floor((pair.step - pair.span) / every)
+    with_them = updates * each[update].mean() + (pair.span - updates) * each[~update].mean()
+    if abs(with_them.sum() / whole.sum() - 1) > tolerance:
+        return None
+    return (
+        f"{update.sum():,} of the {len(update):,} micro-steps that are printed hold the "
+        f"optimizer's step, of all 1 of {every}"
+    )
 
 
 def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
