@@ -163,12 +163,15 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
     another process. So was a later step at an earlier time since the start, or one step at two such
     times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
     another kind, such as the engine's step and its timer, speak of one step side by side, but not
-    of another loss.
+    of another loss. A process prints one number of steps that it is to train.
     one_writer: all rows are of one rank, which its file's name says.
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
     if row.get("since_start_s") is not None and _clock_went_back(launch, row):
+        return True
+    planned = row.get("says", {}).get("total_steps")
+    if planned is not None and launch.said.get("total_steps", planned) != planned:
         return True
     if step is None:
         return False

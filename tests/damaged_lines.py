@@ -439,7 +439,17 @@ def next_step(form: LogFormat, line: StepLine, draw: Random, step: int, at: date
         printed = _told(stamp["stamp"], at)
         text = text[: stamp.start("stamp")] + printed + text[stamp.end("stamp") :]
         keep.append(stamp.span("stamp"))
+    if draw.random() >= OTHER_FACTS and (again := re.search(line.regex, text)):
+        for key in line.facts:  # another number of planned steps is another launch
+            if key in again.groupdict():
+                keep.append(again.span(key))
+            elif pair := re.search(rf"\b{re.escape(key)}\W{{1,4}}([\d.]+)", text):
+                keep.append(pair.span(1))
     return varied(text, line.regex, draw, keep)
+
+
+OTHER_FACTS = 0.01
+"""Of the step lines those that state other facts than the lines before."""
 
 
 def _told(stamp: str, at: datetime) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import damaged_lines
 import numpy as np
 import polars as pl
 import pytest
@@ -133,6 +134,7 @@ def test_copies_are_read_many_at_once_and_looked_for_in_none_of_them(
         return frame
 
     monkeypatch.setattr(Rows, "of_steps", counted)
+    monkeypatch.setattr(damaged_lines, "OTHER_FACTS", 0.0)
     log, draw, form = tmp_path / "run.log", Random(1), MEGATRON_DEEPSPEED  # noqa: S311
     once = [next_step(form, form.steps[0], draw, step, NO_TIME) for step in range(1, 301)]
     log.write_text("\n".join(once * 5) + "\n")

@@ -118,6 +118,19 @@ def test_another_loss_of_a_step_on_a_line_of_another_kind_begins_a_launch(
     assert len(parse("megatron-deepspeed", lines).launches) == launches
 
 
+def test_another_number_of_planned_steps_is_of_another_process(parse: Parse) -> None:
+    """Excerpts of two experiments in one page: the later begins where the first had stopped."""
+    line = (
+        " iteration {:8}/ {:6} | elapsed time per iteration (ms): 500.0 | learning rate: 1E-04 | "
+        "lm loss: 2.5E+00 | TFLOPs: 7.07 |"
+    )
+    lines = [line.format(*of) for of in ((10, 500), (20, 500), (30, 900), (40, 900))]
+    launches = parse("megatron-deepspeed", lines).launches
+    assert [[row["step"] for row in one.rows] for one in launches] == [[10, 20], [30, 40]]
+    facts = [{fact["name"]: fact["value"] for fact in one.stated} for one in launches]
+    assert [of_one["total_steps"] for of_one in facts] == ["500", "900"]
+
+
 def test_a_header_between_steps_begins_a_launch_with_its_own_facts(parse: Parse) -> None:
     header = "[titan] - root - INFO - Building device mesh with parallelism: dp_shard={}"
     lines = [header.format(4), titan_step(1), header.format(8), titan_step(2, "4.0")]

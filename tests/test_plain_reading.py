@@ -123,7 +123,7 @@ def megatron_deepspeed(log: bytes) -> Iterator[Row]:
         if match is None:
             continue
         row: Row = {"line": line, "rank": rank(text[: match.start()]), "step": int(match[1])}
-        rest = {"total": match[2]}
+        rest: dict[str, str] = {}
         try:
             for field in filter(str.strip, match[3].split("|")):
                 key, _, value = (part.strip() for part in field.partition(":"))

@@ -174,6 +174,7 @@ GPT_NEOX: Final = LogFormat(
             r"\| (?P<pairs>.*)",
             pair=PAIR,
             columns=COLUMNS,
+            facts={"total": "total_steps"},
             example=" samples/sec: 5.214 | iteration       20/    9000 | elapsed time per iteration "
             "(ms): 12274.6 | learning rate: 2.151E-06 | approx flops per GPU: 188.2TFLOPS | lm_loss: "
             "6.139597E-01 | loss scale: 4096.0 | number of skipped iterations:   0 | number of nan "

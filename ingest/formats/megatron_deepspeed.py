@@ -404,6 +404,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             regex=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
             pair=PAIR,
             columns=COLUMNS,
+            facts={"total": "total_steps"},
             example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
             "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
             "2.831E-07 | global batch size:    48 | lm loss: 1.093108E+01 | loss scale: 2048.0 | "
@@ -418,6 +419,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             regex=r"iteration= *(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
             pair=r"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>[^|]*)",
             columns=ALCF_COLUMNS,
+            facts={"total": "total_steps"},
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
             "iteration=      10/  136100 | consumed_samples=        7680 | consumed_tokens= "
             "31457280 | elapsed_time_per_iteration_ms=3415.3 | learning_rate=2.0127e-05 | "
