@@ -168,10 +168,7 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
-    if row.get("since_start_s") is not None and _clock_went_back(launch, row):
-        return True
-    planned = row.get("says", {}).get("total_steps")
-    if planned is not None and launch.said.get("total_steps", planned) != planned:
+    if _clock_went_back(launch, row) or _planned_otherwise(launch, row):
         return True
     if step is None:
         return False
@@ -195,13 +192,20 @@ def _series(row: Mapping[str, Any]) -> tuple[int, int | None]:
 
 def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
     """Whether the time since the start is not of the process that printed the steps before."""
-    progress, clock, step = launch.progress_of(row), row["since_start_s"], row.get("step")
+    progress, clock, step = launch.progress_of(row), row.get("since_start_s"), row.get("step")
+    if clock is None:
+        return False
     if progress.top_clock is not None and (step is None or step > progress.top_step):
         return bool(clock < progress.top_clock - SKEW.total_seconds())
     there = () if step is None else launch.rows.at(row["rank"], step)
     clocks = (one.get("since_start_s") for one in there if _series(one) == _series(row))
     first = next((first for first in clocks if first is not None), None)
     return first is not None and abs(clock - first) > COPIES.total_seconds()
+
+
+def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
+    planned = row.get("says", {}).get("total_steps")
+    return planned is not None and launch.said.get("total_steps", planned) != planned
 
 
 def _unlike(one: float | None, other: float | None) -> bool:
