@@ -204,8 +204,12 @@ def _clock_went_back(launch: Launch, row: Mapping[str, Any]) -> bool:
 
 
 def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
+    """Whether another number of steps is to be trained; one that is passed already is damaged."""
     planned = row.get("says", {}).get("total_steps")
-    return planned is not None and launch.said.get("total_steps", planned) != planned
+    if planned is None or launch.said.get("total_steps", planned) == planned:
+        return False
+    total, step = optional(whole, planned), row.get("step")
+    return total is not None and (step is None or step <= total)
 
 
 def _unlike(one: float | None, other: float | None) -> bool:

@@ -15,7 +15,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -276,20 +276,22 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     windows: its own; evidence: its time evidence, null without a steady rate; run: its row of
     `runs` with the columns of CLOCK. The first basis that the log allows:
 
-        stamp from start   all steps to the last stamped line, from the start of training to it
-        clock from start   the same by the line's own clock, which training started
-        runtime            all steps, over the run time that the log prints or stamps
-        stamp              the steps behind the first stamped line, from that line to the last
-        EVIDENCE           the same by the lines' own time, where they speak of every step
+        stamp from start      all steps to the last stamped line, from the start of training to it
+        clock from start      the same by the line's own clock, which training started
+        stamp and first line  the same by the first line's own time, and by stamps behind it
+        runtime               all steps, over the run time that the log prints or stamps
+        stamp, clock          the steps behind the first such line, from that line to the last
+        EVIDENCE from start   all steps by the lines' own time, where they speak of every step
+        EVIDENCE              the same of the steps behind the first line
 
     Stamps and clocks do not count where they are of whole seconds and too short for that, nor
     tokens where the logged rate and the stamps show that they are counted wrongly; then the last
-    one does.
+    ones do.
     """
-    by_lines = None if evidence is None else _by_lines(windows, evidence)
+    by_lines = None if evidence is None else _by_lines(windows, evidence, run)
     if by_lines and counted_wrongly(windows, evidence):
         return _named(by_lines)
-    for rate in (_from_start, _by_clock_from_start, _over_runtime, _behind_first_line):
+    for rate in _BASES:
         found = rate(windows, run)
         if found is not None and (by_lines is None or found.seconds >= found.enough):
             return _named(found)
@@ -377,16 +379,22 @@ def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
 
 
 def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+    """To the last line; to the last that prints the clock, where that lacks few steps."""
     timed = np.flatnonzero(~np.isnan(windows["since_start_s"]))
     start = run.get("trained_from")
     if not len(timed) or start is None or windows.height == 1:
         return None
-    seconds = float(windows["since_start_s"][timed[-1]])
-    count = trained(windows, start, windows["step"][timed[-1]])
-    if count is None or not seconds:
+    last, step = timed[-1], windows["step"]
+    lacking = step[-1] - step[last]
+    seconds, count = float(windows["since_start_s"][last]), trained(windows, start, step[last])
+    if count is None or not seconds or lacking > MOST_LACKING * (step[-1] - start):
         return None
     enough = resolution(windows, "clock") / (2 * DISAGREEMENT)
     return _Rate(count, seconds, "clock from start", enough)
+
+
+MOST_LACKING: Final = 0.05
+"""Of the steps of a launch, those that its clock may leave out at the end."""
 
 
 def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
@@ -397,16 +405,63 @@ def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     return None if count is None else _Rate(count, seconds, "runtime")
 
 
-def _behind_first_line(windows: Columns, _: Mapping[str, Any]) -> _Rate | None:
-    later = ~np.isnan(windows["stamp_time"]) & ~windows.flags("first")
-    seconds, tokens = total(windows["stamp_time"][later]), windows["tokens_per_gpu"][later]
+def _from_first_line(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
+    behind, start = _behind(windows, "stamp"), run.get("trained_from")
+    if behind is None or start is None or np.isnan(windows["logged_at"][0]):
+        return None
+    own = (first_line(windows, kind, run) for kind in ("elapsed", "rate"))
+    seconds = next((time for time in own if time is not None), None)
+    count = trained(windows, start, windows["step"][0])
+    if seconds is None or count is None:
+        return None
+    whole = behind.seconds + seconds
+    return _Rate(behind.tokens + count, whole, "stamp and first line", behind.enough)
+
+
+def first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | None:
+    """Seconds of the steps of the first line, from the start of training, by its own time.
+
+    kind: `elapsed` or `rate`; run: with `trained_from` of CLOCK. None where the line speaks of
+    fewer steps, or does not time them. A mean since the last line, where there is none, is of the
+    steps since the start.
+    """
+    start = run.get("trained_from")
+    if start is None or (kind == "rate" and run.get("rate_excludes_data")):
+        return None
+    steps, span = windows["step"][0] - start, windows[f"{kind}_span"][0]
+    seconds = windows[f"{kind}_time"][0]
+    if np.isnan(span) and windows.value(f"{kind}_covers") == "interval":
+        whole = windows["wall_s" if windows.value("elapsed_excludes_data") else "elapsed_s"][0]
+        rate = windows["tokens_per_gpu"][0] / windows["logged_tgs"][0]
+        seconds, span = steps * (whole if kind == "elapsed" else rate), steps
+    return float(seconds) if span == steps and seconds > 0 else None
+
+
+def _behind_first_line(kind: str) -> Callable[[Columns, Mapping[str, Any]], _Rate | None]:
+    return lambda windows, _: _behind(windows, kind)
+
+
+def _behind(windows: Columns, kind: str) -> _Rate | None:
+    """The steps behind the first line of these moments, up to the last."""
+    later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
+    seconds, tokens = total(windows[f"{kind}_time"][later]), windows["tokens_per_gpu"][later]
     if not seconds or np.isnan(tokens).any():
         return None
-    count = total(windows["stamp_span"][later] * tokens)
-    return _Rate(count, seconds, "stamp", shortest(windows["logged_at"]))
+    count = total(windows[f"{kind}_span"][later] * tokens)
+    return _Rate(count, seconds, kind, resolution(windows, kind) / (2 * DISAGREEMENT))
 
 
-def _by_lines(windows: Columns, evidence: str) -> _Rate | None:
+_BASES: Final = (
+    _from_start,
+    _by_clock_from_start,
+    _from_first_line,
+    _over_runtime,
+    _behind_first_line("stamp"),
+    _behind_first_line("clock"),
+)
+
+
+def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
     rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
     tokens = windows["tokens_per_gpu"][rest]
     if evidence == "rate":
@@ -415,4 +470,9 @@ def _by_lines(windows: Columns, evidence: str) -> _Rate | None:
     each = windows["apart" if evidence == "clock" else "new_step"][rest]
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
-    return _Rate(total(span * tokens), seconds, evidence)
+    count = total(span * tokens)
+    if evidence in {"elapsed", "rate"} and (own := first_line(windows, evidence, run)):
+        first = trained(windows, run["trained_from"], windows["step"][0])
+        if first is not None:
+            return _Rate(count + first, seconds + own, f"{evidence} from start")
+    return _Rate(count, seconds, evidence)

@@ -142,13 +142,22 @@ def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
 def ratios_between(windows: Columns, kind: str, other: str) -> Array:
     """TGS by `other` over TGS by `kind`, of each window that both time.
 
-    windows: of one run; kind, other: of KINDS, `runtime` left out.
+    Windows that are too short for clocks of whole seconds are taken together with those behind
+    them. windows: of one run; kind, other: of KINDS, `runtime` left out.
     """
     pair = _paired(_timed(windows, kind), _timed(windows, other))
     if pair is None:
         return np.empty(0)
-    timed = (pair.a > 0) & (pair.b > 0)
-    return np.asarray(pair.a[timed] / pair.b[timed])
+    a, b = pair.a, pair.b
+    if unit := _resolution(windows, kind, other):
+        together = np.unique(np.cumsum(b) // (unit / COARSE), return_index=True)[1]
+        a, b = np.add.reduceat(a, together), np.add.reduceat(b, together)
+    timed = (a > 0) & (b > 0)
+    return np.asarray(a[timed] / b[timed])
+
+
+COARSE: Final = 0.1
+"""How far clocks of whole seconds may shift a ratio that is to be told from another degree's."""
 
 
 def check(found: Iterable[Comparison], kind: str) -> Comparison | None:

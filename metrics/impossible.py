@@ -64,9 +64,11 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
             first = f"line {line:,}, step {step:,}"
             where = first if count == 1 else f"{count:,} lines, the first {first}"
             warnings.setdefault(run_id, []).append(said.format(where))
-    for run_id, line, step in _without_a_start(asked, runs).iter_rows():
+    for run_id, line, step, before in _without_a_start(asked, runs).iter_rows():
+        back = before is not None and step <= before
+        begins = "steps go back to" if back else "another process begins with step"
         warnings.setdefault(run_id, []).append(
-            f"steps go back to {step:,} at line {line:,}, where the log prints no start of a run: "
+            f"{begins} {step:,} at line {line:,}, where the log prints no start of a run: "
             "steps that were trained again, or lines of another run; they are a launch of their "
             "own, and what is known of the one before may not be true of them"
         )
@@ -74,7 +76,19 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """run_id, line and step where a later launch of a source begins with a step."""
-    begins = steps.group_by("run_id", maintain_order=True).agg(pl.col("line", "step").first())
-    later = runs.filter(pl.col("launch") > 1).select("run_id", line="first_line")
-    return begins.join(later, on=["run_id", "line"], how="semi", maintain_order="left")
+    """Where a later launch of a source begins with a step: run_id, line, step, the last one before.
+
+    The last one is null where the launch before has no step.
+    """
+    begins = steps.group_by("run_id", maintain_order=True).agg(
+        pl.col("line", "step").first(), last=pl.col("step").max()
+    )
+    launches = runs.sort("sha256", "launch").join(
+        begins.select("run_id", "last"), on="run_id", how="left", maintain_order="left"
+    )
+    later = launches.select(
+        "run_id", "launch", line="first_line", before=pl.col("last").shift().over("sha256")
+    ).filter(pl.col("launch") > 1)
+    return begins.drop("last").join(
+        later.drop("launch"), on=["run_id", "line"], maintain_order="left"
+    )

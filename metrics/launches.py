@@ -402,7 +402,8 @@ def _groups(
         }
         if find.same(a.run["run_id"], b.run["run_id"]) or find.clash(a, b):
             continue
-        if len(others) == FEWEST_STEPS:  # each has the other alone
+        of_other_ranks = a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks)
+        if len(others) == FEWEST_STEPS and not of_other_ranks:  # each has the other alone
             find.join(a, b)
             continue
         unsure.append((a.run["run_id"], b.run["run_id"]))
@@ -677,9 +678,24 @@ def _ranks_of_one(a: _Told, b: _Told) -> str:
     if len(apart):
         together = len(apart) >= FEWEST_STEPS and bool((apart <= WHOLE_SECONDS).all())
         return "same" if together else "other"
-    if sum(known) < LOSS_BITS_ALONE:
+    if sum(known) < LOSS_BITS_ALONE or _unlike_paces(one, other, mine, theirs):
         return "other"
     return "same" if _beside(a) == _beside(b) else "maybe"
+
+
+def _unlike_paces(one: _Series, other: _Series, mine: Whole, theirs: Whole) -> bool:
+    """Whether two ranks' steps took so unlike times that none can have waited for the other."""
+    left, right = (
+        (series.values["elapsed_s"] + np.nan_to_num(series.values["data_s"]))[at]
+        for series, at in ((one, mine), (other, theirs))
+    )
+    both = np.isfinite(left) & np.isfinite(right)
+    shorter, longer = sorted((float(left[both].sum()), float(right[both].sum())))
+    return longer > shorter * (1 + UNLIKE_PACES)
+
+
+UNLIKE_PACES: Final = 0.03
+"""What ranks leave out of their step's time is no more of it."""
 
 
 def _beside(told: _Told) -> str:

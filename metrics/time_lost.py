@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, median, total
-from metrics.end_to_end import trained
+from metrics.end_to_end import first_line, trained
 from metrics.steady import stalls
 from metrics.windows import SPOILERS, clean_of, resolution
 
@@ -73,7 +73,7 @@ def time_lost(
     timed = np.flatnonzero(~windows.flags("first") & ~np.isnan(tokens) & ~np.isnan(seconds))
     lost = seconds - pace * tokens
     first_s, start_s = _first_line(windows, pace, (clock, evidence), run)
-    after_s = run.get("after_s") or 0.0
+    after_s = run.get("after_s") or _behind_clock(windows, clock, run)
     rows: list[dict[str, Any]] = [
         {"cause": START_UP, "windows": 1, "seconds": start_s},
         {"cause": AFTER, "windows": 0, "seconds": after_s},
@@ -83,9 +83,10 @@ def time_lost(
         for cause, at in _by_cause(windows, timed, counted.at[excess > 0], lost)
     ]
     wall_s = total(seconds[timed]) + first_s + after_s
-    if clock != "stamp" and (run.get("wall_s") or 0.0) > wall_s:
-        rows.append({"cause": AROUND, "windows": 0, "seconds": run["wall_s"] - wall_s})
-        wall_s = run["wall_s"]
+    known_s = max(run.get("wall_s") or 0.0, run.get("runtime_s") or 0.0)
+    if clock != "stamp" and known_s > wall_s:
+        rows.append({"cause": AROUND, "windows": 0, "seconds": known_s - wall_s})
+        wall_s = known_s
     shares = [row | {"share": row["seconds"] / wall_s} for row in rows if row["seconds"] > 0]
     return wall_s, sorted(shares, key=lambda row: -row["seconds"])
 
@@ -132,9 +133,16 @@ def _first_line(
     counted = None if start is None else trained(windows, start, windows["step"][at])
     usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted
     by_clock = since - usual if clock == "clock" and start is not None else 0.0
-    by_time = seconds - of_step * (own or 1.0)
+    whole = first_line(windows, evidence, run) if evidence in {"elapsed", "rate"} else None
+    by_time = seconds - of_step * (own or 1.0) if whole is None or at else whole - usual
     start_s = max(run.get("startup_s") or 0.0, by_clock, by_time, 0.0)
     return start_s + usual, start_s
+
+
+def _behind_clock(windows: Columns, clock: str, run: Mapping[str, Any]) -> float:
+    """Seconds from the last line to the end by the run time, which the clock counts up to."""
+    last, runtime = windows["since_start_s"][-1], run.get("runtime_s")
+    return max(0.0, runtime - float(last)) if clock == "clock" and runtime and last > 0 else 0.0
 
 
 def _by_cause(

@@ -55,6 +55,7 @@ MOST_QUOTED: Final = 160
 END_TO_END: Final = {
     "stamp from start": "from the start of training, time by stamps",
     "clock from start": "from the start of training, time by the clock that its lines print",
+    "stamp and first line": "from the start of training: the first line's own time, then stamps",
     "runtime": "over the run time that the log prints",
     "stamp": "from the first line of a step on, time by stamps",
 }
@@ -63,7 +64,9 @@ END_TO_END: Final = {
 def end_to_end_words(row: Row) -> str:
     """What the end-to-end rate covers."""
     basis = row["end_to_end_basis"]
-    return END_TO_END.get(basis, f"from the first line of a step on, time by {basis}")
+    kind, from_start, _ = (basis or "").partition(" from start")
+    since = "the start of training" if from_start else "the first line of a step on"
+    return END_TO_END.get(basis, f"from {since}, time by {kind}")
 
 
 def sureness(row: Row) -> str:

@@ -59,6 +59,7 @@ def test_an_interval_says_what_it_comes_from_or_why_there_is_none() -> None:
         ("stamp from start", "from the start of training, time by stamps"),
         ("runtime", "over the run time that the log prints"),
         ("elapsed", "from the first line of a step on, time by elapsed"),
+        ("elapsed from start", "from the start of training, time by elapsed"),
     ],
 )
 def test_end_to_end_says_what_it_covers(basis: str, words: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -139,11 +140,13 @@ def test_pauses_that_no_line_tells_of_count_however_long_they_are(
     assert row["goodput"] == pytest.approx(100 * TOKENS / (LOADING_S + trained_s + 3))
 
 
-def test_without_a_stamped_start_end_to_end_begins_behind_the_first_line(rates: Rates) -> None:
+def test_without_a_stamped_start_the_first_lines_own_time_is_that_of_its_steps(
+    rates: Rates,
+) -> None:
     lines, _ = Made().launch(0, 1, 100)
     (row,) = rates([line for line in lines if "Training starts" not in line])
-    assert row["end_to_end_basis"] == "stamp"
-    assert row["tgs_end_to_end"] == pytest.approx(99 * TOKENS / 99)
+    assert row["end_to_end_basis"] == "stamp and first line"
+    assert row["tgs_end_to_end"] == pytest.approx(100 * TOKENS / (100 + COMPILE_S), rel=1e-2)
     assert row["goodput"] == pytest.approx(100 * TOKENS / (LOADING_S + COMPILE_S + 100))
 
 
@@ -162,7 +165,7 @@ def test_a_log_without_stamps_has_neither_clock_nor_goodput(rates: Rates) -> Non
     lines, _ = Made().launch(0, 1, 100)
     (row,) = rates([line.partition(" - root - INFO - ")[2] for line in lines])
     assert row["tgs"] == pytest.approx(TOKENS, rel=1e-3)
-    assert row["end_to_end_basis"] == "rate"
+    assert row["end_to_end_basis"] == "rate from start"
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)
 
 
@@ -171,7 +174,7 @@ def test_tokens_that_rates_and_stamps_contradict_give_no_goodput(rates: Rates) -
     half = f"tps: {TOKENS / 2:,.0f}  "
     (row,) = rates([line.replace(f"tps: {TOKENS:,.0f}  ", half) for line in lines])
     assert row["evidence_gap"] == pytest.approx(1.0, rel=1e-2)
-    assert (row["end_to_end_basis"], row["goodput"]) == ("rate", None)
+    assert (row["end_to_end_basis"], row["goodput"]) == ("rate from start", None)
 
 
 @pytest.mark.parametrize("rate", ["0.800", "0.8"])
@@ -239,6 +242,56 @@ def test_a_clock_that_training_started_holds_the_start(tmp_path: Path) -> None:
     assert row["wall_s"] == pytest.approx(500)
     (lost,) = row["time_lost"]
     assert (lost["cause"], lost["seconds"]) == ("start-up", pytest.approx(100))
+
+
+def test_the_end_of_a_clock_is_that_of_the_wall_time(tmp_path: Path) -> None:
+    end = '{"current_steps": 400, "total_steps": 400, "epoch": 10.0, "percentage": 100.0, '
+    lines = [*trainer_log(10, 400, 100), end + '"elapsed_time": "0:09:00", "remaining_time": "0"}']
+    row = of_trainer(tmp_path, lines)
+    assert row["wall_s"] == pytest.approx(540)
+    assert row["tgs_end_to_end"] == pytest.approx(400 * TOKENS / 500)
+    lost = {one["cause"]: one["seconds"] for one in row["time_lost"]}
+    assert lost == {"start-up": pytest.approx(100), "after the last step": pytest.approx(40)}
+
+
+def test_a_clock_that_stops_early_is_not_that_of_all_steps(tmp_path: Path) -> None:
+    """The Trainer's dicts, of which the first alone has a bar: that is start-up, not the run."""
+    lines = [
+        "TrainingArguments(output_dir=out, logging_strategy=steps, logging_steps=10)",
+        "***** Running training *****",
+        "  Instantaneous batch size per device = 1",
+        "  Total train batch size (w. parallel, distributed & accumulation) = 1",
+        "  Gradient Accumulation steps = 1",
+        "  Total optimization steps = 100",
+        *(f"{{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': {n / 10}}}" for n in range(1, 11)),
+        "{'train_runtime': '300.0', 'train_samples_per_second': '0.3', "
+        "'train_steps_per_second': '0.3333', 'train_loss': '6.618', 'epoch': '1.0'}",
+    ]
+    lines.insert(7, " 10%|##   | 10/100 [03:30<00:10,  1.00s/it]")
+    path = tmp_path / "console.log"
+    path.write_text("\n".join(lines) + "\n")
+    tables = tables_of(path)
+    run_id = tables["runs"]["run_id"][0]
+    about = {"gpus": "1", "seq_len": "100", "packed": "true"}
+    given_facts = [
+        {"run_id": run_id, "name": name, "value": value, "origin": "flag"}
+        for name, value in about.items()
+    ]
+    tables["facts"] = pl.concat(
+        [tables["facts"], pl.DataFrame(given_facts)], how="diagonal_relaxed"
+    )
+    row = analyse(tables).metrics.row(0, named=True)
+    assert row["end_to_end_basis"] == "runtime"
+    assert row["tgs_end_to_end"] == pytest.approx(100 * 100 / 300)
+
+
+def test_whole_seconds_do_not_hide_what_the_first_step_took(rates: Rates) -> None:
+    """Steps of 0.4 s, each printed: of a single one a stamp of whole seconds says nothing."""
+    lines, _ = Made(step_s=0.4, every=1).launch(0, 1, 200)
+    whole = [re.sub(r"(\d\d:\d\d:\d\d),\d{3}", r"\1", line) for line in lines]
+    (row,) = rates(whole)
+    assert row["end_to_end_basis"] == "stamp from start"
+    assert row["tgs_end_to_end"] == pytest.approx(200 * TOKENS / (80 + COMPILE_S), rel=0.01)
 
 
 def test_a_clock_of_steps_that_a_log_does_not_hold_is_not_theirs(tmp_path: Path) -> None:
@@ -561,7 +614,7 @@ def test_real_logs_that_have_no_honest_goodput(
     assert (row["goodput_launches"], row["goodput"]) == (2, None)
     # Tensor parallel of a degree that it does not say: stamps and rate are 2x apart.
     (row,) = real("torchtitan/msg_2024-10-22_6b2f673135.txt").values()
-    assert (row["end_to_end_basis"], row["goodput"]) == ("rate", None)
+    assert (row["end_to_end_basis"], row["goodput"]) == ("rate from start", None)
     # Excerpts of several hours in one page.
     (row,) = real("deepspeed/alcf__cooldown.md").values()
     assert (row["goodput"], row["lost_to_restarts_s"]) == (None, None)

@@ -244,12 +244,17 @@ def test_ranks_without_stamps_are_one_launch_where_their_folders_stand_side_by_s
     assert united.doubts == {}
 
 
-def test_ranks_without_stamps_elsewhere_are_one_launch_only_where_no_others_fit() -> None:
-    assert groups(tracked("a", 0, 1), tracked("b", 1, 1)) == [["a-0", "b-1"]]
+def test_ranks_without_stamps_elsewhere_stay_apart_and_are_said() -> None:
+    assert groups(tracked("a", 0, 1), tracked("b", 1, 1)) == [["a-0"], ["b-1"]]
     assert groups(tracked("a", 0, 1), tracked("b", 0, 2)) == [["a-0"], ["b-0"]]
     united = unite(tables(tracked("a", 0, 1), tracked("b", 1, 1), tracked("c", 1, 2)))
     assert len(united.members) == 3
     assert [len(said) for said in united.doubts.values()] == [2, 1, 1]
+    slow = tracked("a", 1, 1)
+    for row in slow["steps"]:
+        row["elapsed_s"] *= 1.5  # no rank that the other waits for at each step
+    united = unite(tables(tracked("a", 0, 1), slow))
+    assert (len(united.members), united.doubts) == (2, {})
 
 
 def state(name: str, rows: Rows) -> dict[str, Rows]:

@@ -28,12 +28,19 @@ CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6
 _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
 
 
+_CLOCK: Final = r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)"
+
+
+def _ended(said: Mapping[str, str]) -> dict[str, str]:
+    """The end with its clock as the seconds of the training."""
+    match = re.fullmatch(_CLOCK, said.get("clock", ""))
+    rest = {name: value for name, value in said.items() if name != "clock"}
+    return rest | ({"seconds": str(seconds_of(*match.groups()))} if match else {})
+
+
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
-    match = re.fullmatch(
-        r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)", printed.get("elapsed_time", "")
-    )
-    if match:
+    if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
         row["since_start_s"] = seconds_of(*match.groups())
     row["consumed_tokens"] = row.get("consumed_tokens") or None
 
@@ -85,8 +92,9 @@ LLAMAFACTORY: Final = LogFormat(
         EventLine(
             anchor='"epoch": ',
             regex=r'\{"current_steps": (?P<step>\d+), "total_steps": (?P=step), '
-            r'(?:"\w+": null, )*"epoch": ',
+            r'(?:"\w+": null, )*"epoch": (?:.*"elapsed_time": "(?P<clock>[^"]*)")?',
             kind="end",
+            read=_ended,
             example='{"current_steps": 400, "total_steps": 400, "epoch": 10.0, "percentage": '
             '100.0, "elapsed_time": "0:45:10", "remaining_time": "0:00:00"}',
             printed_by=f"{CALLBACK} LogCallback.on_log",
