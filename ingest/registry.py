@@ -31,7 +31,7 @@ from ingest.formats.domino import DOMINO
 from ingest.formats.gpt_neox import GPT_NEOX
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
-from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
+from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED, MEGATRON_LM
 from ingest.formats.mlperf import MLPERF
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
@@ -56,6 +56,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1_TRACKER,
     XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
+    MEGATRON_LM,
     GPT_NEOX,
     DOMINO,
     HF_CONSOLE,
@@ -517,12 +518,14 @@ def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list
 def _by_header(hits: Iterable[_Hits]) -> tuple[LogFormat, ...]:
     """The trainer whose header stands in the file, and its companions; none where two may be.
 
-    Forks of one trainer share lines, so the one of the most kinds of lines is meant.
+    Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
+    header of another, and is told from it by its steps alone, is not meant.
     """
     shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
     trainers = [hit for hit in shown if hit.log_format.precedence > ENGINE]
     most = max(map(_evidence, trainers), default=None)
-    best = [hit.log_format for hit in trainers if _evidence(hit) == most]
+    likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
+    best = [f for f in likely if f is likely[0] or f.blocks is not likely[0].blocks]
     if len(best) != 1:
         return ()
     lower = (hit.log_format for hit in shown if hit.log_format.precedence < best[0].precedence)

@@ -17,9 +17,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from ingest.log_format import MS, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.log_format import GIB, MS, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
@@ -383,11 +384,15 @@ EFFECTIVE: Final = EventLine(
 """A claim behind the line of its step; in June 2021 only, over the whole log interval."""
 
 
+_OF_MEGATRON_LM: Final = r"\| (?:throughput per GPU \(TFLOP/s/GPU\)|memory\(GiB\)|remaining time): "
+"""Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
+
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
-    signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]",
+    signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]"
+    rf"(?!.*{_OF_MEGATRON_LM})",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
     clock=CLOCK,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
@@ -448,3 +453,36 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         ),
     ),
 )
+
+MEGATRON_LM: Final = replace(
+    MEGATRON_DEEPSPEED,
+    name="megatron-lm",
+    framework="megatron-lm",
+    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT",
+    signature=rf"iteration +\d+/ *\d+ \|.*{_OF_MEGATRON_LM}",
+    looks_like_step=r"iteration +\d+/ *\d+ \|",
+    clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
+    evidence=("elapsed", "stamp"),
+    implies={},
+    steps=(
+        StepLine(
+            anchor="iteration ",
+            regex=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
+            pair=PAIR,
+            columns={
+                **COLUMNS,
+                "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
+                "memory(GiB)": ("peak_memory_bytes", GIB),
+            },
+            facts={"total": "total_steps"},
+            example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
+            "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
+            "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
+            "| load_balancing_loss: 1.019746E+00 | loss scale: 1.0 | grad norm: 1.426 | num zeros: "
+            "0.0 | number of skipped iterations:   0 | number of nan iterations:   0 |",
+            printed_by="NVIDIA/Megatron-LM/megatron/training/training.py training_log",
+            composed=True,
+        ),
+    ),
+)
+"""Without what Megatron-DeepSpeed alone implies: adapters are trained with it, samples may be padded."""
