@@ -366,7 +366,7 @@ PADDED: Final = (
 
 
 NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
-SINGLE_STEP: Final = "a single logged step, which holds start-up"
+SINGLE_STEP: Final = "a single logged step, which may hold start-up"
 NO_TIMES: Final = "no times in the log"
 NO_TOKENS: Final = "its steps count no token"
 NO_UPDATE: Final = (

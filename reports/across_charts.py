@@ -15,6 +15,7 @@ from reports import theme
 from reports.cards import CONVENTIONS, SPOKEN, TGS, TRANSFORM, drawn, tips
 from reports.figure import Figure, Row, Spec, made, plain, rows_of
 from reports.layout import EXACT, FULL, ROW, WIDTH, faded, fixed, framework, says
+from reports.tables import SMALL
 
 MOST_RUNS: Final = 20
 """Runs of one chart that names each in a row of its own."""
@@ -41,7 +42,8 @@ def _drop(cards: Sequence[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
 class _Panel:
     """One measure of a comparison.
 
-    heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends
+    heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends;
+    axis, text, tip: formats of its ticks, its values and what is shown of a mark
     """
 
     heading: str
@@ -52,10 +54,13 @@ class _Panel:
     reach: str
     axis: str
     text: str
+    tip: str
 
 
 _PANELS: Final = {
-    "tgs": _Panel(f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f"),
+    "tgs": _Panel(
+        f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f", ",.0f"
+    ),
     "mfu": _Panel(
         f"'MFU (' + {SPOKEN} + ')'",
         "mfu",
@@ -63,8 +68,9 @@ _PANELS: Final = {
         "mfu_low",
         "mfu_high",
         "reach_mfu[attention + '_' + peak]",
-        ".0%",
+        "~%",
         ".1%",
+        ".3~p",
     ),
     "tflops": _Panel(
         "'TFLOP/s per GPU (' + attention + ' attention)'",
@@ -74,6 +80,7 @@ _PANELS: Final = {
         "tflops_high",
         "reach_tflops[attention]",
         "",
+        ",.1f",
         ",.1f",
     ),
 }
@@ -175,8 +182,8 @@ def _panel(panel: _Panel, width: int, *, first: bool) -> alt.LayerChart | alt.Fa
         "color": framework(),
         "opacity": faded(),
         "tooltip": tips(
-            ("recomputed", panel.ours, panel.text),
-            ("the log printed", panel.logged, panel.text),
+            ("recomputed", panel.ours, panel.tip),
+            ("the log printed", panel.logged, panel.tip),
         ),
     }
     joined = base.mark_rule(strokeWidth=1.2, strokeDash=[2, 2], aria=False)
@@ -247,7 +254,8 @@ def _value(
     base: alt.Chart, field: str, form: str, right: int, weight: Literal[400, 600] = 400
 ) -> alt.Chart:
     """A column of figures beside the panel."""
-    text = f"isValid(datum.{field}) ? format(datum.{field}, '{form}') : '{DASH}'"
+    small = f"datum.{field} < {SMALL} ? '.2p' : " if form.endswith("%") else ""
+    text = f"isValid(datum.{field}) ? format(datum.{field}, {small}'{form}') : '{DASH}'"
     chart: alt.Chart = base.mark_text(
         align="right", dx=right, fontWeight=weight, text=alt.ExprRef(text)
     )
@@ -322,7 +330,7 @@ def _mfu_by_run() -> Spec:
     x = alt.X(
         "exact:Q",
         title=None,
-        axis=_axis(".0%", tickCount=8),
+        axis=_axis("~%", tickCount=8),
         scale=alt.Scale(domain=alt.ExprRef("reach[peak]"), nice=False, zero=False),
     )
     shared = {
@@ -330,8 +338,8 @@ def _mfu_by_run() -> Spec:
         "color": framework(),
         "opacity": faded(),
         "tooltip": tips(
-            (EXACT, "exact", ".1%"),
-            (FULL, "full", ".1%"),
+            (EXACT, "exact", ".3~p"),
+            (FULL, "full", ".3~p"),
         ),
     }
     layers = [
@@ -446,7 +454,7 @@ def _mfu_by_length() -> Spec:
     )
     dots = dots.encode(
         _logarithmic("seq_len", "sequence length [tokens]"),
-        alt.Y("mfu:Q", title=None, axis=_axis(".0%", tickCount=5), scale=alt.Scale(zero=True)),
+        alt.Y("mfu:Q", title=None, axis=_axis("~%", tickCount=5), scale=alt.Scale(zero=True)),
         color=framework(),
         opacity=faded(0.85),
         tooltip=tips(_OF_SEVERAL, ("length", "seq_len", ",d")),
@@ -491,7 +499,7 @@ def _strip(name: str) -> Spec:
     base = alt.Chart(alt.NamedData("runs")).transform_filter("isValid(datum.mfu)")
     axis = alt.Axis(grid=True, labelLimit=300)
     shared = {
-        "x": alt.X("mfu:Q", title=None, axis=_axis(".0%", tickCount=8), scale=alt.Scale(zero=True)),
+        "x": alt.X("mfu:Q", title=None, axis=_axis("~%", tickCount=8), scale=alt.Scale(zero=True)),
         "y": alt.Y(f"{name}:N", title=None, sort="ascending", axis=axis),
     }
     dots = base.mark_point(**OURS).encode(

@@ -52,7 +52,7 @@ class Unit:
 
 
 UNITS: Final = {
-    "logged_mfu": Unit("MFU", "MFU", ".0%"),
+    "logged_mfu": Unit("MFU", "MFU", "~%"),
     "logged_tflops": Unit("TFLOP/s", "TFLOP/s per GPU", ",.4~r"),
     "logged_tgs": Unit("TGS", "tokens/s/GPU", ",.4~r"),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from reports import tables
 from reports.cards import CONVENTIONS
 from reports.content import Content, Json
 from reports.document import DASH, DOT, Column, Sheet, by_convention, esc, number, pick, table
@@ -20,9 +21,6 @@ MOST_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
 FEW_ROWS: Final = 20
 """The same on a page of very many runs."""
-
-SMALL: Final = 0.01
-"""Below this a share needs more than one decimal."""
 
 WHOLE: Final = 100
 """From here on a figure needs no decimals."""
@@ -42,10 +40,8 @@ def static(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """0.3328 as 33.3 %; a small share keeps two digits."""
-    if value is None:
-        return DASH
-    return f"{100 * value:.2g} %" if 0 < abs(value) < SMALL else f"{100 * value:.1f} %"
+    """As reports.tables.percent."""
+    return DASH if value is None else tables.percent(value)
 
 
 def significant(value: float | None) -> str:

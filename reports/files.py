@@ -41,8 +41,14 @@ def save_report(told: Content, out: str | Path, kind: str | None = None) -> list
 
 
 def kind_of(out: Path, kind: str | None = None) -> str:
-    """What a report is written as: `kind`, else as `out` ends. Raises UnknownKindError."""
-    kind = kind or out.suffix.removeprefix(".")
+    """What a report is written as: `kind`, else as `out` ends. Raises UnknownKindError.
+
+    A file that ends as another kind would be opened as that one.
+    """
+    end = out.suffix.removeprefix(".")
+    if kind and end in KINDS and end != kind:
+        raise UnknownKindError(f"{out}: ends as {end}, and --format says {kind}: leave one out")
+    kind = kind or end
     if kind not in KINDS:
         ends = ", ".join(f".{one}" for one in KINDS)
         raise UnknownKindError(f"{out}: a report ends in one of {ends}; or say which: --format")

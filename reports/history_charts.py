@@ -477,7 +477,7 @@ def overview(series: Sequence[Row], points: pl.DataFrame) -> Spec:
         "type": "quantitative",
         "title": None,
         "scale": {"zero": False, "domain": [low, high]},
-        "axis": {"format": ".0%", "tickCount": 3},
+        "axis": {"format": "~%", "tickCount": 3},
     }
     return {
         "title": {

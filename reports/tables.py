@@ -31,9 +31,13 @@ WIDEST: Final = 1_000_000
 """Characters of a table's line: how wide its columns are is settled before."""
 
 
+SMALL: Final = 0.01
+"""Shares below it keep two digits: a run far from its peak has an MFU too."""
+
+
 def percent(value: float) -> str:
-    """0.3328 as 33.3 %."""
-    return f"{100 * value:.1f} %"
+    """0.3328 as 33.3 %, 0.00361 as 0.36 %."""
+    return f"{100 * value:.2g} %" if 0 < abs(value) < SMALL else f"{100 * value:.1f} %"
 
 
 def count(value: float) -> str:

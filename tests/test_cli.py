@@ -146,6 +146,15 @@ def test_a_report_is_what_its_name_ends_in(
         assert out.read_text(encoding="utf-8").startswith(begins)
 
 
+def test_a_report_of_one_kind_is_not_written_under_the_ending_of_another(
+    store: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "a.html"
+    result = run("report", "--store", store, "--out", out, "--format", "md")
+    assert (result.exit_code, out.exists()) == (1, False)
+    assert f"{out}: ends as html, and --format says md: leave one out" in result.stderr
+
+
 def test_an_unknown_run_is_told_what_there_is(store: Path) -> None:
     begun = run("explain", "llama3-8b-8xh100-xt", "--store", store)
     assert "Nearest: llama3-8b-8xh100-xtuner, llama3-8b-8xh100-xtuner-v1" in begun.stderr
