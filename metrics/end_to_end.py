@@ -198,6 +198,7 @@ class _Launch:
 
         0 where the first line is no further than one log interval. A checkpoint of another
         training, which is only loaded, does not lie within one log interval of the first line.
+        Where the clock began with the first line's own steps, training went on from before them.
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
         first = int(self.windows.value("step"))
@@ -210,7 +211,15 @@ class _Launch:
         loaded: list[int] = [
             s for kind, s in said if kind == "load" and first - self.interval <= s < first and s
         ]
-        return max(loaded, default=0 if first <= self.interval else None)
+        return max(loaded, default=0 if first <= self.interval else self._before_the_clock(first))
+
+    def _before_the_clock(self, first: int) -> int | None:
+        assert self.windows is not None  # noqa: S101 - the caller asked
+        since, own, span = (
+            float(self.windows[name][0])
+            for name in ("since_start_s", "elapsed_time", "elapsed_span")
+        )
+        return first - int(span) if 0 < since <= own * (1 + DISAGREEMENT) else None
 
     def _trained_to(self, *, stamped: bool) -> int | None:
         """The last step: of the last line, or behind it by what an end or a checkpoint says.

@@ -13,6 +13,7 @@ from ingest.formats.xtuner_v1 import BLOCKS, CONFIG_EXAMPLE
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from metrics.model_shapes import from_hugging_face, known
+from metrics.utilization import run_metrics
 
 Parse = Callable[..., Parsed]
 Row = dict[str, Any]
@@ -240,6 +241,26 @@ def test_a_resumed_launch_says_the_step_that_it_goes_on_from(tmp_path: Path) -> 
         log.write_text(f"{resumed}\n{step.replace(' Step 1/', ' Step 51/')}\n")
         (said,) = read_source(log)["events"].filter(kind="load").iter_rows(named=True)
         assert said["step"] == (None if name == "my-model" else 50)
+
+
+def test_a_tracker_of_a_resumed_process_begins_where_its_clock_does(tmp_path: Path) -> None:
+    """Its first line, of step 41, is all that the clock had counted: 20 s, of which 18 compiled."""
+    record = json.loads(body("xtuner-v1-tracker/Q.txt")[0])
+    times = {step: 20.0 if step == 41 else 2.0 for step in range(41, 101)}
+    for begins, basis, seconds in ((41, "clock from start", 138.0), (51, "clock", 98.0)):
+        lines = [
+            record
+            | {"step": step, "time/step_time": times[step] - 0.01, "time/data_time": 0.01}
+            | {"time/train_time": 18.0 + 2 * (step - 40), "runtime_info/text_tokens": 1000}
+            for step in range(begins, 101)
+        ]
+        path = tmp_path / f"{begins}" / "rank0" / "tracker.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        (row,) = run_metrics(read_source(path)).iter_rows(named=True)
+        assert row["end_to_end_basis"] == basis
+        steps = 100 - 40 if begins == 41 else 100 - 51
+        assert row["tgs_end_to_end"] == pytest.approx(steps * 1000 / seconds)
 
 
 def test_a_trackers_clock_is_of_this_process_only_beside_its_own_rate(parse: Parse) -> None:
