@@ -25,7 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
-from metrics.columns import MICROSECONDS, Array, Columns, median, total
+from metrics.columns import Array, Columns, median, total
 from metrics.evidence import ratios_between
 from metrics.tokens import UNLIKE
 from metrics.windows import DISAGREEMENT, STAMP_ERROR, resolution
@@ -319,20 +319,18 @@ def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
     return bool(2 * unlike.sum() > len(unlike))
 
 
-def shortest(stamps: Array) -> float:
-    """Seconds below which a difference of stamps is too coarse; 0 where they have fractions.
+def _shortest(windows: Columns, kind: str) -> float:
+    """Seconds below which a difference of these moments is too coarse; 0 where they have fractions.
 
-    stamps: in microseconds, NaN where there is none
+    kind: one of metrics.windows.WALL_CLOCKS
     """
-    stamps = stamps[~np.isnan(stamps)]
-    whole = len(stamps) > 0 and bool((stamps % MICROSECONDS == 0).all())
-    return STAMP_ERROR / (2 * DISAGREEMENT) if whole else 0.0
+    return resolution(windows, kind) / (2 * DISAGREEMENT)
 
 
 def between(start: datetime | None, end: datetime | None) -> float:
-    """`shortest` of two stamps."""
+    """The same of two stamps."""
     there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
-    return shortest(np.array(there, np.float64))
+    return STAMP_ERROR / (2 * DISAGREEMENT) if there and not any(there) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +382,7 @@ def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     count = trained(windows, start, windows["step"][stamped][-1])
     if count is None:
         return None
-    return _Rate(count, seconds, "stamp from start", shortest(windows["logged_at"]))
+    return _Rate(count, seconds, "stamp from start", _shortest(windows, "stamp"))
 
 
 def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
@@ -398,8 +396,7 @@ def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | No
     seconds, count = float(windows["since_start_s"][last]), trained(windows, start, step[last])
     if count is None or not seconds or lacking > MOST_LACKING * (step[-1] - start):
         return None
-    enough = resolution(windows, "clock") / (2 * DISAGREEMENT)
-    return _Rate(count, seconds, "clock from start", enough)
+    return _Rate(count, seconds, "clock from start", _shortest(windows, "clock"))
 
 
 MOST_LACKING: Final = 0.05
@@ -446,10 +443,6 @@ def first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | N
     return float(seconds) if span == steps and seconds > 0 else None
 
 
-def _behind_first_line(kind: str) -> Callable[[Columns, Mapping[str, Any]], _Rate | None]:
-    return lambda windows, _: _behind(windows, kind)
-
-
 def _behind(windows: Columns, kind: str) -> _Rate | None:
     """The steps behind the first line of these moments, up to the last."""
     later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
@@ -457,16 +450,16 @@ def _behind(windows: Columns, kind: str) -> _Rate | None:
     if not seconds or np.isnan(tokens).any():
         return None
     count = total(windows[f"{kind}_span"][later] * tokens)
-    return _Rate(count, seconds, kind, resolution(windows, kind) / (2 * DISAGREEMENT))
+    return _Rate(count, seconds, kind, _shortest(windows, kind))
 
 
-_BASES: Final = (
+_BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] = (
     _from_start,
     _by_clock_from_start,
     _from_first_line,
     _over_runtime,
-    _behind_first_line("stamp"),
-    _behind_first_line("clock"),
+    lambda windows, _: _behind(windows, "stamp"),
+    lambda windows, _: _behind(windows, "clock"),
 )
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from metrics.columns import MICROSECONDS, Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
-from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, SPOILERS
+from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, MOMENTS, SPOILERS
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -337,7 +337,6 @@ _PRINTS: Final[dict[str, tuple[str, ...]]] = {
     "rate": ("logged_tgs", "logged_samples_per_second"),
     "timer": ("timer_rate",),
 }
-_MOMENTS: Final = {"stamp": "logged_at", "engine": "engine_at", "clock": "since_start_s"}
 
 
 def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
@@ -346,7 +345,7 @@ def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
     for kind, seconds in ((a, pair.a), (b, pair.b)):
         column = next((c for c in _PRINTS.get(kind, ()) if windows.known(c)), None)
         slack += half_unit(windows[column]) if column else 0.0
-        if kind in _MOMENTS:
+        if kind in MOMENTS:
             n = pair.stretches
             slack += _unit(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
     if pair.sampled:
@@ -363,7 +362,7 @@ def _sigmas(n: int) -> float:
 
 def _unit(windows: Columns, kind: str) -> float:
     """The coarsest unit that all stamps or readings of a clock are multiples of [s]."""
-    name = _MOMENTS[kind]
+    name = MOMENTS[kind]
     moments = windows[name][~np.isnan(windows[name])]
     if windows.values(name).dtype == pl.Float64:
         moments = (moments * MICROSECONDS).round()
@@ -373,7 +372,7 @@ def _unit(windows: Columns, kind: str) -> float:
 
 
 def _resolution(windows: Columns, a: str, b: str) -> float | None:
-    units = [_unit(windows, kind) for kind in (a, b) if kind in _MOMENTS]
+    units = [_unit(windows, kind) for kind in (a, b) if kind in MOMENTS]
     return max(units, default=None)
 
 
@@ -507,7 +506,7 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
     more = float((pair.b - pair.a)[odd].sum())
     name, holds = (b, more) if more > 0 else (a, -more)
     gaps = np.diff(pair.step[odd])
-    clock = ", or a clock that was set" if name in _MOMENTS else ""
+    clock = ", or a clock that was set" if name in MOMENTS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""
     return (
         f"{int(odd.sum())} of {len(odd)} windows{often} hold {holds:,.1f} s more by"
@@ -527,7 +526,7 @@ def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
     if runtime is None or not timed:
         return None
     ratio = timed / runtime
-    unit = _unit(windows, kind) if kind in _MOMENTS else 0.0
+    unit = _unit(windows, kind) if kind in MOMENTS else 0.0
     tolerance = DISAGREEMENT + unit / timed
     outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None

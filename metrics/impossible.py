@@ -86,9 +86,6 @@ def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     launches = runs.sort("sha256", "launch").join(
         begins.select("run_id", "last"), on="run_id", how="left", maintain_order="left"
     )
-    later = launches.select(
-        "run_id", "launch", line="first_line", before=pl.col("last").shift().over("sha256")
-    ).filter(pl.col("launch") > 1)
-    return begins.drop("last").join(
-        later.drop("launch"), on=["run_id", "line"], maintain_order="left"
-    )
+    before = launches.with_columns(before=pl.col("last").shift().over("sha256"))
+    later = before.filter(pl.col("launch") > 1).select("run_id", "before", line="first_line")
+    return begins.drop("last").join(later, on=["run_id", "line"], maintain_order="left")

@@ -402,8 +402,7 @@ def _groups(
         }
         if find.same(a.run["run_id"], b.run["run_id"]) or find.clash(a, b):
             continue
-        of_other_ranks = a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks)
-        if len(others) == FEWEST_STEPS and not of_other_ranks:  # each has the other alone
+        if len(others) == FEWEST_STEPS and not _of_other_ranks(a, b):  # each has the other alone
             find.join(a, b)
             continue
         unsure.append((a.run["run_id"], b.run["run_id"]))
@@ -526,7 +525,7 @@ def _contradicts() -> pl.Expr:
 
 def _verdict(a: _Told, b: _Told) -> str:
     """same, maybe (nothing against it, but times are lacking) or other."""
-    if a.ranks and b.ranks and a.ranks.isdisjoint(b.ranks):
+    if _of_other_ranks(a, b):
         return _ranks_of_one(a, b)
     verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
     return next((word for word in ("same", "maybe") if word in verdicts), "other")
@@ -659,6 +658,10 @@ def _in_step(left: Array, right: Array) -> float:
 def _against_neighbours(advance: Array) -> Array:
     around = pl.Series(advance).rolling_median(NEIGHBOURS, min_samples=1, center=True)
     return np.asarray(advance - around.to_numpy())
+
+
+def _of_other_ranks(a: _Told, b: _Told) -> bool:
+    return bool(a.ranks and b.ranks) and a.ranks.isdisjoint(b.ranks)
 
 
 def _ranks_of_one(a: _Told, b: _Told) -> str:

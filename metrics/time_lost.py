@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metrics.columns import Array, Columns, median, total
 from metrics.end_to_end import first_line, trained
 from metrics.steady import stalls
-from metrics.windows import SPOILERS, clean_of, resolution
+from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, clean_of, resolution
 
 Places = NDArray[np.int64]
 
@@ -28,9 +28,6 @@ AFTER: Final = "after the last step"
 AROUND: Final = "before, after and between the steps' times"
 UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
-
-MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s"}
-"""Columns of the clocks that see all of the wall time; the first that there is counts."""
 
 MOST_OF_IT: Final = 0.5
 """Of a stall's excess that waiting for data or a printed time makes up, for it to be the cause."""
@@ -93,12 +90,12 @@ def time_lost(
 
 def _wall_clock(windows: Columns, evidence: str) -> str:
     """The evidence that sees most: time stamps, a progress bar's clock, or the run's own."""
-    return next((c for c in MOMENTS if clean_of(windows, c).seconds.sum() > 0), evidence)
+    return next((c for c in WALL_CLOCKS if clean_of(windows, c).seconds.sum() > 0), evidence)
 
 
 def _moments(windows: Columns, clock: str) -> Places:
     """The windows that a wall clock ends; none of a clock that is no wall clock."""
-    known = ~np.isnan(windows[MOMENTS[clock]]) if clock in MOMENTS else np.zeros(0, np.bool_)
+    known = ~np.isnan(windows[MOMENTS[clock]]) if clock in WALL_CLOCKS else np.zeros(0, np.bool_)
     return np.flatnonzero(known)
 
 

@@ -38,6 +38,12 @@ STAMP_ERROR: Final = 1.0
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
 
+MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
+"""Columns of the kinds of evidence that are a difference of two moments."""
+
+WALL_CLOCKS: Final = ("stamp", "clock")
+"""Kinds that see all of the wall time; the first that there is counts."""
+
 SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "elapsed": ("checkpoint", "evaluation", "profiler"),
     "rate": ("checkpoint", "profiler"),
@@ -157,9 +163,8 @@ _INPUTS: Final = (
     "log_interval",
     "average_window",
 )
-_MOMENTS: Final = ("logged_at", "since_start_s", "engine_at")
-_DIFFERENCES: Final = ("step", *_MOMENTS, "consumed_samples", "consumed_tokens")
-_TIMED: Final = (*_MOMENTS, "elapsed_s", "logged_tgs", "logged_samples_per_second")
+_DIFFERENCES: Final = ("step", *MOMENTS.values(), "consumed_samples", "consumed_tokens")
+_TIMED: Final = (*MOMENTS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
@@ -170,7 +175,7 @@ def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
     steps = steps.with_columns(apart="new_step")
     if steps["timed"].all():
         return steps
-    since = {"apart": "step"} | {f"new_{name}": name for name in _MOMENTS}
+    since = {"apart": "step"} | {f"new_{name}": name for name in MOMENTS.values()}
     differences = {new: pl.col(name).diff().over("run_id") for new, name in since.items()}
     own = steps.filter("timed").select("run_id", "step", **differences)
     return steps.drop(*since).join(
@@ -382,9 +387,8 @@ def resolution(run: Columns, evidence: str, at: NDArray[np.int64] | None = None)
 
     at: places of the windows that are meant; all without it
     """
-    second = {"stamp": ("logged_at", MICROSECONDS), "clock": ("since_start_s", 1.0)}
-    if evidence not in second:
+    if evidence not in WALL_CLOCKS:
         return 0.0
-    name, unit = second[evidence]
-    moments = run[name] if at is None else run[name][at]
+    unit = MICROSECONDS if evidence == "stamp" else 1.0
+    moments = run[MOMENTS[evidence]] if at is None else run[MOMENTS[evidence]][at]
     return STAMP_ERROR if (moments[~np.isnan(moments)] % unit == 0).all() else 0.0

@@ -43,7 +43,7 @@ class _Panel:
     """One measure of a comparison.
 
     heading: a Vega expression; ours, logged, low, high: fields; reach: the param of its axis' ends;
-    axis, text, tip: formats of its ticks, its values and what is shown of a mark
+    axis, text: formats of its ticks and its values
     """
 
     heading: str
@@ -54,13 +54,15 @@ class _Panel:
     reach: str
     axis: str
     text: str
-    tip: str
+
+    @property
+    def tip(self) -> str:
+        """How a value is written where a mark is pointed at."""
+        return ".3~p" if self.text.endswith("%") else self.text
 
 
 _PANELS: Final = {
-    "tgs": _Panel(
-        f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f", ",.0f"
-    ),
+    "tgs": _Panel(f"'{TGS}'", "tgs", "logged_tgs", "tgs_low", "tgs_high", "reach_tgs", "", ",.0f"),
     "mfu": _Panel(
         f"'MFU (' + {SPOKEN} + ')'",
         "mfu",
@@ -70,7 +72,6 @@ _PANELS: Final = {
         "reach_mfu[attention + '_' + peak]",
         "~%",
         ".1%",
-        ".3~p",
     ),
     "tflops": _Panel(
         "'TFLOP/s per GPU (' + attention + ' attention)'",
@@ -80,7 +81,6 @@ _PANELS: Final = {
         "tflops_high",
         "reach_tflops[attention]",
         "",
-        ",.1f",
         ",.1f",
     ),
 }

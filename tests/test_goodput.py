@@ -16,6 +16,7 @@ from corpus import CORPUS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ingest.facts import from_flags
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
@@ -195,14 +196,9 @@ def test_the_trainers_run_time_is_that_of_all_steps(tmp_path: Path, rate: str) -
     ]
     log.write_text("\n".join(lines) + "\n")
     tables = tables_of(log)
-    about = {"gpus": "2", "seq_len": "100", "packed": "true"}
-    given_facts = pl.DataFrame(
-        [{"name": name, "value": value} for name, value in about.items()]
-    ).with_columns(run_id=pl.lit(tables["runs"]["run_id"][0]), origin=pl.lit("flag"))
-    tables["facts"] = pl.concat([tables["facts"], given_facts], how="diagonal_relaxed")
     interval = 5 if rate == "0.800" else 1
     assert tables["steps"]["step"].to_list() == [interval * n for n in range(1, 9)]
-    row = analyse(tables).metrics.row(0, named=True)
+    row = told(log, "gpus=2", "seq_len=100", "packed=true")
     if rate == "0.8":  # too coarse for how many steps there were, so the lines count nothing known
         assert (row["tgs_end_to_end"], row["end_to_end_basis"]) == (None, None)
         return
@@ -228,10 +224,12 @@ def trainer_log(first: int, last: int, compile_s: float) -> list[str]:
 def of_trainer(tmp_path: Path, lines: Sequence[str]) -> dict[str, Any]:
     path = tmp_path / "trainer_log.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    tables = tables_of(path)
-    gpus = {"run_id": tables["runs"]["run_id"][0], "name": "gpus", "value": "1", "origin": "flag"}
-    tables["facts"] = pl.concat([tables["facts"], pl.DataFrame([gpus])], how="diagonal_relaxed")
-    return analyse(tables).metrics.row(0, named=True)
+    return told(path, "gpus=1")
+
+
+def told(path: Path, *flags: str) -> dict[str, Any]:
+    """The row of METRICS of a log of one launch, with facts that it lacks."""
+    return analyse(read_source(path, extra=from_flags(flags))).metrics.row(0, named=True)
 
 
 def test_a_clock_that_training_started_holds_the_start(tmp_path: Path) -> None:
@@ -270,17 +268,7 @@ def test_a_clock_that_stops_early_is_not_that_of_all_steps(tmp_path: Path) -> No
     lines.insert(7, " 10%|##   | 10/100 [03:30<00:10,  1.00s/it]")
     path = tmp_path / "console.log"
     path.write_text("\n".join(lines) + "\n")
-    tables = tables_of(path)
-    run_id = tables["runs"]["run_id"][0]
-    about = {"gpus": "1", "seq_len": "100", "packed": "true"}
-    given_facts = [
-        {"run_id": run_id, "name": name, "value": value, "origin": "flag"}
-        for name, value in about.items()
-    ]
-    tables["facts"] = pl.concat(
-        [tables["facts"], pl.DataFrame(given_facts)], how="diagonal_relaxed"
-    )
-    row = analyse(tables).metrics.row(0, named=True)
+    row = told(path, "gpus=1", "seq_len=100", "packed=true")
     assert row["end_to_end_basis"] == "runtime"
     assert row["tgs_end_to_end"] == pytest.approx(100 * 100 / 300)
 

@@ -26,8 +26,6 @@ from ingest.log_format import (
 
 CALLBACK: Final = "hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1"
 _START: Final = r'\{"current_steps": (?P<step>\d+), "total_steps": '
-
-
 _CLOCK: Final = r"(?:(\d{1,9}) days?, )?(\d{1,9}):(\d\d):(\d\d)"
 
 

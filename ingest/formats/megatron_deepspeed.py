@@ -465,23 +465,19 @@ MEGATRON_LM: Final = replace(
     evidence=("elapsed", "stamp"),
     implies={},
     steps=(
-        StepLine(
-            anchor="iteration ",
-            regex=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=PAIR,
+        replace(
+            MEGATRON_DEEPSPEED.steps[0],
             columns={
                 **COLUMNS,
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
-            facts={"total": "total_steps"},
             example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
             "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
             "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
             "| load_balancing_loss: 1.019746E+00 | loss scale: 1.0 | grad norm: 1.426 | num zeros: "
             "0.0 | number of skipped iterations:   0 | number of nan iterations:   0 |",
             printed_by="NVIDIA/Megatron-LM/megatron/training/training.py training_log",
-            composed=True,
         ),
     ),
 )
