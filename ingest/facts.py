@@ -35,6 +35,8 @@ from ingest.toml_tables import loads
 ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 SIDECAR: Final = "facts.toml"
 LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
+TELLING: Final = 3
+"""Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 MAY_BE_ZERO: Final = frozenset({"zero_stage"})
 
@@ -152,7 +154,7 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
     if log_format.name.startswith("xtuner-v1"):
         worlds = world_size.of_xtuner_v1(launches)
     return [
-        implied + _gpus_from_rates(launch.rows) + world
+        implied + _gpus_from_rates(launch.rows) + _length_of_all(launch.rows) + world
         for launch, world in zip(launches, worlds, strict=True)
     ]
 
@@ -170,6 +172,22 @@ def _gpus_from_rates(rows: Rows) -> list[Fact]:
         return []
     why = "inferred: samples/s x tokens per sample / tgs, the same on every line"
     return [{"name": "gpus", "value": str(counts.pop()), "origin": why, "line": None}]
+
+
+def _length_of_all(rows: Rows) -> list[Fact]:
+    """The length of samples where every line prints the same, and not by chance."""
+    if len(rows) < TELLING or not rows.has("sequence_length"):
+        return []
+    lengths = set[int | None]()
+    for frame in rows.frames("sequence_length"):
+        lengths.update(frame["sequence_length"].unique().to_list())
+        if len(lengths) > 1:
+            return []
+    length = lengths.pop()
+    if length is None:
+        return []
+    why = "inferred: every line prints this length"
+    return [{"name": "seq_len", "value": str(length), "origin": why, "line": None}]
 
 
 def check(name: str, text: str, where: str) -> None:

@@ -89,18 +89,18 @@ def formula_inputs(
 ) -> Inputs | None:
     """Shape, length, what is trained and attended pairs; or None with `out.missing` filled."""
     shape = _shape(facts, out)
-    seq_len = integer_of(facts, "seq_len")
+    said = integer_of(facts, "seq_len")
     trainable = _trainable(facts, shape, out)
-    if seq_len is None:
+    if said is None and rates.get("sequence_length") is None:
         out.missing.append("seq_len")
     if (text_of(facts, "token_dropping") or "").lower() == "true":
         out.warnings.append(
             "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
         )
         return None
-    if shape is None or seq_len is None or trainable is None:
+    if shape is None or "seq_len" in out.missing or trainable is None:
         return None
-    seq_len = _mean_length(seq_len, rates, out)
+    seq_len = _mean_length(said, rates, out)
     if seq_len is None:
         return None
     attended, documents_known = _attended(facts, rates, seq_len)
@@ -114,18 +114,19 @@ def formula_inputs(
     return Inputs(shape, seq_len, trainable, attended, documents_known)
 
 
-def _mean_length(seq_len: int, rates: Mapping[str, Any], out: Score) -> int | None:
+def _mean_length(said: int | None, rates: Mapping[str, Any], out: Score) -> int | None:
     """The mean length over the tokens, where lines print one of their own (a curriculum)."""
     logged = rates.get("sequence_length")
-    if logged is None or round(logged) == seq_len:
-        return seq_len
+    if logged is None or round(logged) == said:
+        return said
     if round(logged) < 1:
         out.missing.append("seq_len")
         out.warnings.append(f"steps have a mean length of {logged:,.3g} tokens, which is none")
         return None
-    out.warnings.append(
-        f"steps are not all of seq_len={seq_len:,}: FLOPs are of their mean length, {logged:,.0f}"
-    )
+    if said is not None:
+        out.warnings.append(
+            f"steps are not all of seq_len={said:,}: FLOPs are of their mean length, {logged:,.0f}"
+        )
     return round(float(logged))
 
 

@@ -437,6 +437,25 @@ def test_gpus_follow_from_rates_that_agree(
 
 
 @pytest.mark.parametrize(
+    ("lengths", "seq_len"),
+    [([2048] * 3, "2048"), ([512, 2048, 2048], None), ([2048, 2048], None), ([], None)],
+)
+def test_the_sequence_length_follows_from_lines_that_all_print_it(
+    lengths: list[int],
+    seq_len: str | None,
+    parse: Callable[..., Parsed],
+    by_name: dict[str, LogFormat],
+) -> None:
+    printed = [f"actual seqlen: {length} | " for length in lengths] or [""] * 3
+    text = [
+        MEGATRON.format(step=n, samples=24, tgs=3072).replace("actual seqlen: 2048 | ", said)
+        for n, said in enumerate(printed, 1)
+    ]
+    (launch,) = parse("megatron-deepspeed", text).launches
+    assert given(inferred(by_name["megatron-deepspeed"], [launch])[0]).get("seq_len") == seq_len
+
+
+@pytest.mark.parametrize(
     ("ranks", "gpus"), [((0, 1, 2, 3), "4"), ((0,), None), ((0, 2), None), ((1,), None)]
 )
 def test_gpus_follow_from_the_ranks_of_xtuner_v1(

@@ -292,6 +292,13 @@ def test_a_model_that_hears_has_no_flops_of_its_text() -> None:
         assert ("flops_per_token" in out.values) is known
 
 
+def test_the_mean_length_of_steps_is_enough_for_flops() -> None:
+    printed = rate() | {"sequence_length": 4096.2}
+    known, unsaid = (score(held(seq_len=length), printed) for length in ("4096", None))
+    assert not unsaid.missing
+    assert unsaid.values["flops_per_token"] == known.values["flops_per_token"]
+
+
 def test_steps_without_length_give_no_flops() -> None:
     out = score(held(), rate() | {"sequence_length": 0.0})
     assert out.missing == ["seq_len"]
