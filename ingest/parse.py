@@ -566,6 +566,8 @@ class Parser:
     ) -> dict[str, Any]:
         """The row of a step line, but for what depends on where it stands."""
         _refuse_half_a_number(text, match)
+        if not self.primary.join_by_step:  # else a record is put together from many lines
+            _refuse_another_record(text, match)
         row: dict[str, Any] = {"rank": _rank(text)}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
         if line.numbered:
@@ -1102,3 +1104,18 @@ def parse_stamp(text: str) -> datetime | None:
         return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
     except (ValueError, TypeError):
         return None
+
+
+def _refuse_another_record(text: str, match: re.Match[str]) -> None:
+    """Where a newline is missing, the second record would be lost, or mixed into the first."""
+    printed = [group for group in range(1, match.re.groups + 1) if match.end(group) > 0]
+    first = min(map(match.end, printed), default=len(text))
+    again = _anywhere(match.re).search(text, first)
+    if again and any(again.start(group) >= match.end(group) for group in printed):
+        raise _Rejected("two records in one line: a newline is missing")
+
+
+@cache
+def _anywhere(regex: re.Pattern[str]) -> re.Pattern[str]:
+    """The same behind the beginning of a line."""
+    return re.compile(regex.pattern.removeprefix("^"), regex.flags)

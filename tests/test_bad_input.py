@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from tensorboard.compat.proto import event_pb2
@@ -24,7 +24,7 @@ from ingest.formats.torchtitan import TORCHTITAN
 from ingest.intake import Outcome
 from ingest.log_format import JSON, LogFormat, StepLine
 from ingest.log_rows import read_source
-from ingest.parse import Parser, _closed_alike
+from ingest.parse import Parsed, Parser, _closed_alike
 from ingest.reader import Chunk, NumberedLine
 from ingest.registry import FORMATS, detect
 from ingest.schema import TABLES
@@ -248,6 +248,28 @@ def test_a_last_line_that_is_cut_is_unread(good: Path, ingest: Ingest, store: St
     (outcome,) = ingest(good)
     assert (outcome.status, outcome.step_lines, outcome.unread_lines) == ("read", 2, 1)
     assert "cut off" in store.table("unread")["reason"][0]
+
+
+TEXT_LOGS: Final = {
+    "torchtitan": 1,
+    "xtuner": 0,
+    "xtuner-v1": 0,
+    "megatron-deepspeed": 0,
+    "deepspeed": 0,
+    "hf-trainer": 1,
+}
+"""Formats whose lines are whole records, and the place of a step line that is not wrapped."""
+
+
+@pytest.mark.parametrize("between", ["", " ", "\r"])
+@pytest.mark.parametrize("name", TEXT_LOGS)
+def test_two_records_in_one_line_are_unread(
+    name: str, between: str, parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+) -> None:
+    """Two writers of one file, one of which lost its newline; a row of both would be of neither."""
+    line = by_name[name].steps[TEXT_LOGS[name]].example
+    parsed = parse(name, [line, f"{line}{between}{line}", line])
+    assert (parsed.step_lines, parsed.unread_lines) == (2, 1)
 
 
 @pytest.mark.parametrize(
