@@ -47,13 +47,19 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The formula's inputs of one run, all known."""
+    """The formula's inputs of one run.
+
+    attended: pairs per token, where they are not those of one sequence; lengths_unknown: why they
+    are not known, of DOCUMENTS and PADDED; then those of one sequence are the most, and `fewest`
+    the least, where that is known.
+    """
 
     shape: ModelShape
     seq_len: int
     trainable: Trainable
     attended: float | None
-    documents_known: bool
+    lengths_unknown: str | None
+    fewest: float | None = None
 
     def operators(self, convention: flops.Convention = "exact") -> tuple[Operator, ...]:
         """The run's operators under one attention convention."""
@@ -103,7 +109,8 @@ def formula_inputs(
     seq_len = _mean_length(said, rates, out)
     if seq_len is None:
         return None
-    attended, documents_known = _attended(facts, rates, seq_len)
+    attended, lengths_unknown = _attended(facts, rates, seq_len)
+    mean = _mean_of_padded(facts, rates) if lengths_unknown == PADDED else None
     if attended is not None and not 1 <= attended <= seq_len:
         out.missing.append("attended_pairs")
         out.warnings.append(
@@ -111,7 +118,8 @@ def formula_inputs(
             f"not at {attended:,.6g}"
         )
         return None
-    return Inputs(shape, seq_len, trainable, attended, documents_known)
+    fewest = None if mean is None else (mean + 1) / 2  # all as long as the mean
+    return Inputs(shape, seq_len, trainable, attended, lengths_unknown, fewest)
 
 
 def _mean_length(said: int | None, rates: Mapping[str, Any], out: Score) -> int | None:
@@ -219,7 +227,9 @@ def attention_pattern(run: Inputs) -> str:
             among = sum(n for n, other in short if other == length)
             words.append(f"{name} of {length:,} in {among} of {whole} layers")
     pairs = attended_pairs(run)
-    if pairs is None or pairs < NEARLY_WHOLE * (run.seq_len + 1) / 2:
+    if run.lengths_unknown == PADDED:
+        words.append("over padded samples")
+    elif pairs is None or pairs < NEARLY_WHOLE * (run.seq_len + 1) / 2:
         words.append("stops at document borders")
     return ", ".join(words)
 
@@ -237,7 +247,7 @@ def trained_weights(trainable: Trainable) -> str:
 
 def attended_pairs(run: Inputs) -> float | None:
     """Pairs per token of a layer without a window; None where documents' lengths are unknown."""
-    if not run.documents_known:
+    if run.lengths_unknown is not None:
         return None
     return (run.seq_len + 1) / 2 if run.attended is None else run.attended
 
@@ -381,20 +391,52 @@ def _trainable(
 
 def _attended(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
-) -> tuple[float | None, bool]:
-    """Attended pairs per token where documents are masked, and whether they are known.
+) -> tuple[float | None, str | None]:
+    """Attended pairs per token where they are logged or given, and why they are not known.
 
     XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, so A = (ratio P + 1) / 2.
     """
     if (pairs := text_of(facts, "attended_pairs")) is not None:
-        return float(pairs), True
+        return float(pairs), None
     if rates.get("attention_ratio") is not None:
-        return (rates["attention_ratio"] * seq_len + 1) / 2, True
+        return (rates["attention_ratio"] * seq_len + 1) / 2, None
     flavour = text_of(facts, "model") or ""
     masked = (text_of(facts, "document_mask") or str(bool(MASKED.search(flavour)))).lower()
-    return None, masked != "true"
+    if masked == "true":
+        return None, DOCUMENTS
+    return None, PADDED if _padded_to_unknown(facts, rates, seq_len) else None
 
 
+def _padded_to_unknown(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
+) -> bool:
+    """Whether tokens are counted, of samples that are as long as the longest of their batch."""
+    padded = (text_of(facts, "packed") or "").lower() == "false"
+    if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
+        return False
+    mean = _mean_of_padded(facts, rates)
+    return mean is None or mean < NEARLY_WHOLE * seq_len
+
+
+def _mean_of_padded(
+    facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any]
+) -> float | None:
+    """Tokens of a sample, padding included, where both are counted."""
+    gpus, samples = integer_of(facts, "gpus"), integer_of(facts, "global_batch_size")
+    tokens = rates.get("tokens_per_gpu_step")
+    if gpus is None or samples is None or tokens is None:
+        return None
+    return float(tokens * gpus / samples)
+
+
+DOCUMENTS: Final = (
+    "attention stops at document borders and their lengths are not logged: MFU is {bounds} "
+    "(one document per pack)"
+)
+PADDED: Final = (
+    "samples are padded to the longest of their batch and those lengths are not logged: MFU is "
+    "{bounds} (all as long as seq_len); where every sample is filled to it, --set packed=true"
+)
 MASKED: Final = re.compile(r"[-_](?:flex|varlen)(?:[-_]attn)?$")
 """Flavours of Torchtitan whose attention stops at document borders."""
 

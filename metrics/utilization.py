@@ -22,6 +22,8 @@ from metrics.columns import Columns
 from metrics.end_to_end import clock
 from metrics.flops import FORMULA, Operator, Recompute
 from metrics.formula_inputs import (
+    DOCUMENTS,
+    PADDED,
     Hardware,
     Inputs,
     Score,
@@ -330,9 +332,10 @@ def score(
         "attention_pattern": attention_pattern(run),
         "attended_pairs": attended_pairs(run),
         "trained": trained_weights(run.trainable),
-        "flops_per_token_full_attention": flops.flops_per_token(full),
     }
-    if run.documents_known:
+    if run.lengths_unknown != PADDED:
+        out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)
+    if run.lengths_unknown is None:
         out.values["flops_per_token"] = flops.flops_per_token(exact)
     else:
         out.missing.append("attended_pairs")
@@ -419,13 +422,15 @@ def _utilisations(
         )
         values |= {"hfu_low": mfu(low), "hfu_high": mfu(high)}
     out.values["peak_flops"] = flops.flops_per_token(exact) * tgs / (values["mfu"] or 1.0)
-    if not run.documents_known:
-        out.warnings.append(
-            f"attention stops at document borders and their lengths are not logged: MFU is at most "
-            f"{values['mfu']:.1%} (one document per pack)"
-        )
+    if run.lengths_unknown is not None:
+        bounds = f"at most {values['mfu']:.1%}"
+        if run.fewest is not None:
+            least = mfu(replace(run, attended=run.fewest).operators())
+            bounds = f"{least:.1%} (all as long as the mean) to {values['mfu']:.1%}"
+        out.warnings.append(run.lengths_unknown.format(bounds=bounds))
         whole = ("mfu_full_attention", "mfu_bf16_full_attention")
-        values = {"mfu": None, **{name: values.get(name) for name in whole}}
+        known = whole if run.lengths_unknown == DOCUMENTS else ()
+        values = {"mfu": None, **{name: values.get(name) for name in known}}
     shown = _possible(values, facts, out)
     out.values |= {name: value for name, value in shown.items() if value is not None}
 

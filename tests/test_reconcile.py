@@ -55,7 +55,7 @@ def era(name: str) -> Era:
 
 
 def counted(model: str, T: int, name: str, trainable: Trainable | None = None) -> dict[str, float]:  # noqa: N803
-    run = Inputs(known(model), T, trainable or Trainable(), None, documents_known=True)
+    run = Inputs(known(model), T, trainable or Trainable(), None, lengths_unknown=None)
     found = _counts(run, of(model, T, recompute="full"), era(name))
     return {factor.cause: factor.factor for factor in found}
 
@@ -77,7 +77,7 @@ def test_the_factors_lead_from_their_count_to_ours(
 ) -> None:
     known_of_it = of(shape.name, length, recompute=recompute)
     theirs = flops_of(own, known_of_it.seen())
-    run = Inputs(shape, length, Trainable(), None, documents_known=True)
+    run = Inputs(shape, length, Trainable(), None, lengths_unknown=None)
     factors = _counts(run, known_of_it, own)
     if theirs is None:
         assert factors == ()

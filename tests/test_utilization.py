@@ -243,6 +243,24 @@ def test_masked_documents_of_unknown_length_bound_the_figure() -> None:
     assert score(held(document_mask="true", attended_pairs="500"), rate()).values["mfu"] > 0
 
 
+def test_padded_samples_of_unknown_length_bound_the_figure() -> None:
+    facts = held(packed="false", gpus="8", global_batch_size="16")
+    mean = score(held(seq_len="600"), rate()).values["mfu"]
+    most = score(held(), rate()).values["mfu"]
+    of_600 = rate() | {"tokens_per_gpu_step": 600 * 16 / 8}
+    out = score(facts, of_600)
+    assert out.missing == ["attended_pairs"]
+    assert not {"mfu", "mfu_full_attention", "hfu_low"} & out.values.keys()
+    assert f"{mean:.1%} (all as long as the mean) to {most:.1%}" in out.warnings[0]
+    filled = rate() | {"tokens_per_gpu_step": 8192 * 16 / 8}
+    for said in (score(facts, filled), score(facts | held(packed="true"), of_600)):
+        assert said.values["mfu"] == most
+    uncounted = score(held(packed="false"), rate())
+    assert f"at most {most:.1%}" in uncounted.warnings[0]
+    printed = score(facts, of_600 | {"sequence_length": 600.0}).values["mfu"]
+    assert printed == pytest.approx(mean)
+
+
 def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
     whole = score(held(document_mask="true"), rate() | {"attention_ratio": 1.0}).values
     halves = score(held(document_mask="true"), rate() | {"attention_ratio": 0.5}).values
