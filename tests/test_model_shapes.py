@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -239,6 +239,32 @@ def test_no_name_means_two_models() -> None:
 
 def windows(shape: ModelShape) -> dict[int | None, int]:
     return {group.attention.window: group.count for group in shape.layers}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    "name", ["Qwen2ForSequenceClassification", "InternLM2ForRewardModel", "Qwen2ForCausalLM"]
+)
+def test_a_class_without_lm_head_is_refused(name: str, *, wrapped: bool) -> None:
+    """A reward model's lm_head would be 30 % of the FLOPs of the smallest Qwen2."""
+    config = {"model_type": "llama", **LLAMA_SIZES}
+    config = {"model_type": "x", "text_config": config} if wrapped else config
+    shape = from_hugging_face(config)
+    if name.endswith("CausalLM"):
+        assert from_hugging_face(config | {"architectures": [name]}) == shape
+    else:
+        with pytest.raises(ShapeError, match=name):
+            from_hugging_face(config | {"architectures": [name]})
+
+
+LLAMA_SIZES: Final = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 128,
+    "vocab_size": 1000,
+}
 
 
 def test_windows_are_per_layer() -> None:

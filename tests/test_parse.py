@@ -435,6 +435,14 @@ def test_a_model_that_is_trained_otherwise_is_another(parse: Parse, kind: str, s
     assert facts["model"] == f"{CONFIG_FACTS['model']}{suffix}"
 
 
+@pytest.mark.parametrize(
+    "key", ["layers_to_transform=[24, 25]", "modules_to_save=['lm_head']", "rank_pattern={'q': 8}"]
+)
+def test_adapters_of_some_layers_are_not_those_of_all(parse: Parse, key: str) -> None:
+    facts = facts_of(parse("xtuner", CONFIG.rstrip().replace("r=64", f"r=64, {key}") + END_OF_CONFIG))
+    assert facts == {k: v for k, v in CONFIG_FACTS.items() if k != "lora_targets"}
+
+
 def test_a_config_is_never_executed(parse: Parse) -> None:
     config = CONFIG + "max_length = __import__('os').system('false')\nbatch_size = exit(1)"
     assert facts_of(parse("xtuner", config + END_OF_CONFIG))["seq_len"] == "2048"

@@ -192,14 +192,20 @@ def _averaged(log_processor: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
     return {}
 
 
+PARTLY_ADAPTED: Final = ("layers_to_transform", "modules_to_save", "rank_pattern")
+"""Keys of peft's LoraConfig by which some layers differ: no list of targets says what is trained."""
+
+
 def _trainable(model: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
     """LoRA on the language model, frozen, or all of it."""
     lora = _get(model, "lora") or _get(model, "llm_lora")
     if isinstance(lora, dict):
         targets = lora.get("target_modules") or ["all-linear"]
         names = targets if isinstance(targets, list) else [targets]
-        facts = {"trainable": "lora", "lora_targets": ",".join(map(str, names))}
-        return facts | ({"lora_rank": str(lora["r"])} if "r" in lora else {})
+        facts = {"trainable": "lora"} | ({"lora_rank": str(lora["r"])} if "r" in lora else {})
+        if any(lora.get(key) for key in PARTLY_ADAPTED):
+            return facts
+        return facts | {"lora_targets": ",".join(map(str, names))}
     return {"trainable": "frozen" if _get(model, "freeze_llm") else "full"}
 
 

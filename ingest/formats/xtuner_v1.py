@@ -119,12 +119,15 @@ def _whole(config: Mapping[str, Any], key: str) -> list[int]:
 
 
 def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
-    """The model's path and config; of one with a vision tower neither: its images are not known."""
-    if not model or "text_config" in model or "vision_config" in model:
-        return {}
+    """The model's path and config; of one with a vision tower neither: its images are not known.
+
+    Nor of a model that is printed and cannot be read: it may have fewer layers than its path's.
+    """
     path, hugging_face = config.get("load_from"), _hugging_face(model)
+    if not hugging_face or "text_config" in model or "vision_config" in model:
+        return {}
     facts = {"model": path} if isinstance(path, str) and path else {}
-    return facts | ({"model_config": json.dumps(hugging_face)} if hugging_face else {})
+    return facts | {"model_config": json.dumps(hugging_face)}
 
 
 PLAIN_ATTENTION: Final = frozenset(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from metrics.model_shapes.shape import (
     Attention,
@@ -91,8 +92,13 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
 
     The tower of such a model is `metrics.vision.from_hugging_face` of the same config.
-    Raises ShapeError for an unknown model_type, and for a key that is missing or malformed.
+    Raises ShapeError for an unknown model_type, for a key that is missing or malformed, and where
+    `architectures` names a class without lm_head.
     """
+    if headless := [one for one in _architectures(config) if OTHER_HEAD.search(one)]:
+        raise ShapeError(
+            f"{headless[0]} has another head than lm_head, and its FLOPs are not known: no MFU."
+        )
     inner = text_config(config)
     if inner is not config:
         return from_hugging_face(inner)
@@ -108,6 +114,15 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     shape = reader(Config(config, f"the {model_type} config"))
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
+
+
+OTHER_HEAD: Final = re.compile(r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$")
+"""How classes of transformers end that have no lm_head: a reward model is a classifier."""
+
+
+def _architectures(config: Mapping[str, object]) -> list[str]:
+    named = config.get("architectures")
+    return [str(one) for one in named] if isinstance(named, list) else []
 
 
 def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
