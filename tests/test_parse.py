@@ -439,7 +439,8 @@ def test_a_model_that_is_trained_otherwise_is_another(parse: Parse, kind: str, s
     "key", ["layers_to_transform=[24, 25]", "modules_to_save=['lm_head']", "rank_pattern={'q': 8}"]
 )
 def test_adapters_of_some_layers_are_not_those_of_all(parse: Parse, key: str) -> None:
-    facts = facts_of(parse("xtuner", CONFIG.rstrip().replace("r=64", f"r=64, {key}") + END_OF_CONFIG))
+    config = CONFIG.rstrip().replace("r=64", f"r=64, {key}")
+    facts = facts_of(parse("xtuner", config + END_OF_CONFIG))
     assert facts == {k: v for k, v in CONFIG_FACTS.items() if k != "lora_targets"}
 
 
