@@ -394,12 +394,15 @@ def _attended(
 ) -> tuple[float | None, str | None]:
     """Attended pairs per token where they are logged or given, and why they are not known.
 
-    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, so A = (ratio P + 1) / 2.
+    XTuner v1 logs sum n_i^2 / sum P^2 over packs of P tokens, padding included, which are `filled`
+    with tokens that count: A = (ratio P / filled + 1) / 2. A sum of pairs of padding is in it.
     """
     if (pairs := text_of(facts, "attended_pairs")) is not None:
         return float(pairs), None
     if rates.get("attention_ratio") is not None:
-        return (rates["attention_ratio"] * seq_len + 1) / 2, None
+        slots = rates.get("tgs_slots")
+        filled = rates["tgs"] / slots if slots and rates.get("tgs") else 1.0
+        return (rates["attention_ratio"] * seq_len / filled + 1) / 2, None
     flavour = text_of(facts, "model") or ""
     masked = (text_of(facts, "document_mask") or str(bool(MASKED.search(flavour)))).lower()
     if masked == "true":

@@ -119,21 +119,21 @@ def _compared(figure: str, audit: Audit) -> bool:
 
 def _rates(row: Mapping[str, Any], median: float) -> tuple[tuple[Factor, ...], float]:
     """Factors from the median of the printed rates to ours, and what no cause explains of it."""
-    slots, timed = _as_printed(row)
-    left = counted_otherwise(row)
+    timed, left = _timed(row), counted_otherwise(row)
     text = MICRO_STEPS if row["step_unit"] == "micro_step" else ""
     factors = (
-        *_factor("tokens", row["tgs"] / slots),
         *_factor("data", timed),
-        *_factor("window", slots / median / timed / left, text),
+        *_factor("window", row["tgs"] / median / timed / left, text),
     )
     return factors, left
 
 
-def _as_printed(row: Mapping[str, Any]) -> tuple[float, float]:
-    """Our rate with padding, and the share of the steps' time that printed rates are over."""
-    timed = 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
-    return float(row["tgs_slots"] or row["tgs"]), timed
+def _timed(row: Mapping[str, Any]) -> float:
+    """The share of the steps' time that printed rates are over; their tokens are those of ours.
+
+    XTuner v1 prints tokens without padding (`tgs`) beside those with it (`seqlen_tgs`).
+    """
+    return 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
 
 
 def counted_otherwise(row: Mapping[str, Any]) -> float:
@@ -144,8 +144,7 @@ def counted_otherwise(row: Mapping[str, Any]) -> float:
     """
     if not row["logged_tgs_total"] or not row["tgs"]:
         return 1.0
-    slots, timed = _as_printed(row)
-    ratio = slots / row["logged_tgs_total"] / timed
+    ratio = row["tgs"] / row["logged_tgs_total"] / _timed(row)
     return 1.0 if 1 / SAMPLED < ratio < SAMPLED else ratio
 
 

@@ -101,7 +101,6 @@ WORDS: Final = {
         "counts too few attended pairs",
     ),
     "trained": ("counts frozen weights as trained", "leaves out what is trained"),
-    "tokens": ("counts other tokens", "counts other tokens"),
     "data": ("leaves data loading out of its time", "has data loading in its time"),
     "window": (
         "prints single rates, whose median is above tokens over time",
@@ -171,7 +170,7 @@ def _own_words(factor: Factor) -> str:
     return f"divides by {factor.text}" if factor.cause == "peak" else ""
 
 
-OF_RATES: Final = ("tokens", "data", "window")
+OF_RATES: Final = ("data", "window")
 
 
 def _by_run(

@@ -267,6 +267,10 @@ def test_the_attention_ratio_of_xtuner_v1_gives_the_attended_pairs() -> None:
     assert whole["flops_per_token"] == F
     # Two documents of 4,096 in each pack: (4096 + 1) / 2 pairs instead of (8192 + 1) / 2.
     assert F - halves["flops_per_token"] == pytest.approx(3 * 32 * 4 * 4096 * 2048)
+    # Half of each pack is padding, the other half one document: again (4096 + 1) / 2 pairs.
+    padded = rate() | {"attention_ratio": 0.25, "tgs_slots": 2 * 6400.0}
+    values = score(held(document_mask="true"), padded).values
+    assert values["flops_per_token"] == pytest.approx(halves["flops_per_token"])
 
 
 @pytest.mark.parametrize(
