@@ -2,8 +2,8 @@
 
 A peak is FLOP/s without sparsity, of one device as the framework sees it: one GCD of an MI250X,
 one NeuronCore of a Trainium. With FP32 accumulation, which training uses: half the marketing rate
-on GeForce cards. `fp32` is the rate without tensor cores, so a run in FP32 needs the fact whether
-TF32 was on.
+on GeForce cards. `fp32` is the rate of matmuls in full FP32: without tensor cores on NVIDIA's
+cards, so a run in FP32 needs the fact whether TF32 was on; by matrix cores on AMD's.
 
 Names match whole, after `normalised`; never a part of a name: "A100" is in no way "A1000", nor
 "L4" "L40S", nor "H20" "H200". An unknown name is an error, never a fallback.
@@ -443,17 +443,17 @@ _TABLE: tuple[Accelerator, ...] = (
     Accelerator(
         name="AMD MI250X GCD",
         unit="GCD",
-        peaks=_sixteen(191.5, fp32=23.95),
+        peaks=_sixteen(191.5, fp32=47.85),
         source="titan; half of the OAM module",
         confidence="high",
-        note="Frameworks see each of the two GCDs as a device.",
+        note="Frameworks see each of the two GCDs as a device; 23.95 fp32 is of vectors.",
         names=("Instinct MI250X", "MI250X", "Instinct MI250X/MI250", "MI250X GCD"),
     ),
     Accelerator(
         name="AMD MI250X OAM",
         unit="OAM module, 2 GCDs",
-        peaks=_sixteen(383, fp32=47.9),
-        source="stas, note 7: 1.7 GHz x 128 x 2 x 880",
+        peaks=_sixteen(383, fp32=95.7),
+        source="stas, note 7: 1.7 GHz x 128 x 2 x 880; fp32 a quarter (256 a clock of 220 CUs)",
         confidence="high",
         note="Only where a whole module is meant: gpus counts modules then.",
         names=("MI250X OAM",),
