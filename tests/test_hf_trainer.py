@@ -54,6 +54,35 @@ def test_a_viewer_may_have_made_lines_of_carriage_returns(parse: Callable[..., P
     assert parsed.lines == len(lines) == parsed.step_lines + parsed.known_lines
 
 
+def test_a_bar_in_front_of_another_message_may_have_gone_on(parse: Callable[..., Parsed]) -> None:
+    """On a terminal's screen it is the last state; in a file a \\r stands before each."""
+    warning = "[WARNING] [stage3.py:2114:step] 2 pytorch allocator cache flushes since last step"
+    screen = [DICT.format(2.5), f"{bar(9, 58)}{warning}", DICT.format(2.4), bar(10, 62)]
+    assert rows(parse("hf-trainer", screen)) == [(1, None), (10, 62.0)]
+    file = [DICT.format(2.5), f"\r{bar(5, 31)}\r{bar(9, 58)}{warning}", DICT.format(2.4)]
+    assert rows(parse("hf-trainer", file)) == [(5, 31.0), (6, None)]
+
+
+@pytest.mark.parametrize(
+    "logged",
+    ["[INFO|2025-04-30 22:57:10] llamafactory.train.callbacks:143 >> ", "llmtuner.callbacks - "],
+)
+def test_llamafactory_logs_each_dict_before_the_trainer_prints_it(
+    logged: str, parse: Callable[..., Parsed]
+) -> None:
+    again = logged + "{'loss': 2.5, 'learning_rate': 4.9978e-05, 'epoch': 0.17}"
+    first, second = f"\r{bar(5, 31)}", f"\r{bar(10, 62)}"
+    lines = [again, DICT.format(2.5), f"{first}{again}", DICT.format(2.4), second]
+    parsed = parse("hf-trainer", lines)
+    assert rows(parsed) == [(5, 31.0), (10, 62.0)]
+    assert (parsed.unread_lines, parsed.other_lines) == (0, 0)
+
+
+def test_ms_swift_of_2024_prints_the_global_step(parse: Callable[..., Parsed]) -> None:
+    dicts = [f"{{'loss': 1.7, 'train_speed(iter/s)': 0.2, 'global_step': {n}}}" for n in (1, 5)]
+    assert rows(parse("hf-trainer", dicts)) == [(1, None), (5, None)]
+
+
 def test_dicts_without_a_bar_are_counted_by_the_trainers_own_interval(
     parse: Callable[..., Parsed],
 ) -> None:

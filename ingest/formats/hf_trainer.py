@@ -142,6 +142,11 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
 
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
 DICT: Final = "{'loss': "
+TWICE: Final = (
+    "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
+    + r"(?<!callbacks - )"
+)
+"""Behind these LLaMA-Factory logs the values of a dict that the Trainer prints by itself."""
 BAR: Final = re.compile(
     r" *\d{1,3}%(?:\|[^|]*\|)? *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
     r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
@@ -150,6 +155,9 @@ BAR: Final = re.compile(
 
 tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
 """
+
+LAST_STATE: Final = re.compile(r"\] *$")
+"""How a bar ends that nothing stands behind."""
 
 TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
 OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
@@ -186,7 +194,14 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
 
 
 def _added(text: str) -> str:
-    """What a line adds to the dict before it."""
+    """What a line adds to the dict before it: the bar as it is drawn again, behind a return.
+
+    In a copy of a terminal's screen there is none, and what another message stands behind is the
+    bar's last state, which may be some steps on.
+    """
+    drawn, _, _ = text.lstrip(" ").partition("\r")
+    if drawn and not LAST_STATE.search(drawn):
+        return ""
     bar = next(_shown(text), None)
     return f" {_said(bar)}" if bar else ""
 
@@ -247,6 +262,7 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
 
 _DICT_COLUMNS: Final[dict[str, Target]] = {
     "step": "step",
+    "global_step": "step",  # ms-swift of 2024
     "since": "since_start_s",
     "loss": "loss",
     "grad_norm": "grad_norm",
@@ -265,7 +281,7 @@ HF_CONSOLE: Final = LogFormat(
     signature=rf"\{{'loss': {NUMBER}, .*'(?:learning_rate|epoch)': "
     rf"|\{{'train_runtime': {NUMBER}, 'train_samples_per_second': "
     r"|  Total optimization steps = \d|\(progress bar: step \d+ of ",
-    looks_like_step=r"\{'loss': |\(progress bar: step \d+ of ",
+    looks_like_step=rf"{TWICE}\{{'loss': |\(progress bar: step \d+ of ",
     clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
@@ -279,7 +295,7 @@ HF_CONSOLE: Final = LogFormat(
     steps=(
         StepLine(
             anchor="(progress bar: step ",
-            regex=rf"\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
+            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
             pair=_PAIR,
             columns=_DICT_COLUMNS,
             facts={"total": "total_steps"},
@@ -289,7 +305,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
         StepLine(
             anchor="{'loss': ",
-            regex=r"\{(?P<pairs>'loss': .*?)\}",
+            regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}",
             pair=_PAIR,
             columns=_DICT_COLUMNS,
             numbered=True,
@@ -449,6 +465,14 @@ HF_CONSOLE: Final = LogFormat(
             r"|Number of trainable parameters) = [\d,]+",
             example="[transformers]   Number of trainable parameters = 1,049,728",
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
+        ),
+        FactLine(
+            anchor="callbacks",
+            regex=r"(?:llamafactory|llmtuner)\.[\w.]*callbacks(?::\d+ >>| -) \{'loss': ",
+            example="[INFO|2025-04-30 22:57:10] llamafactory.train.callbacks:143 >> {'loss': "
+            "1.4229, 'learning_rate': 4.9978e-05, 'epoch': 0.17, 'throughput': 8192.00}",
+            printed_by="hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1",
+            composed=True,
         ),
         FactLine(
             anchor=" metrics *****",
