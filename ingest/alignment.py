@@ -96,13 +96,18 @@ def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
     lasts = {event["step"] for event in ends if event["step"]}
     if len(lasts) != 1 or not rows:
         return None
-    last, count = lasts.pop(), 0
-    for frame in rows.frames("counted", "step"):
-        if not frame["counted"].fill_null(value=False).all():
-            return None
-        count = max(count, *frame["step"])
+    if not merely_counted(rows):
+        return None
+    last = lasts.pop()
+    count = max(max(frame["step"]) for frame in rows.frames("step"))
     fitting = range(last // (count + 1) + 1, last // count + 1)
     return fitting[0] if len(fitting) == 1 and _grows_from_start(rows, count) else None
+
+
+def merely_counted(rows: Rows) -> bool:
+    """Whether no line prints its step, nor does the log say how many lie between two."""
+    counts = (frame["counted"].fill_null(value=False).all() for frame in rows.frames("counted"))
+    return len(rows) > 0 and rows.has("counted") and all(counts)
 
 
 def _grows_from_start(rows: Rows, count: int) -> bool:

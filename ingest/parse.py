@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from ingest.alignment import align, stride
+from ingest.alignment import align, merely_counted, stride
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner, storable
@@ -698,6 +698,8 @@ class Parser:
             self._unplaced(launch, aligned.unplaced)
         if (steps := stride(launch.rows, launch.events.of_kinds(["end"]))) is not None:
             _stretch(launch, steps)
+        elif merely_counted(launch.rows):
+            _say_counted(launch)
         version = launch.last_said("framework_version") or ""
         for misprint in self.primary.misprints:
             if launch.rows and re.match(misprint.versions, version):
@@ -913,6 +915,13 @@ def _stretch(launch: Launch, steps: int) -> None:
     why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
     text = launch.last_step_text
     launch.facts.append(_stated(line, "log_interval", str(steps), why, text))
+
+
+def _say_counted(launch: Launch) -> None:
+    line = launch.rows[0]["line"]
+    why = f"inferred: no line prints its step, nor the log how many lie between two (log:{line})"
+    text = launch.first_step_text
+    launch.facts.append(_stated(line, "steps_counted", "true", why, text))
 
 
 def _correct(launch: Launch, misprint: Misprint) -> None:

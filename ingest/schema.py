@@ -247,6 +247,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "lora_targets": FactName("text", "", "all-linear, every-linear (and lm_head), or names"),
     "zero_stage": FactName("int", "", "ZeRO stage"),
     "log_interval": FactName("int", "steps", "steps between two step lines"),
+    "steps_counted": FactName(
+        "bool", "", "lines print no step: each counts as one, however many lie between two"
+    ),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),
     "averaged_rates": FactName(
         "text", "", "printed rates that are means over several steps, as columns of `steps`"

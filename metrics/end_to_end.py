@@ -202,6 +202,8 @@ class _Launch:
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
         first = int(self.windows.value("step"))
+        if self.windows.value("steps_counted"):
+            return None if any(e["kind"] == "load" for e in self.events) else 0
         said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         began: list[int] = [
             step - 1 for kind, step in said if kind == "train_start" and 0 < step <= first
@@ -226,8 +228,11 @@ class _Launch:
 
         The last planned one where the launch completed, if no line more would have stood between.
         Where more would, lines without stamps may be counted wrongly: the Trainer's print no step.
+        Where that is known, no step that the log says is one of its lines.
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
+        if self.windows.value("steps_counted"):
+            return None
         last = int(self.windows.value("step", -1))
         said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         ended = [step for kind, step in said if kind == "end" and step > last]
@@ -259,6 +264,8 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 
 def interval(windows: Columns) -> int:
     """Steps between two lines: as the log states, else as they stand."""
+    if windows.value("steps_counted"):
+        return 1
     said, steps = windows.value("log_interval"), windows["new_step"]
     return int(said or median(steps[~np.isnan(steps)]) or 1)
 

@@ -373,7 +373,9 @@ NO_UPDATE: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
 )
 NO_RATE: Final = (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_TOKENS, NO_UPDATE)
-RATE_FACTS: Final = ("seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed")
+RATE_FACTS: Final = (
+    *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
+)
 """What a rate may lack; a model or a device is none of it."""
 
 
@@ -395,6 +397,8 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     needed: tuple[str, ...] = ("seq_len", "gpus", *batch)
     if run["step_unit"] == "micro_step":
         needed = ("seq_len", "micro_batch_size", "packed")
+    if facts.get("steps_counted"):
+        needed = ("log_interval", *needed)
     missing = [name for name in needed if facts.get(name) is None]
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")

@@ -97,8 +97,14 @@ def length() -> pl.Expr:
 def step_samples() -> pl.Expr:
     """Samples of one step over all ranks; lines go first, for a batch may ramp up to its size."""
     consumed = pl.col("new_consumed_samples") / pl.col("new_step")
-    whole = pl.when(pl.col("step_unit") == "optimizer_step").then("global_batch_size")
+    whole = pl.col("global_batch_size") * steps_of_a_line()
+    whole = pl.when(pl.col("step_unit") == "optimizer_step").then(whole)
     return pl.coalesce("samples", pl.when(consumed > 0).then(consumed), whole)
+
+
+def steps_of_a_line() -> pl.Expr:
+    """Steps of the training in one of the log: unknown where lines are counted one by one."""
+    return pl.when(pl.col("steps_counted").fill_null(value=False)).then("log_interval").otherwise(1)
 
 
 def _over_all_ranks() -> pl.Expr:
@@ -134,7 +140,7 @@ def _consumed_samples() -> pl.Expr:
 
 
 def _samples() -> pl.Expr:
-    return pl.col("samples") * length() / pl.col("gpus")
+    return pl.col("samples") * steps_of_a_line() * length() / pl.col("gpus")
 
 
 def _filled() -> pl.Expr:
@@ -145,7 +151,7 @@ def _filled() -> pl.Expr:
 
 def _global_batch() -> pl.Expr:
     micro_step = pl.col("step_unit") == "micro_step"
-    whole = pl.col("global_batch_size") * pl.col("seq_len") / pl.col("gpus")
+    whole = pl.col("global_batch_size") * steps_of_a_line() * pl.col("seq_len") / pl.col("gpus")
     return pl.when(_filled() & ~micro_step).then(whole)
 
 
@@ -155,7 +161,7 @@ def _micro_batches() -> pl.Expr:
     sharing = pl.lit(1)
     for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
         sharing *= pl.coalesce(name, 1)
-    local = pl.col("micro_batch_size") * pl.col("seq_len") / sharing
+    local = pl.col("micro_batch_size") * steps_of_a_line() * pl.col("seq_len") / sharing
     unsaid = pl.when(pl.col("framework") == SAYS_ACCUMULATION).then(1)
     local *= pl.when(micro_step).then(1).otherwise(pl.coalesce("gradient_accumulation", unsaid))
     return pl.when(_filled()).then(local)

@@ -161,6 +161,7 @@ _INPUTS: Final = (
     "pipeline_parallel",
     "context_parallel",
     "log_interval",
+    "steps_counted",
     "average_window",
 )
 _DIFFERENCES: Final = ("step", *MOMENTS.values(), "consumed_samples", "consumed_tokens")

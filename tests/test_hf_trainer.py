@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from ingest.log_rows import read_source
+from ingest.logs import read_logs
 from ingest.parse import Parsed
+from metrics.utilization import run_metrics
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (
@@ -192,3 +194,25 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., 
         *((1, 43.0), (5, 233.0), (56, 4958.0))
     ]
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
+
+
+def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
+    """One dict in 25 steps is not the tokens of one step: TGS was a 25th, and ranked."""
+    log = tmp_path / "run.log"
+    said = "{{'loss': 2.5, 'epoch': {e}, {tokens}'train_runtime': {s}}}\n"
+    facts = {"gpus": 1, "seq_len": 2048, "packed": True, "global_batch_size": 16}
+
+    def rates(tokens: str = "", **more: int) -> tuple[float | None, float | None, list[str]]:
+        each = [
+            said.format(e=n / 4, s=100.0 * n, tokens=tokens.format(25 * 16 * 2048 * n))
+            for n in (1, 2, 3, 4)
+        ]
+        log.write_text("".join(each))
+        tables = read_logs(log, facts=facts | more)
+        row = run_metrics(tables).row(0, named=True)
+        return row["tgs"], row["tgs_end_to_end"], row["missing"]
+
+    assert rates()[:2] == (None, None)
+    assert rates()[2][0] == "log_interval"
+    assert rates(log_interval=25)[:2] == (8192.0, 8192.0)
+    assert rates("'num_input_tokens_seen': {}, ")[:2] == (8192.0, 8192.0)

@@ -570,7 +570,8 @@ def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: P
     titan = kept.filter(pl.col("mfu") > 0).row(0, named=True)
     assert titan["mfu_bf16"] is titan["peak_source"] is None
     assert titan["program"] == program()
-    why = f"columns unknown, now {columns_id()}"
+    peaks = f"peaks {titan['peaks']}, now {peaks_id()}"
+    why = f"{peaks}; columns unknown, now {columns_id()}"
     assert dict(outdated(kept).select("run_id", "why").iter_rows()) == {titan["run_id"]: why}
     shown = scores.current_metrics(store).filter(run_id=titan["run_id"]).row(0, named=True)
     assert shown["mfu_bf16"] == shown["mfu"] == pytest.approx(titan["mfu"])

@@ -316,7 +316,7 @@ CAUSED = {
     "ffn": 0.87,
     "norms": 0.999_99,
     "attention": 0.93,
-    "tokens": 0.77,
+    "data": 0.77,
     "window": 0.995,
 }
 

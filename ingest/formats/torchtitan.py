@@ -508,6 +508,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"- INFO - current loss: (?P<loss>\S+)\s*$",
             columns={"loss": "loss"},
             numbered=True,
+            every_step=True,
             example="2024-01-12 11:22:33,456 - root - INFO - current loss: 8.123456001281738",
             printed_by="pytorch/torchtitan/train.py@d909bc2",
             composed=True,
