@@ -254,7 +254,6 @@ DEEPSPEED_TENSORBOARD: Final = LogFormat(
             columns={**COLUMNS, "elapsed_ms": ("elapsed_s", MS)},
             facts={"batch": "global_batch_size"},
             numbered=True,  # where the batch size has changed before the file
-            every_step=True,
             example='Train/Samples/* "wall_time": 1795186859.230059 {"lr": "0.00023137822", '
             '"elapsed_time_ms_forward": "35.470245", "elapsed_time_ms_backward": "142.15564", '
             '"elapsed_time_ms_backward_inner": "31.21519", '
@@ -307,7 +306,6 @@ DEEPSPEED_CSV: Final = LogFormat(
             columns=COLUMNS,
             facts={"batch": "global_batch_size"},
             numbered=True,
-            every_step=True,
             example='Train_Samples_train_loss.csv {"train_loss": "7.093006134033203", "batch": 8, '
             '"samples": 16, "step": 2}',
             printed_by=f"{CSV_MONITOR} csvMonitor.write_events",
