@@ -335,9 +335,9 @@ def test_commas_stand_between_thousands(text: str, parse: Callable[..., Parsed])
 def test_steps_are_counted_no_further_than_the_store_has_room(
     parse: Callable[..., Parsed],
 ) -> None:
-    line = "2024-02-02 11:22:33,456 - root - INFO - {}current loss: 8.123456{}"
-    last = line.format(f"step: {LAST_STEP}, ", ", lr: [0.00024]")
-    found = parse("torchtitan", [last, *2 * [line.format("", "")]])
+    line = "{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': 0.1}"
+    bar = f"  1%|##   | {LAST_STEP}/{LAST_STEP} [00:31<00:10,  1.00s/it]"
+    found = parse("hf-trainer", [line, bar, line, line])
     assert {row["step"] for launch in found.launches for row in launch.rows} == {LAST_STEP}
 
 

@@ -435,6 +435,16 @@ def test_a_model_that_is_trained_otherwise_is_another(parse: Parse, kind: str, s
     assert facts["model"] == f"{CONFIG_FACTS['model']}{suffix}"
 
 
+def test_pipeline_lines_have_losses_whose_names_have_spaces(parse: Parse) -> None:
+    line = (
+        "steps: 200 loss: 5.5508 lm loss: 5.5103 moe loss: 0.0405 "
+        "iter time (s): 0.936 samples/sec: 136.706"
+    )
+    (row,) = parse("deepspeed", [line]).launches[0].rows
+    assert (row["step"], row["loss"]) == (200, 5.5508)
+    assert json.loads(row["extra"]) == {"lm loss": "5.5103", "moe loss": "0.0405"}
+
+
 @pytest.mark.parametrize(
     "key", ["layers_to_transform=[24, 25]", "modules_to_save=['lm_head']", "rank_pattern={'q': 8}"]
 )
