@@ -258,6 +258,14 @@ class _Group(click.Group):
         finally:
             gc.freeze()
 
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Each option also by a variable of its own name; click takes that of the parameter."""
+        super().add_command(cmd, name)
+        for option in cmd.params:
+            if isinstance(option, click.Option) and option.envvar is None:
+                words = f"fairmfu {cmd.name} {max(option.opts, key=len).lstrip('-')}"
+                option.envvar = words.replace(" ", "_").replace("-", "_").upper()
+
     def list_commands(self, _ctx: click.Context) -> list[str]:
         """Names in the order in which they were added."""
         return list(self.commands)
@@ -316,7 +324,7 @@ def main(context: click.Context, overlay: Path | None) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=_Path(allow_dash=True))
+@click.argument("paths", nargs=-1, required=True, type=_Path(allow_dash=True, readable=False))
 @store_option
 @click.option(
     "--set",
@@ -764,7 +772,7 @@ def query(sql: str, store: Path, output: str) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...", type=_Path())
+@click.argument("paths", nargs=-1, metavar="[PATH]...", type=_Path(readable=False))
 @click.option(
     "--config",
     "config_file",

@@ -18,12 +18,12 @@ from ingest.reader import text_of
 ANSI: Final = r"\x1b\[[0-9;]*[A-Za-z]"
 NUL: Final = "\0"
 """What `text_of` drops."""
-ODD_BEYOND: Final = r"[\x{A0}\x{10000}-\x{10FFFF}]"
+ODD_BEYOND: Final = r"[\x{A0}\x{FEFF}\x{10000}-\x{10FFFF}]"
 """What it may change beyond ASCII, and characters of which the tables of Polars may be newer."""
 ENDS: Final = "\r\n"
 FEW: Final = 200
 """Lines that are cleaned one by one in the time of a few calls of Polars."""
-NO_BREAK: Final = "\xa0"
+CHANGED: Final = "\xa0\ufeff"
 BEYOND_ASCII: Final = 0x80
 """The least byte of a character that is not ASCII."""
 
@@ -159,7 +159,7 @@ def _beyond(data: bytes) -> bool:
         return False
     every = np.frombuffer(data, np.uint8)
     characters = set(every[every >= BEYOND_ASCII].tobytes().decode(errors="replace"))
-    return any(character == NO_BREAK or character.isdecimal() for character in characters)
+    return any(character in CHANGED or character.isdecimal() for character in characters)
 
 
 def _may_hold(noise: str, text: pl.Expr) -> pl.Expr:

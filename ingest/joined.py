@@ -13,7 +13,7 @@ from typing import Final, Self
 from ingest.log_format import Addition
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, newlines, text_of
 
-UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\r\n")
+UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\xef\xbb\xbf", b"\r\n")
 """Bytes of lines that `text_of` changes, but for those that are no UTF-8."""
 LONG: Final = LONGEST_LINE_BYTES // 4
 """Bytes of a line of which what is added, or decoded otherwise, might make one too long."""

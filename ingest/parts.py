@@ -213,7 +213,7 @@ def check(shelf: Shelf, part: Part) -> None:
             file.seek(0)
             is_same = checksum(file) == part.sha256
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged(shelf, part.path) from error
+        raise damaged(shelf, part.path, error) from error
     _ours(shelf, part.path, marks)
     if not is_same:
         raise damaged(shelf, part.path)
@@ -236,7 +236,7 @@ def read_part(shelf: Shelf, path: str, columns: Sequence[str] | None = None) -> 
         with shelf.open(path) as part:
             return pl.read_parquet(part, columns=None if columns is None else list(columns))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged(shelf, path) from error
+        raise damaged(shelf, path, error) from error
 
 
 def _read(shelf: Shelf, path: str) -> tuple[dict[str, str], pl.DataFrame]:
@@ -252,12 +252,16 @@ def _read(shelf: Shelf, path: str) -> tuple[dict[str, str], pl.DataFrame]:
     except FileNotFoundError:
         raise
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise damaged(shelf, path) from error
+        raise damaged(shelf, path, error) from error
     return _ours(shelf, path, marks), rows
 
 
-def damaged(shelf: Shelf, path: str) -> StoreError:
+def damaged(shelf: Shelf, path: str, error: BaseException | None = None) -> StoreError:
     """That a part cannot be read, and what to do."""
+    if isinstance(error, PermissionError):
+        return StoreError(
+            f"{shelf.at(path)}: permission denied. Ask its owner for the right to read the store."
+        )
     return StoreError(
         f"{shelf.at(path)}: this part is gone or damaged. Say what is left with: fairmfu doctor; "
         "or ingest the logs again into a new --store."

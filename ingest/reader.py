@@ -1,8 +1,9 @@
 """Bytes to numbered lines: bounded memory, compressed files, pipes, event files, nothing lost.
 
 A line ends at a newline only; carriage returns stay (progress bars put records behind them).
-Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), and
-no-break spaces of web copies become spaces. What is large or compressed is read by a thread, some
+Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), so do
+byte-order marks (editors and shells of Windows write them), and no-break spaces of web copies
+become spaces. What is large or compressed is read by a thread, some
 chunks ahead of who asks: it decompresses, hashes, and finds the newlines.
 """
 
@@ -48,8 +49,16 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 GZIP: Final = 31
 """To ISA-L, as to zlib: a header and a checksum as gzip has them, and the largest window."""
 Damaged: Final[type[Exception]] = isal_zlib.error  # type: ignore[assignment] # its stub errs
+PACKERS: Final[dict[bytes, tuple[str, str]]] = {
+    b"\xfd7zX": ("file compressed by xz", "unxz FILE"),
+    b"BZh": ("file compressed by bzip2", "bunzip2 FILE"),
+    b"PK\x03\x04": ("zip archive", "unzip FILE"),
+    b"\x04\x22\x4d\x18": ("file compressed by lz4", "unlz4 FILE"),
+}
+"""How files begin that other programs packed, what they are, and how they are unpacked."""
 PACKED_BYTES: Final = 256 * 1024
 STDIN: Final = Path("-")
+MARKS_OF_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 CONTROL: Final = bytes(byte for byte in range(27) if not 9 <= byte <= 13)  # noqa: PLR2004
 """Characters of which a log has few: not tabs, newlines, nor what colours it."""
 
@@ -176,8 +185,10 @@ class ValueChunk(Chunk):
 
 def text_of(raw: bytes) -> str:
     """The text of a line's bytes."""
+    if raw.startswith(MARKS_OF_UTF_16):
+        raw = raw[2:]  # of which the NUL bytes go, so that ASCII is left
     text = raw.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ")
-    return text.rstrip("\r")
+    return text.replace("\ufeff", "").rstrip("\r")
 
 
 class Source:
@@ -482,6 +493,9 @@ class _Ahead:
 def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
     if magic.startswith(GZIP_MAGIC) or magic == ZSTD_MAGIC:
         return
+    if (packed := next((by for by in PACKERS if magic.startswith(by)), None)) is not None:
+        what, command = PACKERS[packed]
+        raise UnreadableSourceError(f"{path}: a {what}, not a log. Unpack it first: {command}")
     head = raw.read(4096).replace(b"\0", b"")  # a file cut while it is written begins with NULs
     raw.seek(0)
     odd = len(head) - len(head.translate(None, CONTROL))

@@ -87,10 +87,11 @@ def loads(text: str) -> dict[str, Any]:
     """The values of a text of TOML. Raises TOMLDecodeError.
 
     Also of what tomllib lets pass or fails at otherwise: tables in tables without an end, and whole
-    numbers beyond the 64 bits that TOML has, some of which Python refuses to print.
+    numbers beyond the 64 bits that TOML has, some of which Python refuses to print. An editor may
+    have put a byte-order mark in front.
     """
     try:
-        values = tomllib.loads(text)
+        values = tomllib.loads(text.removeprefix("\ufeff"))
         beyond = any(not -(2**63) <= number < 2**63 for number in _whole_numbers(values))
     except RecursionError as error:
         raise tomllib.TOMLDecodeError("nested too deeply") from error

@@ -57,7 +57,7 @@ class Unbatched:
             with self.shelf.open(self.part.path) as part:
                 rows = pl.read_parquet(part, n_rows=first + height)
         except (OSError, pl.exceptions.PolarsError) as error:
-            raise damaged(self.shelf, self.part.path) from error
+            raise damaged(self.shelf, self.part.path, error) from error
         yield from rows[first:].iter_slices(GROUP_ROWS)
 
 

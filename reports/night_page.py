@@ -104,12 +104,12 @@ def pages(night: Night) -> tuple[str, str]:
 
 
 def status_js(failed_at: datetime | str = "", why: str = "") -> str:
-    """The text of `status.js`: that a nightly failed, when and why; nothing where all is well.
+    """The text of `status.js`: that a nightly failed, when and why; a comment where all is well.
 
     failed_at: aware, or as ISO 8601.
     """
     if not failed_at:
-        return ""
+        return "// fairmfu nightly: all is well.\n"
     at = failed_at if isinstance(failed_at, str) else failed_at.isoformat(timespec="seconds")
     said = json.dumps({"failed_at": at, "why": why}).replace("<", "\\u003c")
     return f"window.fairmfuNightly = {said};\n"

@@ -508,9 +508,10 @@ def _write(order: Order, night: Night, runs_page: str | None) -> None:
 
 
 def _free(archive: Path, date: str) -> Path:
-    """A folder of that date, numbered where there was a report on the same day."""
-    names = [date, *(f"{date}-{n}" for n in range(2, 10_000))]
-    return next(archive / name for name in names if not (archive / name).exists())
+    """A folder of that date, numbered behind those of reports on the same day."""
+    there = [p for p in archive.glob(f"{date}*") if DATED.fullmatch(p.name)]
+    last = max((_by_date(path)[1] for path in there), default=0)
+    return archive / (f"{date}-{last + 1}" if there else date)
 
 
 def _forget(archive: Path, keep: int | None, tonight: Path) -> None:

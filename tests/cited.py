@@ -60,10 +60,14 @@ def uncounted(tables: Tables, lines: int) -> Iterator[str]:
 
 
 def lines_of(log: bytes) -> list[str]:
-    """The text of each line: no NUL bytes, no-break spaces as spaces."""
+    """The text of each line: no NUL bytes nor byte-order marks, no-break spaces as spaces."""
     raw = log.removesuffix(b"\n").split(b"\n")
     return [
-        one.decode("utf-8", "replace").replace("\0", "").replace("\xa0", " ").rstrip("\r")
+        one.decode("utf-8", "replace")
+        .replace("\0", "")
+        .replace("\xa0", " ")
+        .replace("\ufeff", "")
+        .rstrip("\r")
         for one in raw
     ]
 

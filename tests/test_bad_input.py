@@ -241,6 +241,24 @@ def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
     assert found == ["a/train.txt", "b/run.log", "c.log.gz", "good.log"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_hides_no_first_line(
+    encoding: str, good: Path, ingest: Ingest, store: Store
+) -> None:
+    """Notepad and PowerShell write one."""
+    lines = good.read_text().splitlines(keepends=True)
+    step = next(line for line in lines if "step:" in line)
+    good.write_text(f"# synthetic log, composed\n{step}", encoding=encoding)
+    (outcome,) = ingest(good)
+    assert (outcome.step_lines, outcome.other_lines) == (1, 0)
+    assert store.table("runs")["synthetic"].to_list() == [True]
+    (good.parent / "facts.toml").write_text("gpus = 4\n", encoding="utf-8-sig")
+    good.write_text(step, encoding=encoding)
+    (outcome,) = ingest(good)
+    assert outcome.step_lines == 1
+    assert "4" in store.table("facts").filter(name="gpus")["value"].to_list()
+
+
 def test_a_last_line_that_is_cut_is_unread(good: Path, ingest: Ingest, store: Store) -> None:
     """A run that was killed, or a copy of a file that was being written."""
     text = good.read_text()

@@ -58,6 +58,20 @@ def test_every_command_has_help_and_says_what_it_takes(name: str) -> None:
             assert parameter.help
 
 
+def test_every_option_has_a_variable_of_its_own_name() -> None:
+    """As docs/reference/commands.md says; click's own are of the parameters' names."""
+    for name, command in main.commands.items():
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.show_envvar:
+                longest = max(option.opts, key=len).removeprefix("--").replace("-", "_")
+                assert option.envvar == f"FAIRMFU_{name}_{longest}".replace("-", "_").upper()
+
+
+def test_a_variable_stands_for_an_option(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRMFU_RUNS_FORMAT", "json")
+    assert json.loads(run("runs", "--store", store).stdout)
+
+
 def test_runs_as_json_has_the_keys_of_the_contract(store: Path) -> None:
     rows = json.loads(run("runs", "--format", "json", "--store", store).stdout)
     assert len(rows) == 5

@@ -320,6 +320,9 @@ class TestWhatSurroundsIt:
         nightly("--keep", "2")
         left = sorted(p.name for p in archive.iterdir())
         assert left == [f"{today}-3", f"{today}-4", "notes of mine"]
+        nightly("--keep", "2")  # the numbers that are free are of reports that went
+        left = sorted(p.name for p in archive.iterdir())
+        assert left == [f"{today}-4", f"{today}-5", "notes of mine"]
 
     def test_files_of_others_beside_the_report_stay(
         self, tmp_path: Path, logs: Path, nightly: Nightly
