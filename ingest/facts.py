@@ -151,7 +151,7 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
         for name, (value, why) in log_format.implies.items()
     ]
     worlds: list[list[Fact]] = [[] for _ in launches]
-    if log_format.name.startswith("xtuner-v1"):
+    if log_format.counts_worlds:
         worlds = world_size.of_xtuner_v1(launches)
     return [
         implied + _gpus_from_rates(launch.rows) + _length_of_all(launch.rows) + world
@@ -318,7 +318,7 @@ def _job_toml(path: Path) -> dict[str, str]:
 
 
 def _deepspeed_config(path: Path) -> dict[str, str]:
-    """ds_config.json: batch sizes and precision, where they are numbers and not "auto"."""
+    """ds_config.json: batch sizes, precision and ZeRO stage, where they are not "auto"."""
     values = _json_object(path)
     names = {
         "train_batch_size": "global_batch_size",
@@ -330,6 +330,9 @@ def _deepspeed_config(path: Path) -> dict[str, str]:
         section = values.get(key)
         if isinstance(section, dict) and section.get("enabled") is True:
             facts["precision"] = precision
+    zero = values.get("zero_optimization")
+    if isinstance(zero, dict) and _is_int(zero.get("stage")):
+        facts["zero_stage"] = str(zero["stage"])
     return facts
 
 

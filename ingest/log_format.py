@@ -256,6 +256,7 @@ class LogFormat:
     file_names: Sequence[str] = ()
     utc: bool = False  # its stamps count from the epoch
     misprints: Sequence[Misprint] = ()
+    counts_worlds: bool = False  # its counts may tell the GPUs (ingest.world_size)
     step_unit: str = "optimizer_step"
     elapsed_covers: str | None = None
     elapsed_excludes_data: bool = False

@@ -373,7 +373,7 @@ def _tokens(windows: Columns, start: float) -> Array:
     """Tokens of a step on one GPU; of the first line by its count since the start, if no other."""
     each = windows["tokens_per_gpu"]
     consumed, gpus = windows.value("consumed_tokens"), windows.value("gpus")
-    if not np.isnan(each[0]) or start or not consumed or not gpus:
+    if not np.isnan(each[0]) or start or not consumed or not gpus or not windows.value("step"):
         return each
     each = each.copy()
     each[0] = consumed / int(windows.value("step")) / gpus

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from os.path import commonprefix
 from typing import Any, Final, Literal
 
 import polars as pl
@@ -451,15 +452,19 @@ def varying(group: Sequence[Row]) -> list[str]:
 
 
 def _known(name: str, group: Sequence[Row]) -> set[str]:
-    return {written(row[name]) for row in group if row[name] is not None}
+    return {_whole(row[name]) for row in group if row[name] is not None}
 
 
 def written(value: object) -> str:
-    """A value of SAME_WORK or MAY_DIFFER as text."""
+    """A value of SAME_WORK or MAY_DIFFER as text that can be shown."""
+    return _whole(value)[:LONGEST]
+
+
+def _whole(value: object) -> str:
     value = _plain(value)
     if isinstance(value, float):
         return f"{value:.5g}"
-    return f"{value:,}" if isinstance(value, int) else str(value)[:LONGEST]
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 LONGEST: Final = 60
@@ -469,7 +474,7 @@ LONGEST: Final = 60
 def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]:
     """What is known to differ within a group; then what only some of its runs say."""
     differs = [
-        f"{LABELS.get(name, name)}: {' / '.join(sorted(_known(name, group)))}"
+        f"{LABELS.get(name, name)}: {' / '.join(_told_apart(_known(name, group)))}"
         for name in varying(group)
         if name not in without
     ]
@@ -481,6 +486,13 @@ def _differences(group: Sequence[Row], without: Sequence[str] = ()) -> list[str]
     if partly:
         differs.append(f"{SAID_BY_SOME}{', '.join(partly)}")
     return differs
+
+
+def _told_apart(values: set[str]) -> list[str]:
+    """Values as text; long ones without what all begin with."""
+    long = max(map(len, values)) > LONGEST
+    alike = len(commonprefix([*values])) if long else 0  # noqa: RUF071 - character by character
+    return sorted(f"{'…' if alike else ''}{value[alike:]}"[:LONGEST] for value in values)
 
 
 def _own_formulas(group: Sequence[Row]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -511,8 +512,14 @@ def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
 
 def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:
     """The value of a held fact as a whole number; null where it is none that a table holds."""
+    value = number_of(facts, name)
+    return None if value is None or abs(value) >= 2**63 else int(value)
+
+
+def number_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
+    """The value of a held fact as a finite number; null where it is none."""
     try:
         value = float(text_of(facts, name) or "nan")
     except ValueError:
         return None
-    return int(value) if abs(value) < 2**63 else None
+    return value if math.isfinite(value) else None

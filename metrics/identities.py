@@ -25,7 +25,7 @@ from metrics.claims import DECIMALS, FIGURES
 from metrics.digits import Array, Digits, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
-from metrics.formula_inputs import adapters_of, integer_of, shape_of, text_of
+from metrics.formula_inputs import adapters_of, integer_of, number_of, shape_of, text_of
 from metrics.model_shapes import ModelShape, ShapeError, text_config
 from metrics.seen import Seen
 
@@ -115,7 +115,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
     """What a row of ingest.schema's `runs` and its held facts (by name) say."""
     shape, why = shape_of(facts)
     started = run["started_at"]
-    peak = text_of(facts, "logged_peak_flops")
+    peak = number_of(facts, "logged_peak_flops")
     length = integer_of(facts, "seq_len")
     packed = (text_of(facts, "packed") or "").lower() != "false"
     unpacked = not packed and _batch_lengths(run["log_format"])
@@ -131,7 +131,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         padded_vocab=integer_of(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
         gpus=integer_of(facts, "gpus"),
         batch=integer_of(facts, "global_batch_size"),
-        peak=None if peak is None else float(peak),
+        peak=peak or None,
         device=text_of(facts, "accelerator"),
         day=None if started is None else started.date(),
         era=text_of(facts, "logged_formula"),

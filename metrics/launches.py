@@ -34,7 +34,7 @@ import polars as pl
 from metrics.digits import Array, Digits, Whole, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
 from metrics.statistics import robust_spread
-from metrics.windows import split
+from metrics.windows import split, with_losses
 
 CHANCE_BITS: Final = 24.0
 """Evidence needed of twins: agreement by chance is one in sixteen million."""
@@ -266,7 +266,7 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     `stamp` is in seconds of a year that all have, `unit_` and a name the last place of a value.
     """
     whose = ("run_id", "rank")
-    several, single = split(steps.sort("run_id", "step", "line"))
+    several, single = split(with_losses(steps).sort("run_id", "step", "line"))
     told = several.group_by(*whose, "step", maintain_order=True).agg(
         pl.col("logged_at").first(), pl.col(*COMPARED).drop_nulls().first()
     )
@@ -322,7 +322,8 @@ def _told(
     paths = dict(tables["sources"].select("sha256", "path").iter_rows())
     series = _series(folded)
     events = tables["events"]
-    runtimes = _runtimes(events.filter(pl.col("seconds") > 0, kind="end"))
+    timed = pl.col("seconds").is_between(0, math.inf, closed="none")
+    runtimes = _runtimes(events.filter(timed, kind="end"))
     names: dict[str, set[str]] = {}
     outputs = events.filter(kind="output").with_columns(
         file=pl.col("extra").str.json_path_match("$.file")

@@ -167,7 +167,8 @@ def finest(printed_by: Sequence[tuple[str, Lines]]) -> tuple[str, Lines] | None:
 
 def _fineness(lines: Lines) -> tuple[int, int]:
     """Figures of FLOPs before others, then their digits."""
-    main = next(c for c in FIGURES if c in lines.digits)
+    if (main := main_figure(lines)) is None:  # of infinite values alone
+        return -len(FIGURES), 0
     return -FIGURES.index(main), int(lines.digits[main].significant)
 
 

@@ -133,7 +133,8 @@ def _timed(row: Mapping[str, Any]) -> float:
 
     XTuner v1 prints tokens without padding (`tgs`) beside those with it (`seqlen_tgs`).
     """
-    return 1 - (row["data_share"] or 0.0) if row["rate_excludes_data"] else 1.0
+    waits = (row["data_share"] or 0.0) if row["rate_excludes_data"] else 0.0
+    return 1.0 - waits if waits < 1 else 1.0  # where all of it waits the share says nothing
 
 
 def counted_otherwise(row: Mapping[str, Any]) -> float:

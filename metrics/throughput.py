@@ -210,7 +210,9 @@ def _coarseness(windows: Columns, steady: Clean, evidence: str) -> float:
     if evidence not in PRINTED_TIMES:
         return resolution(windows, evidence, steady.at) / total(steady.seconds)
     columns = (windows[name][steady.at] for name in PRINTED_TIMES[evidence])
-    values = next(told for column in columns if len(told := column[~np.isnan(column)]))
+    values = next((told for column in columns if len(told := column[column > 0])), None)
+    if values is None:  # nothing but waiting for data
+        return 0.0
     return float(np.median(digits_of(values).units(values) / 2 / values))
 
 

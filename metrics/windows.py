@@ -64,7 +64,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     print it; `copies_s`: the least and the longest `elapsed_s` of lines that name no rank differ
     by so much.
     """
-    several, single = split(steps.sort("run_id", "step", "line"))
+    several, single = split(with_losses(steps).sort("run_id", "step", "line"))
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
     samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
@@ -78,7 +78,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("samples", "sequence_length", "step_tokens").max(),
         pl.col("consumed_samples", "consumed_tokens").max(),
         pl.coalesce(
-            pl.col("loss").filter(pl.col("loss") >= 0).first(),  # pipeline stages print -1
+            pl.col("loss").filter(pl.col("loss") >= 0).first(),
             pl.col("loss").drop_nulls().first(),
         ),
         pl.col("grad_norm", "learning_rate").drop_nulls().first(),
@@ -95,6 +95,20 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         wall_s=wall, rated_tokens=tokens, rated_samples=samples, printing=of_one, copies_s=0.0
     )
     return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
+
+
+def with_losses(steps: pl.DataFrame) -> pl.DataFrame:
+    """Steps without what ranks of other pipeline stages than the last print as their loss.
+
+    It is below zero and the same at each step: -1, or that times the ranks and micro-steps that
+    are summed (pytorch/torchtitan/torchtitan/train.py@81af883; issue #1232).
+    """
+    loss, below = pl.col("loss"), pl.col("loss") < 0
+    if not steps.select(below.any()).item():
+        return steps
+    same = (loss.max() < 0) & (loss.min() == loss.max()) & (loss.count() > 1)
+    placeholder = same.over("run_id", "rank").fill_null(value=False)
+    return steps.with_columns(pl.when(~placeholder).then(loss).alias("loss"))
 
 
 def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -134,6 +148,7 @@ def windows(
         .join(about, on="run_id", validate="m:1", maintain_order="left")
         .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
         .pipe(_with_engine, events)
+        .with_columns(pl.when(pl.col("since_start_s").is_finite()).then("since_start_s"))
         .with_columns(
             pl.col(*_DIFFERENCES).diff().over("run_id").name.prefix("new_"),
             first=pl.int_range(pl.len()).over("run_id") == 0,

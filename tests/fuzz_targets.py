@@ -51,7 +51,7 @@ from ingest.log_rows import read_log, read_source
 from ingest.own_formats import load as load_format
 from ingest.parse import Parser
 from ingest.prefilter import clauses
-from ingest.reader import NumberedLine, Source
+from ingest.reader import NumberedLine, Source, text_of
 from ingest.registry import BUILT_IN, FORMATS, Tried
 from ingest.rows import SCHEMA
 from ingest.schema import FACT_NAMES
@@ -220,11 +220,8 @@ def read_lines(data: bytes, _folder: Path) -> None:
     first, log = (data[0], data[1:] or b"\n") if data else (0, b"\n")
     form = FORMATS[first // 2 % len(FORMATS)]
     companions = [DEEPSPEED] if first % 2 and form.precedence > ENGINE else []
-    texts = [raw.decode("utf-8", "replace") for raw in log.removesuffix(b"\n").split(b"\n")]
-    lines = [
-        NumberedLine(number, text.replace("\0", "").replace("\xa0", " ").rstrip("\r"), cut=False)
-        for number, text in enumerate(texts, 1)
-    ]
+    texts = map(text_of, log.removesuffix(b"\n").split(b"\n"))
+    lines = [NumberedLine(number, text, cut=False) for number, text in enumerate(texts, 1)]
     lines[-1] = lines[-1]._replace(ended=log.endswith(b"\n"))
     parsed = Parser(form, companions).parse(lines)
     launches = parsed.launches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 import pytest
@@ -236,12 +236,14 @@ def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> N
 
 
 def test_companions_state_what_is_a_number(logs: Path) -> None:
-    config = {"train_batch_size": 64, "gradient_accumulation_steps": "auto"}
-    (logs / "ds_config.json").write_text(json.dumps({**config, "bf16": {"enabled": True}}))
+    config: dict[str, Any] = {"train_batch_size": 64, "gradient_accumulation_steps": "auto"}
+    config |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+    (logs / "ds_config.json").write_text(json.dumps(config))
     (logs / "config.yaml").write_text("seq_len: {value: 512}\nlr: {value: 0.1}\n")
     assert given(from_companions(logs / "run.log")) == {
         "global_batch_size": "64",
         "precision": "bf16",
+        "zero_stage": "3",
         "seq_len": "512",
     }
 

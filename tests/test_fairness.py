@@ -86,6 +86,13 @@ def test_what_one_compares_is_named_and_keeps_the_group(name: str, other: object
     assert any(str(other) in text for text in found["differs"][0])
 
 
+def test_values_that_differ_behind_what_is_shown_are_told_apart() -> None:
+    said = 'float8_cfg {"scaling_granularity_gemm": "tilewise", "grouped_gemm": "'
+    values = (f"{said}{last}" for last in ("tilewise", "tensorwise"))
+    found = compare(metrics(*({"quantization": value} for value in values)))
+    assert found["differs"][0].to_list() == ["quantization: …ensorwise / …ilewise"]
+
+
 def test_a_padded_vocabulary_keeps_the_group_and_is_named() -> None:
     found = compare(metrics({}, {"flops_per_token": 5.11e10}))
     assert found["group"].n_unique() == 1

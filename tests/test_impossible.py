@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from ingest.facts import from_flags
@@ -155,3 +156,50 @@ def test_tokens_that_contradict_batch_and_length_cost_the_rank(tmp_path: Path) -
 def test_a_stamp_a_little_behind_another_is_no_wonder(tmp_path: Path) -> None:
     warnings, _ = told(tmp_path, lambda n, x: moved(-timedelta(seconds=8), 0)(n, x) if n % 2 else x)
     assert not [one for one in warnings if "go back" in one]
+
+
+STATE = (
+    '{{\n  "log_history": [\n    {{\n      "loss": 2.5,\n      "num_input_tokens_seen": 4096,\n'
+    '      "step": {first}\n    }},\n    {{\n      "loss": 2.4,\n'
+    '      "num_input_tokens_seen": 8192,\n      "step": 10,\n      "train_runtime": {runtime}\n'
+    "    }}\n  ],\n"
+    '  "max_steps": 10\n}}\n'
+)
+TIMER = (
+    "[2026-11-20 15:01:{n:02},149] [INFO] [timer.py:264:stop] epoch=0/micro_step={n}/"
+    "global_step={n}, RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, "
+    "MemAllocated=0.44GB, MaxMemAllocated=0.44GB\n"
+)
+WAITING = (
+    "[XTuner][RANK 0][2026-11-20 15:49:{n:02}][INFO] Epoch 1 Step {n}/20 data_time: 0.0080 "
+    "lr: 5.000000e-04 time: 0.0 text_tokens: 1887 reduced_llm_loss: 6.99, local_loss: 6.99 "
+    "grad_norm: 4.09 max_memory: 0.77 GB reserved_memory: 0.77 GB tgs: 2545.1 eta: 0:00:13 \n"
+)
+ODD: dict[str, tuple[str, str]] = {
+    "a peak that is cut off while it is written": (
+        "run.log",
+        LOG.read_text() + "[rank0]:[titan] 2026-11-20 15:53:47,308 - root - INFO - Peak FLOPS used "
+        "for computing MFU: 3.120e+\n",
+    ),
+    "infinite rates": (
+        "run.log",
+        "".join(TIMER.format(n=n, rate="inf") for n in (2, 4, 6)),
+    ),
+    "a first step 0 with tokens": ("trainer_state.json", STATE.format(first=0, runtime=9.5)),
+    "an infinite run time": ("trainer_state.json", STATE.format(first=5, runtime="1e400")),
+    "nothing but waiting": ("run.log", "".join(WAITING.format(n=n) for n in range(2, 9))),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_an_odd_log_costs_no_other_its_figures(what: str, tmp_path: Path) -> None:
+    """Each ended every table of its store."""
+    name, text = ODD[what]
+    (tmp_path / name).write_text(text)
+    store = Store(tmp_path / "store")
+    ingest([tmp_path / name, LOG], store, extra=from_flags(["gpus=8"]))
+    rows = analyse(store.tables()).metrics
+    assert rows.height == 2
+    assert rows.filter(pl.col("log_format") == "torchtitan")["tgs"].max() == pytest.approx(
+        6400, rel=0.01
+    )

@@ -91,6 +91,14 @@ def test_a_launch_told_twice_is_one_run() -> None:
     assert united.tables["steps"].height == 20
 
 
+@pytest.mark.parametrize("nothing", [-1.0, -64.0])
+def test_a_pipeline_stage_without_loss_is_of_the_same_launch(nothing: float) -> None:
+    """Torchtitan's ranks of other stages than the last print a constant below zero."""
+    steps = [{**row, "rank": "4", "grad_norm": 1 / row["step"]} for row in measured(1)]
+    others = [{**row, "rank": "0", "loss": nothing} for row in steps]
+    assert groups(source("last", steps), source("first", others)) == [["first", "last"]]
+
+
 def test_a_log_that_its_file_holds_twice_is_one_run() -> None:
     sources = [source(name, measured(1), launch=i + 1) for i, name in enumerate("abc")]
     sources += [source("later", measured(2), launch=4)]

@@ -456,7 +456,9 @@ def test_every_format_can_be_extended(tmp_path: Path, name: str) -> None:
         f"name = 'mine'\nextends = '{name}'\n[[events]]\nregex = 'ZZZ done'\nkind = 'end'\n"
         "example = 'ZZZ done'\n"
     )
-    assert load(path).log_format.evidence == BUILT_IN[name].evidence
+    mine = load(path).log_format
+    assert mine.evidence == BUILT_IN[name].evidence
+    assert mine.counts_worlds is BUILT_IN[name].counts_worlds is name.startswith("xtuner-v1")
 
 
 @pytest.mark.parametrize(
