@@ -12,6 +12,7 @@ Where too little is known to solve it, a line has no step: none is better than a
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -102,6 +103,25 @@ def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
     count = max(max(frame["step"]) for frame in rows.frames("step"))
     fitting = range(last // (count + 1) + 1, last // count + 1)
     return fitting[0] if len(fitting) == 1 and _grows_from_start(rows, count) else None
+
+
+def stride_by_epochs(rows: Rows, samples: int, batch: int) -> int | None:
+    """The same of a launch whose end does not tell, by how far the epochs have come.
+
+    samples: of the data set, batch: of a step; null where they, or the epoch, leave several open.
+    An epoch has as many steps as batches are in it, the last one left out or filled up.
+    """
+    if not merely_counted(rows) or samples < batch:
+        return None
+    last = rows[-1]
+    epoch, count = json.loads(last["extra"] or "{}").get("epoch"), last["step"]
+    if epoch is None or not _grows_from_start(rows, count):
+        return None
+    far, half = Decimal(epoch), last_place(Decimal(epoch)) / 2
+    least = (far - half) * (samples // batch) / count
+    most = (far + half) * (samples / Decimal(batch) + 1) / count
+    fitting = range(math.ceil(least), math.floor(most) + 1)
+    return fitting[0] if len(fitting) == 1 and fitting[0] > 0 else None
 
 
 def merely_counted(rows: Rows) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from ingest.alignment import align, merely_counted, stride
+from ingest.alignment import align, merely_counted, stride, stride_by_epochs
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner, storable
@@ -697,7 +697,9 @@ class Parser:
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         if (steps := stride(launch.rows, launch.events.of_kinds(["end"]))) is not None:
-            _stretch(launch, steps)
+            _stretch(launch, steps, "the steps at the end over the lines that were printed")
+        elif (steps := self._by_epochs(launch)) is not None:
+            _stretch(launch, steps, "the epochs, in steps of the data set, over the lines")
         elif merely_counted(launch.rows):
             _say_counted(launch)
         version = launch.last_said("framework_version") or ""
@@ -707,6 +709,14 @@ class Parser:
         launch.events.settle()
         launch.started_at = _began(launch)
         launch.rows.settle()
+
+    @staticmethod
+    def _by_epochs(launch: Launch) -> int | None:
+        names = ("total_samples", "global_batch_size")
+        samples, batch = (optional(whole, launch.last_said(name)) for name in names)
+        if not samples or not batch:
+            return None
+        return stride_by_epochs(launch.rows, int(samples), int(batch))
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows whose step cannot be known become events. Raises TextsWantedError."""
@@ -908,11 +918,11 @@ def _began(launch: Launch) -> datetime | None:
     return next((stamp for stamp in stamps if stamp is not None), None)
 
 
-def _stretch(launch: Launch, steps: int) -> None:
-    """Counted rows at their steps, now that the end tells how far they are apart."""
+def _stretch(launch: Launch, steps: int, known_by: str) -> None:
+    """Counted rows at their steps, now that the whole launch tells how far they are apart."""
     launch.rows.alter(partial(_times_all, {"step": steps}))
     line = launch.rows[-1]["line"]
-    why = f"inferred: the steps at the end over the lines that were printed (log:{line})"
+    why = f"inferred: {known_by} (log:{line})"
     text = launch.last_step_text
     launch.facts.append(_stated(line, "log_interval", str(steps), why, text))
 

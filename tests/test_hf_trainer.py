@@ -169,6 +169,21 @@ def test_the_end_tells_how_many_steps_lie_between_two_dicts(parse: Callable[...,
     assert counted(parse, 0.0293, 8, FINAL) == [5, 10, 15, 20, 25, 30, 35, 40]
 
 
+def test_the_epochs_tell_how_many_steps_lie_between_two_dicts(parse: Callable[..., Parsed]) -> None:
+    """2,730 samples in batches of 16 are some 170.6 steps, and 0.0293 of them 5."""
+    header = [HEADER[0], "  Num examples = 2,730", *HEADER[1:]]
+    lines = [EPOCHS.format(7 - n / 10, n * 0.0293) for n in range(1, 9)]
+
+    def steps(*lines: str) -> list[int]:
+        return [step for step, _ in rows(parse("hf-trainer", [*header, *lines]))]
+
+    assert steps(*lines) == [5, 10, 15, 20, 25, 30, 35, 40]
+    coarse = [EPOCHS.replace(".4f", ".2f").format(7.5, n * 0.0293) for n in range(1, 9)]
+    assert steps(*coarse) == [5, 10, 15, 20, 25, 30, 35, 40]
+    assert steps(*coarse[:1]) == [1]  # 0.03 of an epoch is 4.3 to 6.0 steps
+    assert steps(*lines[3:]) == [1, 2, 3, 4, 5]  # resumed: not from the start
+
+
 def test_steps_stay_a_count_where_the_end_does_not_tell(parse: Callable[..., Parsed]) -> None:
     long = FINAL.replace("10.67", "7767").replace("3.749", "1.288")
     assert counted(parse, 0.0293, 8) == list(range(1, 9))
