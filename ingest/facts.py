@@ -32,7 +32,6 @@ from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
 from ingest.toml_tables import loads
 
-ORIGINS: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 SIDECAR: Final = "facts.toml"
 LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
 TELLING: Final = 3

@@ -14,10 +14,11 @@ import polars as pl
 
 from metrics import flops_profiler
 
+PER_GPU: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
+"""Figures of one GPU, in the order in which one of them is compared."""
+
 FIGURES: Final = (
-    "logged_tflops",
-    "logged_mfu",
-    "logged_tgs",
+    *PER_GPU,
     "logged_samples_per_second",
     "logged_lm_tflops",
     "logged_hfu",

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
+from metrics.table import NOT_RANKED
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
-from metrics.windows import DEFAULT_AVERAGE_WINDOW, DISAGREEMENT, MOMENTS, SPOILERS
+from metrics.windows import DISAGREEMENT, MOMENTS, SPOILERS
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -184,7 +185,7 @@ def warning(one: Comparison) -> str | None:
         return None
     told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
     why = one.cause or "without a known cause"
-    return f"{told}, {why}" + (": not ranked" if one.contradicts else "")
+    return f"{told}, {why}" + (NOT_RANKED if one.contradicts else "")
 
 
 # --- the same steps -------------------------------------------------------------------------
@@ -283,8 +284,7 @@ def _timed(windows: Columns, kind: str) -> _Timed:
         out |= windows.flags("smeared")
         if windows.value("elapsed_covers") == "last_10":
             # A moving mean reaches back over the lines that its new steps lie behind.
-            reach = windows["average_window"]
-            whole = np.minimum(step, np.where(np.isnan(reach), DEFAULT_AVERAGE_WINDOW, reach))
+            whole = np.minimum(step, windows["average_window"])
             seconds, spans = seconds * whole / spans, whole
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
     return _Timed(step, spans, seconds, ~out & known)

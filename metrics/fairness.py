@@ -19,7 +19,9 @@ import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS
 from metrics import cost, repeats, sameness
+from metrics.claims import PER_GPU
 from metrics.inputs import SETUP
+from metrics.table import NOT_RANKED
 from metrics.throughput import why_no_rate
 
 Row = Mapping[str, Any]
@@ -235,7 +237,7 @@ def _obstacles(row: Row) -> list[str]:
         reasons.append(f"unknown: {', '.join(unknown)}")
     elif row["flops_per_token"] is None:
         reasons.append(f"unknown FLOPs per token: {', '.join(row['missing'])}")
-    reasons += [warning for warning in row["warnings"] if warning.endswith("not ranked")]
+    reasons += [warning for warning in row["warnings"] if warning.endswith(NOT_RANKED)]
     if row["implied"] is not None:
         reasons.append(f"impossible: MFU would be {row['implied']:.0%}")
     return reasons
@@ -360,14 +362,11 @@ def _against(side: repeats.Side, best: repeats.Side) -> dict[str, Any]:
     }
 
 
-CLAIMED: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
-
-
 def _by_the_logs(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The rank that the logs' own figures would give: by the first that more than half print."""
-    counts = {name: sum(bool(row[name]) for row in rows) for name in CLAIMED}
-    by_most = max(CLAIMED, key=lambda name: counts[name])
-    name = next((name for name in CLAIMED if 2 * counts[name] > len(rows)), by_most)
+    counts = {name: sum(bool(row[name]) for row in rows) for name in PER_GPU}
+    by_most = max(PER_GPU, key=lambda name: counts[name])
+    name = next((name for name in PER_GPU if 2 * counts[name] > len(rows)), by_most)
     claims = sorted((row[name] for row in rows if row[name]), reverse=True)
     if len(claims) < 2:  # noqa: PLR2004 - one has no rank
         return [{} for _ in rows]

@@ -13,6 +13,7 @@ import polars as pl
 
 from ingest.schema import FACT_NAMES
 from metrics import accelerators
+from metrics.table import NOT_RANKED
 
 PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
 
@@ -96,7 +97,7 @@ def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
         .select(
             "run_id",
             warning=pl.format(
-                "the log prints several models, of which the last counts: {}: not ranked",
+                f"the log prints several models, of which the last counts: {{}}{NOT_RANKED}",
                 pl.col("said").list.join("; "),
             ),
         )

@@ -1,4 +1,4 @@
-"""Which sources tell of one launch, and which launches continue one another.
+"""Which sources tell of one launch.
 
 A launch is often told several times: on the console, in the framework's own file, as JSON, as a
 TensorBoard file, once for each rank. Counted twice it would rank against itself. Files belong
@@ -289,7 +289,7 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with what pairs of runs are looked for by: columns of ABOUT; place: in `runs`."""
+    """Rows with what pairs of runs are looked for by: format, unit, clock; place: in `runs`."""
     about = runs.select(
         "run_id",
         place=pl.int_range(pl.len()),
@@ -403,7 +403,8 @@ def _groups(
         }
         if find.same(a.run["run_id"], b.run["run_id"]) or find.clash(a, b):
             continue
-        if len(others) == FEWEST_STEPS and not _of_other_ranks(a, b):  # each has the other alone
+        alone = len(others) == 2  # noqa: PLR2004 - each has the other alone
+        if alone and not _of_other_ranks(a, b):
             find.join(a, b)
             continue
         unsure.append((a.run["run_id"], b.run["run_id"]))

@@ -46,6 +46,7 @@ from metrics.identities import (
     read,
     unit_of,
 )
+from metrics.table import NOT_RANKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +360,7 @@ def doubt(audit: Audit, known: Known) -> list[str]:
         return [f"{text}; nearest: {audit.hypothesis}" if audit.hypothesis else text]
     text = f"{text}, with {audit.hypothesis} all do"
     given = audit.suspect in UNSOUND and audit.suspect not in known.said
-    return [f"{text}: not ranked" if given else text]
+    return [f"{text}{NOT_RANKED}" if given else text]
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:

@@ -12,6 +12,9 @@ import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
 
+NOT_RANKED: Final = ": not ranked"
+"""How a warning ends that keeps its run out of every ranking."""
+
 LOST: Final = pl.Struct(
     {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
 )

@@ -23,10 +23,9 @@ from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
 from metrics.statistics import rate, robust
 from metrics.steady import MOST_WARMING
-from metrics.table import BASIS, RATES
+from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
-    DEFAULT_AVERAGE_WINDOW,
     DISAGREEMENT,
     SPOILERS,
     Clean,
@@ -136,7 +135,7 @@ class Updates:
         side = "high" if self.found < self.fair else "low"
         return (
             f"optimizer steps in the steady windows: {self.found}, for so many micro-steps "
-            f"{self.fair:.3g} would be their share: TGS is too {side}: not ranked"
+            f"{self.fair:.3g} would be their share: TGS is too {side}{NOT_RANKED}"
         )
 
 
@@ -287,21 +286,19 @@ def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> st
         return None
     return (
         f"{evidences.KINDS[evidence]} leaves data loading out, and no other time of the log holds "
-        "it: TGS is an upper bound: not ranked"
+        f"it: TGS is an upper bound{NOT_RANKED}"
     )
 
 
 def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
     """Where that is so of most lines, no evaluation of before explains it (metrics.windows)."""
-    reach = windows["average_window"]
-    reach = np.where(np.isnan(reach), DEFAULT_AVERAGE_WINDOW, reach)
-    longer = windows.flags("smeared") & (windows["new_step"] >= reach)
+    longer = windows.flags("smeared") & (windows["new_step"] >= windows["average_window"])
     longer &= ~windows.flags("first") & ~windows.holds(SPOILERS["elapsed"])
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
         return None
     return (
         "the logged step time is longer than the time stamps allow on "
-        f"{longer.sum()} of {windows.height} lines: one of the two is wrong: not ranked"
+        f"{longer.sum()} of {windows.height} lines: one of the two is wrong{NOT_RANKED}"
     )
 
 
@@ -311,8 +308,8 @@ def _faster_on_the_whole(row: Mapping[str, Any], evidence: str) -> str | None:
         return None
     return (
         f"end to end, {whole:,.1f} tokens/s/GPU by {row['end_to_end_basis']}, is faster than "
-        f"steady, {row['tgs']:,.1f} by {evidences.KINDS[evidence]}: one of the two times is wrong: "
-        "not ranked"
+        f"steady, {row['tgs']:,.1f} by {evidences.KINDS[evidence]}: one of the two times is wrong"
+        f"{NOT_RANKED}"
     )
 
 
@@ -329,7 +326,7 @@ def _long_warm_up(windows: Columns, evidence: str) -> str | None:
         return None
     return (
         f"warm-up, which TGS leaves out, is {share:.0%} of the time behind the first line, and may "
-        "be how fast the run is: not ranked"
+        f"be how fast the run is{NOT_RANKED}"
     )
 
 
@@ -346,7 +343,7 @@ def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None
     return (
         "steps that lines of no named rank print more than once, with other times: "
         f"{np.count_nonzero(copies > 0)}; the longer ones count, {apart_s:,.3g} s "
-        "more in all; were they trained again?: not ranked"
+        f"more in all; were they trained again?{NOT_RANKED}"
     )
 
 

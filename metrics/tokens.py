@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns
 from metrics.digits import digits_of
+from metrics.table import NOT_RANKED
 
 DISAGREEMENT: Final = 0.01
 """A gap between two counts of the same tokens above this has to have a cause."""
@@ -356,7 +357,7 @@ def warning(one: Counted) -> str | None:
     """That two counts of the same tokens contradict one another, which costs a run its rank."""
     if not one.contradicts:
         return None
-    return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause: not ranked"
+    return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause{NOT_RANKED}"
 
 
 def _rounding(windows: Columns, at: Places, other: str) -> float:

@@ -47,7 +47,7 @@ from metrics.precision import DtypeOf
 from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
-from metrics.table import METRICS, beside_others
+from metrics.table import METRICS, NOT_RANKED, beside_others
 from metrics.tokens import COUNTED_OTHERWISE
 
 IMPOSSIBLE: Final = 1.0
@@ -232,7 +232,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         read = sum(source["step_lines"] for source in sources)
         many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
         words = f"lines that look like steps and could not be read: {unread}"
-        warnings.append(f"{words} of {read + unread}: not ranked" if many else words)
+        warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
     plain = (
         "framework_version",
         "accelerator",
@@ -281,8 +281,8 @@ def _other_tokens(row: Mapping[str, Any]) -> list[str]:
         return []
     return [
         f"TGS is {times:.2f}x what the log's own rates say, more than other steps explain: tokens "
-        f"per step are {COUNTED_OTHERWISE} (micro_batch_size, seq_len, gpus, context_parallel?): "
-        "not ranked"
+        f"per step are {COUNTED_OTHERWISE} (micro_batch_size, seq_len, gpus, context_parallel?)"
+        f"{NOT_RANKED}"
     ]
 
 

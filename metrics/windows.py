@@ -147,6 +147,7 @@ def windows(
         fold_ranks(steps)
         .join(about, on="run_id", validate="m:1", maintain_order="left")
         .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .with_columns(pl.col("average_window").fill_null(DEFAULT_AVERAGE_WINDOW))
         .pipe(_with_engine, events)
         .with_columns(pl.when(pl.col("since_start_s").is_finite()).then("since_start_s"))
         .with_columns(
@@ -233,7 +234,7 @@ def _interval() -> pl.Expr:
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
     since = pl.col("interval")
-    mean = pl.min_horizontal(since, "step", pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW))
+    mean = pl.min_horizontal(since, "step", "average_window")
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
     for kind, span in kinds.items():
@@ -349,7 +350,7 @@ def _smeared() -> pl.Expr:
     """
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS["elapsed"])).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
-    reach = pl.coalesce("average_window", DEFAULT_AVERAGE_WINDOW)
+    reach = pl.col("average_window")
     moving = pl.col("elapsed_covers") == "last_10"
     longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
     foreign = ((reach <= pl.col("new_step")) & longer).fill_null(value=False)

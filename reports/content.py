@@ -19,6 +19,7 @@ import polars.selectors as cs
 from ingest.schema import FACT_NAMES, FLOAT
 from metrics.accelerators import Accelerator
 from metrics.choice import choose
+from metrics.claims import PER_GPU
 from metrics.cost import Price
 from metrics.era import Era
 from metrics.fairness import COMPARISON, LABELS, SAME_WORK, compare, varying, written
@@ -449,8 +450,7 @@ def _example(name: str) -> str:
 
 def _claim(row: Row, card: Row) -> Json | None:
     """What the log printed beside ours: TFLOP/s, or else MFU, or TGS; None where it prints none."""
-    names = ("logged_tflops", "logged_mfu", "logged_tgs")
-    figure = next((name for name in names if row[name] is not None), None)
+    figure = next((name for name in PER_GPU if row[name] is not None), None)
     if figure is None:
         return None
     if figure == "logged_mfu":

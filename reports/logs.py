@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from math import exp, fsum, log
 from typing import Any, Final
 
+from metrics.claims import PER_GPU
 from metrics.era import CAUSES
 from metrics.reconcile import Bridge, Factor
 from reports.tables import count, percent
 
 Row = Mapping[str, Any]
-
-FIGURES: Final = ("logged_tflops", "logged_mfu", "logged_tgs")
-"""Which figure two logs are set against each other by, where both print it."""
 
 SHOWS: Final = 0.01
 """A cause that moves the ratio of two logs by less is not named."""
@@ -72,7 +70,7 @@ def claims(group: Sequence[Row]) -> Claims | None:
 
 def logged_ratio(one: Sequence[Row], other: Sequence[Row]) -> tuple[str, float | None]:
     """The first figure that all these logs print; one side's geometric mean over the other's."""
-    for figure in FIGURES:
+    for figure in PER_GPU:
         if all(row[figure] for row in (*one, *other)):
             return figure, _mean(one, figure) / _mean(other, figure)
     return "", None
@@ -123,7 +121,7 @@ def because(
 ) -> str:
     """Why the ratio of two logs is not that of the runs: `, because …`, the largest cause first.
 
-    figure: of FIGURES, which both print. Causes that the two logs share take each other out.
+    figure: of PER_GPU, which both print. Causes that the two logs share take each other out.
     """
     mine, theirs = _overstated(one, figure), _overstated(other, figure)
     if mine is None or theirs is None:

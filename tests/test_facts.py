@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from cli import main
 from ingest.errors import FactError, UnknownFormatError
 from ingest.facts import (
-    ORIGINS,
     from_companions,
     from_flags,
     from_sidecars,
@@ -54,14 +53,14 @@ def given(found: list[dict]) -> dict[str, str]:
 
 
 def test_ingest_and_metrics_mean_the_same_order() -> None:
-    assert ORIGINS == PRECEDENCE == tuple(kind for kind, _ in FROM_EACH_ORIGIN)
+    assert tuple(kind for kind, _ in FROM_EACH_ORIGIN) == PRECEDENCE
 
 
-@pytest.mark.parametrize("best", range(len(ORIGINS)))
+@pytest.mark.parametrize("best", range(len(PRECEDENCE)))
 @pytest.mark.parametrize("turn", [1, -1], ids=["in-order", "reversed"])
 def test_the_better_origin_holds_whatever_comes_first(best: int, turn: int) -> None:
     rows = [("gpus", kind, origin) for kind, origin in FROM_EACH_ORIGIN[best:]]
-    assert holding(facts(*rows[::turn]))["value"].to_list() == [ORIGINS[best]]
+    assert holding(facts(*rows[::turn]))["value"].to_list() == [PRECEDENCE[best]]
 
 
 def test_of_two_facts_of_one_kind_the_later_holds() -> None:
