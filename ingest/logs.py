@@ -50,6 +50,11 @@ def ingest_logs(  # noqa: PLR0913 - each is an option of the command
 
     >>> ingest_logs(Store("perf"), "logs/", facts={"gpus": 8})
     """
+    given: Sequence[object] = paths  # in a notebook, of any type
+    odd = [one for one in given if not isinstance(one, (str, Path))]
+    if odd or not given:
+        what = f"{odd[0]!r} is no path" if odd else "no path"
+        raise UnreadableSourceError(f"{what}: give each log as an argument, 'a.log', 'b.log'.")
     tried = log_formats if isinstance(log_formats, Tried) else known().tried(log_formats)
     return ingest(
         [place(path) if isinstance(path, str) else path for path in paths],
@@ -95,6 +100,6 @@ def read_logs(
         if failed:
             raise UnreadableSourceError("\n".join(failed))
         if not any(one.status in ("read", "known") for one in outcomes):
-            given = ", ".join(map(str, paths)) or "no path"
+            given = ", ".join(map(str, paths))
             raise UnreadableSourceError(f"{given}: no log of a known framework.")
         return store.tables()

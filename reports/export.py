@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -183,16 +183,24 @@ def draw(
     Its notes say units and convention: TGS [tokens/s/GPU], MFU [%], times [s]. `chart()` gives it
     to Altair, `whole()` as Vega-Lite, `with_()` by another convention.
 
-    Raises NotDrawnError where there is no such chart or nothing to draw, with what is missing.
+    Raises NotDrawnError where there is no such chart or nothing to draw, with what is missing;
+    ValueError of another convention.
 
     >>> draw("comparison", report(tables), attention="full")
     """
+    _one_of("attention", attention, ("exact", "full"))
+    _one_of("peak", peak, ("own", "bf16"))
     wanted = named(chart) if isinstance(chart, str) else chart
     check(wanted, pl.DataFrame(told.rows, schema=["run_id", "name"]))
     found = told.figures.get(key(wanted, told))
     if found is None:
         raise NotDrawnError(_why_not(wanted, told))
     return with_convention(found.with_(attention=attention, peak=peak))
+
+
+def _one_of(name: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name}={value!r}: it is {' or '.join(choices)}.")
 
 
 def key(chart: Named, told: Content) -> str:

@@ -327,9 +327,8 @@ class _Speaker:
             if not twice:
                 each = "One run each: noise between runs unknown; intervals are within a run."
                 return each + self._may_repeat(self.sides)
-            which = "The setup" if len(twice) == 1 else f"Setups {listed(twice)} each"
-            which = f"Setup {twice[0]}" if len(twice) == 1 else which
-            return f"{which} ran twice, too few for the noise between runs ({FEWEST} needed)."
+            which = f"Setup {twice[0]} has" if len(twice) == 1 else f"Setups {listed(twice)} have"
+            return f"{which} two repeats, too few for the noise between runs ({FEWEST} needed)."
         parts = [
             f"the interval of {self._side(side)} is between runs"
             for side in self.sides

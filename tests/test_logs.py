@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from polars.testing import assert_frame_equal
@@ -14,7 +15,7 @@ from ingest.errors import UnreadableSourceError
 from ingest.facts import from_flags
 from ingest.parse import Parser
 from metrics import analyse
-from reports import compare, per_step
+from reports import compare, draw, per_step, report
 from tests.log_lines import BY_NAME, write_log
 
 SYNTHETIC = Path(__file__).parents[1] / "sample_logs" / "synthetic"
@@ -63,6 +64,18 @@ def test_a_log_of_which_a_line_got_lost_is_none(
     assert re.search(
         rf"run\.log: [\d,]+ of its {lines:,} lines were counted: a fault", str(caught.value)
     )
+
+
+@pytest.mark.parametrize("paths", [(), (["a.log"],), (None,)])
+def test_what_is_no_path_is_told(paths: tuple[Any, ...]) -> None:
+    with pytest.raises(UnreadableSourceError, match="give each log as an argument"):
+        read_logs(*paths)
+
+
+def test_a_chart_has_no_other_convention() -> None:
+    told = report(read_logs(SYNTHETIC / "torchtitan/llama3-8b-8xh100-torchtitan.log"))
+    with pytest.raises(ValueError, match="exact or full"):
+        draw("comparison", told, attention="half")  # type: ignore[arg-type]
 
 
 def test_the_same_log_twice_is_one_run(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
     assert "torchtitan-0 is 1.01" in text.splitlines()[0]
-    assert "Setup A ran twice, too few for the noise between runs (3 needed)." in text
+    assert "Setup A has two repeats, too few for the noise between runs (3 needed)." in text
 
 
 def test_repeats_that_do_not_say_their_version_are_named(shelf: Shelf) -> None:
