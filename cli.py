@@ -1055,6 +1055,10 @@ def flops_command(model: str, output: str, *, against_others: bool, **options: A
       fairmfu flops llama3-8b --seq-len 8192 --accelerator h100 --tgs 6400
       fairmfu flops llama3-70b --seq-len 8192 --accelerator h100 --mfu 0.4 --gpus 512 --time-for 1T
     """
+    if options["gpus"] and not options["tokens"]:
+        raise click.UsageError("--gpus is for --time-for.")
+    if options["recompute"] and not options["accelerator"] and not against_others:
+        raise click.UsageError("--recompute is for HFU, which takes an --accelerator.")
     from ingest.facts import model_config
     from metrics import answer, ask
     from metrics.calculator import compared_with_others

@@ -97,16 +97,16 @@ class Trainable:
             self._check_adapters()
         elif self.lora_rank is not None or self.lora_targets:
             raise ValueError(
-                f"LoRA rank or targets are given, but {self.kind!r} is trained: say kind='lora'."
+                f"LoRA rank or targets are given, but {self.kind!r} is trained: say trainable lora."
             )
 
     def _check_adapters(self) -> None:
         if self.lora_rank is None or self.lora_rank < 1:
             raise ValueError(
-                f"LoRA needs a rank of at least 1, not {self.lora_rank}: give lora_rank."
+                f"LoRA needs a rank of at least 1, not {self.lora_rank}: give the LoRA rank."
             )
         if not self.lora_targets:
-            raise ValueError("LoRA needs its targets: give lora_targets, names or ('all-linear',).")
+            raise ValueError("LoRA needs its targets: give LoRA targets, all-linear or names.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

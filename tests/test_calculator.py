@@ -54,6 +54,20 @@ def test_a_training_time_is_tokens_over_rate() -> None:
     assert out["gpu_hours"] == pytest.approx(out["training_seconds"] * 512 / 3600)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--gpus", "8"), "--gpus is for --time-for"),
+        (("--recompute", "full"), "takes an --accelerator"),
+        (("--lora-rank", "8"), "say trainable lora"),
+    ],
+)
+def test_an_option_that_would_say_nothing_is_refused(options: tuple[str, ...], said: str) -> None:
+    found = CliRunner().invoke(main, ["flops", "llama3-8b", "--seq-len", "8192", *options])
+    assert found.exit_code != 0
+    assert said in found.output
+
+
 def test_6n_leaves_attention_out() -> None:
     rule = next(rule for rule in asked()["rules"] if rule["rule"].startswith("6N"))
     attention = 3 * 32 * 4 * 4096 * 4096.5

@@ -538,8 +538,8 @@ def test_a_projection_that_the_model_lacks_is_an_error() -> None:
         ({"kind": "lora", "lora_targets": ("q_proj",)}, "rank"),
         ({"kind": "lora", "lora_rank": 0, "lora_targets": ("q_proj",)}, "rank"),
         ({"kind": "lora", "lora_rank": 8}, "targets"),
-        ({"lora_rank": 8}, "kind='lora'"),
-        ({"kind": "frozen", "lora_targets": ("q_proj",)}, "kind='lora'"),
+        ({"lora_rank": 8}, "say trainable lora"),
+        ({"kind": "frozen", "lora_targets": ("q_proj",)}, "say trainable lora"),
     ],
 )
 def test_contradictions_about_what_is_trained(options: dict[str, object], said: str) -> None:
