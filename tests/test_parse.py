@@ -435,6 +435,13 @@ def test_a_model_that_is_trained_otherwise_is_another(parse: Parse, kind: str, s
     assert facts["model"] == f"{CONFIG_FACTS['model']}{suffix}"
 
 
+def test_a_log_of_another_project_of_mmengine_is_not_xtuners(by_name: dict[str, LogFormat]) -> None:
+    line = "05/17 13:02:11 - mmengine - INFO - Iter(train) [   50/20000]  lr: 9.9e-03  time: 0.55  "
+    signature = re.compile(by_name["xtuner"].signature)
+    assert signature.search(f"{line}data_time: 0.01  loss: 2.1")
+    assert not signature.search(f"{line}loss: 2.1  decode.loss_ce: 1.6  decode.acc_seg: 41.4")
+
+
 def test_pipeline_lines_have_losses_whose_names_have_spaces(parse: Parse) -> None:
     line = (
         "steps: 200 loss: 5.5508 lm loss: 5.5103 moe loss: 0.0405 "

@@ -233,11 +233,15 @@ COLUMNS: Final[Mapping[str, Target]] = {
 }
 
 
+OF_VISION: Final = r"\b(?:decode\.|loss_cls|loss_bbox|loss_obj|loss_mask|acc_seg)"
+"""What MMSegmentation, MMDetection and MMYOLO print, which log by mmengine too."""
+
 XTUNER: Final = LogFormat(
     name="xtuner",
     framework="xtuner",
     versions="0.1.0 … 0.2.0 (mmengine)",
-    signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] +.*\btime: ",
+    signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] +"
+    rf"(?!.*{OF_VISION}).*\btime: ",
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
     launch=r"System environment:",
