@@ -11,6 +11,7 @@ import shutil
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from textwrap import fill
 from typing import Any, Final
 
@@ -35,9 +36,17 @@ SMALL: Final = 0.01
 """Shares below it keep two digits: a run far from its peak has an MFU too."""
 
 
+LARGE: Final = 1e12
+"""Shares of which no digit behind the point is known."""
+
+
 def percent(value: float) -> str:
-    """0.3328 as 33.3 %, 0.00361 as 0.36 %."""
-    return f"{100 * value:.2g} %" if 0 < abs(value) < SMALL else f"{100 * value:.1f} %"
+    """0.3328 as 33.3 %, 0.00361 as 0.36 %; a tie goes up, as it does in charts."""
+    if 0 < abs(value) < SMALL:
+        return f"{100 * value:.2g} %"
+    if not abs(value) < LARGE:
+        return f"{100 * value:.1f} %"
+    return f"{Decimal(100 * value).quantize(Decimal('0.1'), ROUND_HALF_UP)} %"
 
 
 def count(value: float) -> str:

@@ -13,7 +13,7 @@ import pytest
 from metrics.table import METRICS
 from reports import tables
 from reports.runs import LEAST_OF_RUN, RUN_COLUMNS
-from reports.tables import render, wrapped
+from reports.tables import percent, render, wrapped
 
 RUN = {
     "name": "llama3-8b-8xh100-megatron-deepspeed",
@@ -105,3 +105,15 @@ def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((40, 24)))
     assert max(map(len, wrapped(text).splitlines())) <= 40
     assert wrapped(text).count("/of/many-parts/that-stays-whole") == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((0.3425, "34.3 %"), (0.3328, "33.3 %"), (-0.3425, "-34.3 %"), (0.0, "0.0 %")),
+        *((0.00361, "0.36 %"), (float("inf"), "inf %"), (float("nan"), "nan %")),
+    ],
+)
+def test_shares_are_rounded_as_charts_round_them(value: float, text: str) -> None:
+    """d3-format's ties go up; Python's to the even digit, so a page had 34.3 and 34.2."""
+    assert percent(value) == text
