@@ -62,6 +62,9 @@ DAY: Final = 86_400.0
 WHOLE_SECONDS: Final = 2.0
 """Stamps of one step in two sources, in s: each may be cut to the second, lines come one by one."""
 
+YEAR: Final = 366 * DAY
+"""Stamps of two zones may lie on both sides of New Year; all are put into the year 2000."""
+
 ZONE_STEP: Final = 900.0
 """Zones differ from UTC by a multiple of this many seconds."""
 
@@ -519,6 +522,7 @@ def _contradicts() -> pl.Expr:
         mine = unlike if name in REDUCED else unlike & ~other_rank & ~nodes
         differ |= mine.fill_null(value=False)
     apart = pl.col("stamp_right") - pl.col("stamp")
+    apart -= (apart / YEAR).round() * YEAR
     zone = (apart / ZONE_STEP).round() * ZONE_STEP
     same = pl.col("utc") == pl.col("utc_right")
     moment = pl.when(same).then(apart.abs()).otherwise((apart - zone).abs()) > WHOLE_SECONDS
@@ -617,6 +621,7 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     if both.sum() < FEWEST_STEPS:
         return None
     apart = right[both] - left[both]
+    apart -= np.rint(apart / YEAR) * YEAR
     scatter = np.diff(apart)
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed

@@ -152,6 +152,19 @@ def test_stamps_of_another_zone_are_compared_by_how_they_advance() -> None:
     assert groups(console, source("events", other, utc=True)) == [["console"], ["events"]]
 
 
+@pytest.mark.parametrize("hour", [15, 23])
+def test_stamps_of_another_zone_may_lie_behind_new_year(hour: int) -> None:
+    times = np.cumsum(2 + np.random.default_rng(3).standard_normal(40) ** 2)
+    start = datetime(2026, 12, 31, hour, 59)
+    rows = [
+        {"step": i, "loss": 8 / i + 1 / 7, "logged_at": start + timedelta(seconds=float(t))}
+        for i, t in enumerate(times, 1)
+    ]
+    away = [{**row, "logged_at": row["logged_at"] + timedelta(hours=8)} for row in rows]
+    both = source("console", away), source("events", rows, utc=True)
+    assert groups(*both) == [["console", "events"]]
+
+
 def test_ranks_in_files_of_their_own_are_one_run() -> None:
     def rank(number: int, seed: int) -> dict[str, Rows]:
         rows = [
