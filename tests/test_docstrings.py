@@ -219,6 +219,7 @@ FAILING: dict[tuple[str, str], Call] = {
     ("per_step", "RunNameError"): lambda of: reports.per_step(of["analysis"], "none"),
     ("report", "RunNameError"): lambda of: reports.report(of["tables"], "none"),
     ("draw", "NotDrawnError"): lambda of: reports.draw("scaling", of["told"]),
+    ("draw", "ValueError"): lambda of: reports.draw("comparison", of["told"], attention="half"),
     ("save_report", "UnknownKindError"): lambda of: reports.save_report(of["told"], "speed.doc"),
     ("save_report", "FairmfuError"): lambda of: reports.save_report(
         of["told"], "/dev/null/speed.html"
