@@ -1,4 +1,7 @@
-"""Train a tiny random Llama-style decoder on synthetic tokens with DeepSpeed, on CPU (gloo).
+"""Train a random Llama-style decoder on synthetic tokens with DeepSpeed, on a CPU (gloo) or GPUs.
+
+The model has the shape of $MODEL_CONFIG (config.json beside this file: a tiny one), its sequences
+have $SEQ_LEN tokens (128).
 
 No line of DeepSpeed is changed. With --info the level of DeepSpeed's own logger is set to INFO,
 the default up to 0.17.5. Rank 0 writes the wall clock seconds of each optimizer step, taken
@@ -21,14 +24,16 @@ from deepspeed.utils.logging import logger
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-MODEL = json.loads((Path(__file__).parent / "config.json").read_text())
-SEQ_LEN = 128
+CONFIG = os.environ.get("MODEL_CONFIG") or Path(__file__).parent / "config.json"
+MODEL = json.loads(Path(CONFIG).read_text())
+SEQ_LEN = int(os.environ.get("SEQ_LEN", "128"))
 
 
 def rotate(x: Tensor) -> Tensor:
     """Rotary position embedding of (batch, heads, tokens, head size)."""
     half = x.shape[-1] // 2
-    angles = torch.outer(torch.arange(x.shape[2]), 10000 ** -(torch.arange(half) / half))
+    places, pairs = (torch.arange(n, device=x.device) for n in (x.shape[2], half))
+    angles = torch.outer(places, 10000 ** -(pairs / half))
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
     x1, x2 = x[..., :half], x[..., half:]
     return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], -1)
@@ -110,7 +115,7 @@ def start(*, info: bool) -> None:
         for target in (logger, *logger.handlers):
             target.setLevel(logging.INFO)
     torch.manual_seed(0)
-    deepspeed.init_distributed(dist_backend="gloo")
+    deepspeed.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo")
 
 
 def write_truth(
@@ -139,7 +144,8 @@ def main() -> None:
     parser.add_argument("--kill-in-step", type=int, metavar="STEP")
     args = parser.parse_args()
     start(info=args.info)
-    model = Decoder(recompute=args.recompute)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = Decoder(recompute=args.recompute)
     engine, _, loader, _ = deepspeed.initialize(
         args=args, model=model, model_parameters=model.parameters(), training_data=sequences(4096)
     )
@@ -153,7 +159,7 @@ def main() -> None:
             if rank == ranks - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         for _ in range(engine.gradient_accumulation_steps()):
-            loss = engine(next(batches))
+            loss = engine(next(batches).to(engine.device))
             engine.backward(loss)
             engine.step()
         moments.append(time.perf_counter())

@@ -1,6 +1,6 @@
-"""Run XTuner's own tools/train.py main() on a CPU.
+"""Run XTuner's own tools/train.py main(), on a CPU with what it needs there.
 
-The shims below touch no logging code. The wall clock seconds of each iteration, taken outside the
+The shims touch no logging code. The wall clock seconds of each iteration, taken outside the
 framework, go to truth.json. One Iter of XTuner is one micro-step: gradient accumulation does not
 change what it counts.
 """
@@ -16,12 +16,6 @@ import mmengine.runner.loops as loops
 import torch
 from mmengine.model.wrappers import MMDistributedDataParallel
 
-# XTuner asks its device module for these.
-torch.cpu.is_bf16_supported = lambda *_: True
-torch.cpu.empty_cache = lambda: None
-torch.cpu.reset_peak_memory_stats = lambda *_: None
-# mmengine calls this for every backend, and names a device of each rank; a CPU has none.
-torch.cuda.set_device = lambda *_: None
 real_init = MMDistributedDataParallel.__init__
 
 
@@ -29,7 +23,14 @@ def init_on_cpu(self, module, device_ids=None, **kwargs):
     real_init(self, module, **kwargs)
 
 
-MMDistributedDataParallel.__init__ = init_on_cpu
+if not torch.cuda.is_available():
+    # XTuner asks its device module for these.
+    torch.cpu.is_bf16_supported = lambda *_: True
+    torch.cpu.empty_cache = lambda: None
+    torch.cpu.reset_peak_memory_stats = lambda *_: None
+    # mmengine calls this for every backend, and names a device of each rank; a CPU has none.
+    torch.cuda.set_device = lambda *_: None
+    MMDistributedDataParallel.__init__ = init_on_cpu
 
 
 def in_this_process(method):

@@ -1,4 +1,7 @@
-"""make_assets.py DIR: tiny random Llama and Qwen2, a tokenizer, synthetic Alpaca-style rows."""
+"""make_assets.py DIR [WORDS]: tiny random Llama and Qwen2, a tokenizer, synthetic Alpaca-style rows.
+
+Answers have a sixth of WORDS (60) to all of them.
+"""
 
 import json
 import random
@@ -15,7 +18,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-folder = Path(sys.argv[1])
+folder, words_at_most = Path(sys.argv[1]), int(sys.argv[2]) if sys.argv[2:] else 60
 folder.mkdir(parents=True, exist_ok=True)
 
 chance = random.Random(0)
@@ -31,7 +34,7 @@ def phrase(shortest: int, longest: int) -> str:
 
 
 rows = [
-    {"instruction": phrase(4, 10) + "?", "input": "", "output": phrase(10, 60) + "."}
+    {"instruction": phrase(4, 10) + "?", "input": "", "output": phrase(words_at_most // 6, words_at_most) + "."}
     for _ in range(1500)
 ]
 (folder / "train.json").write_text(json.dumps(rows))
