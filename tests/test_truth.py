@@ -10,11 +10,21 @@ import pytest
 from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.store import Store
+from metrics.fairness import compare
 from metrics.utilization import Analysis, analyse, run_metrics
 from metrics.windows import clean
 
-GENUINE = Path(__file__).parents[1] / "sample_logs" / "genuine"
-CASES = sorted(path.parent for path in GENUINE.glob("*/*/truth.json"))
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
+PLACES = [SAMPLES / name for name in ("genuine", "h100", "h200")]
+CASES = sorted(path.parent for place in PLACES for path in place.glob("*/*/truth.json"))
+ON_A_CPU = [case for case in CASES if case.is_relative_to(SAMPLES / "genuine")]
+UNTIMED = SAMPLES / "h100/xtuner-0.2.0/bf16-short-batches"
+"""The one case whose clock was lost."""
+
+
+def named(case: Path) -> str:
+    return str(case.relative_to(SAMPLES))
+
 
 # How far a printed time may be from the outer clock, and why.
 TOLERANCE = {
@@ -40,7 +50,7 @@ CONTINUES = {"llama3-1rank-resumed": ("llama3-1rank-crashed", 3)}
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     """All cases at once, with the files that stand beside the logs."""
     store = Store(tmp_path_factory.mktemp("genuine"))
-    outcomes = ingest([GENUINE], store)
+    outcomes = ingest(PLACES, store)
     told = {Path(one.given).name for one in outcomes if one.status != "read"}
     assert told == {"command.txt"}
     return analyse(store.tables())
@@ -63,7 +73,7 @@ def tgs_by_the_outer_clock(truth: dict[str, Any], spans: pl.DataFrame, basis: st
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["run.log", "folder"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=named)
 def test_recomputed_tgs_is_what_the_outer_clock_says(
     case: Path, whole: Analysis, *, alone: bool
 ) -> None:
@@ -75,13 +85,14 @@ def test_recomputed_tgs_is_what_the_outer_clock_says(
 
 
 def test_each_case_is_one_run_however_many_files_tell_of_it(whole: Analysis) -> None:
-    runs = {row_of(whole, case)["run_id"] for case in CASES}
+    cases = [*CASES, UNTIMED]
+    runs = {row_of(whole, case)["run_id"] for case in cases}
     assert runs == set(whole.metrics["run_id"])
-    assert len(runs) == len(CASES)
+    assert len(runs) == len(cases)
     assert whole.metrics["members"].list.len().max() == 3  # console, JSON and TensorBoard
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=named)
 def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: Analysis) -> None:
     row = row_of(whole, case)
     assert case.parent.name.startswith(row["framework"])
@@ -93,7 +104,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
     assert before is None or before["repeated_steps"] == again
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=named)
 def test_tokens_per_step_are_those_that_were_fed(case: Path) -> None:
     truth = read_truth(case)
     row = run_metrics(read_source(case / "run.log")).row(0, named=True)
@@ -102,8 +113,38 @@ def test_tokens_per_step_are_those_that_were_fed(case: Path) -> None:
     assert row["gpus"] in (truth["gpus"], None)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", ON_A_CPU, ids=named)
 def test_no_mfu_is_made_up_for_a_cpu(case: Path) -> None:
     row = run_metrics(read_source(case / "run.log")).row(0, named=True)
     assert row["mfu"] is None
     assert row["missing"]
+
+
+WEIGHTS = 22 * (2 * 2048 * 2048 + 2 * 2048 * 256 + 3 * 2048 * 5632) + 2048 * 32000
+FLOPS = 6 * WEIGHTS + 6 * 22 * 2048 * (4096 + 1)
+"""FLOPs per token of the model of the GPU runs, by hand: layers and lm_head, half of the square."""
+
+
+@pytest.mark.parametrize("case", sorted((SAMPLES / "h200").glob("*/*")), ids=named)
+def test_mfu_on_a_gpu_is_what_the_outer_clock_says(case: Path, whole: Analysis) -> None:
+    row, truth = row_of(whole, case), read_truth(case)
+    spans = whole.windows.filter(run_id=row["run_id"])
+    tgs = tgs_by_the_outer_clock(truth, spans, row["time_basis"])
+    assert row["flops_per_token"] == FLOPS
+    assert row["mfu"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=TOLERANCE[row["framework"]])
+
+
+def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:
+    """The same model, length, number format and card, by the outer clocks 50,697, 41,503, 36,320."""
+    ranked = compare(whole.metrics)
+    of = [row_of(whole, case)["run_id"] for case in (SAMPLES / "h200").glob("*/*")]
+    group = ranked.filter(pl.col("run_id").is_in(of)).sort("rank")
+    assert group["group"].n_unique() == 1
+    assert group["framework"].to_list() == ["torchtitan", "deepspeed", "xtuner"]
+    assert group["tied_with_best"].to_list() == [True, False, False]
+
+
+def test_batches_that_are_not_all_whole_are_not_ranked(whole: Analysis) -> None:
+    """23 packed samples in batches of two: the last batch of each epoch has one of them."""
+    ranked = compare(whole.metrics).filter(run_id=row_of(whole, UNTIMED)["run_id"])
+    assert "tokens per step are counted otherwise" in str(ranked["not_ranked"].item())
