@@ -11,7 +11,7 @@ CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
 demo: $(VENV)/installed
 	rm -rf demo
-	$(BIN)/fairmfu ingest sample_logs/synthetic --store demo/store
+	$(BIN)/fairmfu ingest sample_logs/h200 --store demo/store
 	$(BIN)/fairmfu report --store demo/store --out demo/report.html --title "fairmfu demo"
 	$(BIN)/fairmfu compare --store demo/store
 	@echo

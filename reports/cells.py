@@ -12,7 +12,18 @@ from typing import Any, Final
 from reports import tables
 from reports.cards import CONVENTIONS
 from reports.content import Content, Json
-from reports.document import DASH, DOT, Column, Sheet, by_convention, esc, number, pick, table
+from reports.document import (
+    ATTENTION,
+    DASH,
+    DOT,
+    Column,
+    Sheet,
+    by_convention,
+    esc,
+    number,
+    pick,
+    table,
+)
 from reports.theme import ACCENT, FRAMEWORK_COLOURS
 
 Row = Mapping[str, Any]
@@ -160,9 +171,19 @@ def _printed(run: Row) -> str:
 
 
 def _ours(run: Row) -> str:
-    if run["claim"] is None or run["claim"]["ours_full_own"] is None:
+    """In the unit of what the log printed; TFLOP/s where it printed nothing."""
+    if run["claim"] is None:
+        return DASH if run["tflops_exact"] is None else f"{_tflops(run)} TFLOP/s"
+    if run["claim"]["ours_full_own"] is None:
         return DASH
     return _claimed(run, lambda claim, text, _: chosen(claim, "ours", text))
+
+
+def _tflops(run: Row) -> str:
+    """Of either attention, of which the page shows the chosen one."""
+    names = {kind: f"tflops_{kind}" for kind in ATTENTION}
+    shown = {kind: of(name, significant(run[name])) for kind, name in names.items()}
+    return "".join(f'<span class="c {kind}">{text}</span>' for kind, text in shown.items())
 
 
 def _ratio(run: Row) -> str:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import reduce
 from math import isfinite
+from operator import or_
 from typing import Any, Final
 
 import altair as alt
@@ -26,6 +28,8 @@ Spec = dict[str, Any]
 SCHEMA: Final = f"https://vega.github.io/schema/vega-lite/{alt.SCHEMA_VERSION}.json"
 DIGITS: Final = 6
 """Significant figures that a spec carries: more than a pixel shows."""
+EXACT_DIGITS: Final = 12
+"""Of a value that a chart would round once more to another: 50,721.47, by 50,721.5, to 50,722."""
 
 VIEW: Final[Mapping[str, str]] = {
     "attention": "exact",
@@ -204,9 +208,11 @@ LEGEND: Final = {
 def drawable(frame: pl.DataFrame) -> pl.DataFrame:
     """No NaN, no infinity, no more digits than can be seen."""
     floats = cs.float()
-    return frame.with_columns(
-        pl.when(floats.is_finite()).then(floats.round_sig_figs(DIGITS)).name.keep()
-    )
+    short = floats.round_sig_figs(DIGITS)
+    less, more = (short * (1 + way * 10.0**-EXACT_DIGITS) for way in (-1, 1))
+    ties = [less.round_sig_figs(n) != more.round_sig_figs(n) for n in range(1, DIGITS)]
+    kept = pl.when(reduce(or_, ties)).then(floats.round_sig_figs(EXACT_DIGITS)).otherwise(short)
+    return frame.with_columns(pl.when(floats.is_finite()).then(kept).name.keep())
 
 
 Table = pl.DataFrame | Sequence[Row]
@@ -222,6 +228,10 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - a cell
     """A value as JSON carries it: no NaN, no infinity, no more digits than can be seen."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if isfinite(value) else None
-    return value
+    if not isinstance(value, float):
+        return value
+    if not isfinite(value):
+        return None
+    text = f"{value:.{DIGITS - 1}e}"
+    tie = text.partition("e")[0].rstrip("0").endswith("5")
+    return float(f"{value:.{EXACT_DIGITS}g}" if tie else text)

@@ -14,7 +14,7 @@ from tests.browser import launched, opened
 
 ROOT: Final = Path(__file__).parent.parent
 IMAGES: Final = ROOT / "docs" / "images"
-RUN: Final = "llama3-8b-8xh100-torchtitan"
+RUN: Final = "torchtitan-0.2.2/bf16"
 DRAWN: Final = """() => [...document.querySelectorAll(".chart")].every(chart =>
   chart.getBoundingClientRect().top > innerHeight || chart.querySelector("svg"))"""
 """All charts that are on the screen, or were passed."""

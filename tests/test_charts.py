@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 from functools import cache
 from math import inf, nan, prod
+from random import Random
 from time import perf_counter
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ import vl_convert
 from metrics.fairness import compare
 from metrics.utilization import analyse
 from reports import across_charts, charts, run_charts, run_series, theme
+from reports.figure import DIGITS, drawable, plain
 from reports.runs import names
 from reports.verdict import groups, joined
 from tests.test_reports import BRIDGES, EQUAL, FACTS, a_bridge, a_run, a_store
@@ -381,6 +383,16 @@ def test_not_a_number_never_reaches_a_spec():
         charts.step_times(charts.step_time_histogram(given.windows, given.rows[0]), given.rows[0]),
     ):
         json.dumps(figure.whole(), allow_nan=False)
+
+
+def test_a_chart_rounds_no_figure_twice():
+    """A table has 50,721 where the value is 50,721.47, and so has the chart beside it."""
+    chance = Random(0)  # noqa: S311 - numbers, no secrets
+    values = [50_721.466_662_6, *(chance.uniform(1e-4, 1e6) for _ in range(20_000))]
+    drawn = drawable(pl.DataFrame({"value": values}))["value"]
+    assert plain(values[0]) == drawn[0] == 50_721.466_662_6
+    for given, kept in zip(values * 2, [*drawn, *map(plain, values)], strict=True):
+        assert all(f"{given:.{n}g}" == f"{kept:.{n}g}" for n in range(1, DIGITS))
 
 
 def test_a_long_run_is_drawn_in_few_rows():

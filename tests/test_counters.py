@@ -62,7 +62,7 @@ def test_a_forward_pass_is_what_the_formula_says() -> None:
     of = formula()
     assert forward("q", "k", "v", "o") == TOKENS * of[PROJECTIONS].forward
     assert forward("gate", "up", "down") == TOKENS * of["ffn"].forward
-    assert HEAD == TOKENS * of["lm_head"].forward
+    assert TOKENS * of["lm_head"].forward == HEAD
 
 
 def test_core_attention_is_the_causal_half_and_the_rest_of_blocks_of_128() -> None:
@@ -79,11 +79,11 @@ def test_a_backward_pass_is_two_forward_passes() -> None:
     projections = layers["q"] + layers["k"] + layers["v"] + layers["o"]
     assert projections == TOKENS * of[PROJECTIONS].backward
     assert layers["gate"] + layers["up"] + layers["down"] == TOKENS * of["ffn"].backward
-    assert HEAD_INPUTS == TOKENS * of["lm_head"].backward / 2
+    assert TOKENS * of["lm_head"].backward / 2 == HEAD_INPUTS
 
 
 def test_what_the_backward_pass_computes_beyond_it_is_not_the_models() -> None:
     """Scores are computed once more, and tiles of 192 are wider than 32,000 and 2,048."""
     (attention,) = backward()["core attention"]
     assert attention * LAYERS == 2.5 * forward("core attention")
-    assert HEAD_WEIGHTS / HEAD_INPUTS == pytest.approx(168 * 192 / 32000 * 11 * 192 / 2048)
+    assert pytest.approx(168 * 192 / 32000 * 11 * 192 / 2048) == HEAD_WEIGHTS / HEAD_INPUTS

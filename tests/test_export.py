@@ -32,9 +32,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 ABSENT = {
     "ranks": "no sample log tells of several ranks",
-    "mfu_by_length": "all samples with an MFU are of one length",
     "mfu_by_precision": "all samples with an MFU are in bf16",
-    "mfu_by_recompute": "all samples with an MFU recompute all",
 }
 """Charts that the samples have nothing for."""
 

@@ -80,7 +80,7 @@ def assert_same(found: Tables | str, expected: Tables | str) -> None:
 # -- one log -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("log", [*VARIANTS, *SAMPLES], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize("log", [*VARIANTS, *SAMPLES], ids=lambda p: "-".join(p.parts[-4:]))
 def test_every_variant_says_the_same_from_the_disk(
     log: Path, at_once: Callable[[int], list[int]]
 ) -> None:
