@@ -271,15 +271,19 @@ class _Speaker:
             if not first["tied_with_best"] and first not in self.best.rows:
                 fastest = self.style.strong("would be the fastest")
                 return f"by the logs {self.style.name(first)} {fastest}"
-        second = self.others[0]
-        figure, ratio = logged_ratio(self.best.rows, second.rows)
-        if ratio is None:
+        named = zip(self.others[:NAMED], self.gaps[:NAMED], strict=True)
+        told = ((side, gap, *logged_ratio(self.best.rows, side.rows)) for side, gap in named)
+        beside = [(side, gap, fig, ratio) for side, gap, fig, ratio in told if ratio is not None]
+        if not beside:
             return "their logs print no figure in common"
+        other, ours, figure, ratio = beside[0]
         said = f"the logs said {self.style.strong(f'{ratio:.2f}x')}"
         of = "" if pair_only else " for the first two"
-        if abs(ratio / self.gaps[0].ratio - 1) < SHOWS:
+        if other is not self.others[0]:
+            said, of = f"against {self._side(other)} {said}", ""
+        if abs(ratio / ours.ratio - 1) < SHOWS:
             return f"{said}{of} as well" if of else f"{said} too"
-        why = because(self.best.rows[0], second.rows[0], figure, self.style.name, self.style.plain)
+        why = because(self.best.rows[0], other.rows[0], figure, self.style.name, self.style.plain)
         return f"{said}{of}{why}"
 
     def _printed(self, among: Sequence[Side]) -> str:

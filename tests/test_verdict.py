@@ -18,6 +18,7 @@ from reports.verdict import _digits
 from sample_logs.make_synthetic import SIDECARS, WRITERS, ImaginaryRun
 from tests.packs import unpacked
 
+SAMPLES = Path(__file__).parents[1] / "sample_logs"
 DEVICE = 'accelerator = "NVIDIA H100 80GB HBM3"\n'
 
 
@@ -75,6 +76,14 @@ def numbers(text: str, pattern: str) -> list[float]:
     found = re.search(pattern, text)
     assert found, text
     return [float(group.replace(",", "")) for group in found.groups()]
+
+
+def test_a_log_that_prints_nothing_hides_no_other(tmp_path: Path) -> None:
+    """Of one H200: the second run's log has samples/s only, the third's as the first's."""
+    fairmfu("ingest", SAMPLES / "h200", "--store", tmp_path / "store")
+    (said, *_) = fairmfu("compare", "--store", tmp_path / "store").splitlines()
+    assert "1.22x (1.20 to 1.24) faster per GPU than deepspeed-0.19.8/bf16 and 1.40x" in said
+    assert "; against xtuner-0.2.0/bf16 the logs said 1.42x, because the log of torchtitan" in said
 
 
 def test_the_faster_run_though_its_log_says_otherwise(shelf: Shelf) -> None:
