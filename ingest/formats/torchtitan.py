@@ -89,9 +89,15 @@ def _json_arguments(lines: Sequence[str]) -> dict[str, str]:
     values = json_lines(lines[1:])
     if head is None or not values:
         return {}
-    flat = {k: "None" if v is None else str(v) for k, v in values.items() if _is_scalar(v)}
-    facts = {"model": head[1], "torchtitan_arguments": json.dumps(flat)}
+    facts = {"model": head[1], "torchtitan_arguments": json.dumps(_flat(values))}
     return facts | _attention(values)
+
+
+def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
+    """As `_model_arguments` has them of a text: those of the experts among the others."""
+    found = {k: "None" if v is None else str(v) for k, v in arguments.items() if _is_scalar(v)}
+    experts = arguments.get("moe_args")
+    return found | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else found
 
 
 RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[[IWE]\]\["
