@@ -191,7 +191,7 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
 
     A flavour's vocabulary may be the tokenizer's: compare `params_total` with the `size:` line, or
     see `with_params_total`. Raises UnknownModelError for a flavour that is not known and ShapeError
-    for arguments of a model that is none of llama, qwen3, deepseek_v3.
+    for arguments of a model that is none of llama, qwen3, deepseek_v3, gpt_oss.
     """
     if model_args is None:
         return known(flavour)
@@ -200,11 +200,14 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
         return _titan_deepseek(flavour, printed)
     if "qk_norm" in model_args and "head_dim" in model_args:
         return _titan_qwen3(flavour, printed)
+    if "sliding_window_size" in model_args and "moe_args" in model_args:
+        return _titan_gpt_oss(flavour, printed)
     if "multiple_of" in model_args and "moe_args" not in model_args:
         return _titan_llama(flavour, printed)
     raise ShapeError(
-        f"{printed.source} are none of llama's (multiple_of), qwen3's (qk_norm, head_dim) or"
-        " deepseek_v3's (kv_lora_rank): --set model_config=PATH/config.json"
+        f"{printed.source} are none of llama's (multiple_of), qwen3's (qk_norm, head_dim),"
+        " deepseek_v3's (kv_lora_rank) or gpt_oss's (sliding_window_size):"
+        " --set model_config=PATH/config.json"
     )
 
 
@@ -277,6 +280,30 @@ def _titan_qwen3(name: str, printed: Printed) -> ModelShape:
     layers = LayerGroup(count=printed.number("n_layers"), attention=attention, ffn=ffn, moe=moe)
     tied = printed.flag("enable_weight_tying", default=False)
     return _titan_shape(name, printed, (layers,), tied=tied)
+
+
+def _titan_gpt_oss(name: str, printed: Printed) -> ModelShape:
+    """A window in every second layer, the first with it (torchtitan GptOssModel)."""
+    attention = replace(
+        grouped_query(
+            printed.number("n_heads"), printed.number("n_kv_heads"), printed.number("head_dim")
+        ),
+        qkv_bias=True,
+        output_bias=True,
+        sinks=True,
+    )
+    moe = _titan_moe(printed)
+    layer = LayerGroup(
+        count=printed.number("n_layers") // 2,
+        attention=attention,
+        moe=replace(moe, expert=replace(moe.expert, bias=True, fused=True), router_bias=True),
+    )
+    windowed = replace(
+        layer,
+        count=printed.number("n_layers") - layer.count,
+        attention=replace(attention, window=printed.number("sliding_window_size")),
+    )
+    return _titan_shape(name, printed, (windowed, layer))
 
 
 def _titan_deepseek(name: str, printed: Printed) -> ModelShape:
