@@ -180,7 +180,7 @@ def _ours(run: Row) -> str:
 
 
 def _tflops(run: Row) -> str:
-    """Of either attention, of which the page shows the chosen one."""
+    """By exact and by full attention, of which the page shows the chosen one."""
     names = {kind: f"tflops_{kind}" for kind in ATTENTION}
     shown = {kind: of(name, significant(run[name])) for kind, name in names.items()}
     return "".join(f'<span class="c {kind}">{text}</span>' for kind, text in shown.items())

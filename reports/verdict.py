@@ -271,8 +271,8 @@ class _Speaker:
             if not first["tied_with_best"] and first not in self.best.rows:
                 fastest = self.style.strong("would be the fastest")
                 return f"by the logs {self.style.name(first)} {fastest}"
-        named = zip(self.others[:NAMED], self.gaps[:NAMED], strict=True)
-        told = ((side, gap, *logged_ratio(self.best.rows, side.rows)) for side, gap in named)
+        pairs = zip(self.others, self.gaps, strict=True)
+        told = ((side, gap, *logged_ratio(self.best.rows, side.rows)) for side, gap in pairs)
         beside = [(side, gap, fig, ratio) for side, gap, fig, ratio in told if ratio is not None]
         if not beside:
             return "their logs print no figure in common"

@@ -740,9 +740,18 @@ def test_printed_arguments_of_experts_as_json() -> None:
 def test_printed_arguments_of_gpt_oss() -> None:
     """Sizes that Torchtitan 0.2.2 printed, or has of its models on the meta device."""
     debug = {
-        **{"vocab_size": "201088", "dim": "256", "moe_inter_dim": "2880", "n_layers": "4"},
-        **{"moe_args": "MoEArgs", "num_experts": "8", "num_shared_experts": "0", "top_k": "4"},
-        **{"head_dim": "64", "n_heads": "64", "n_kv_heads": "8", "sliding_window_size": "128"},
+        "vocab_size": "201088",
+        "dim": "256",
+        "moe_inter_dim": "2880",
+        "n_layers": "4",
+        "moe_args": "MoEArgs",
+        "num_experts": "8",
+        "num_shared_experts": "0",
+        "top_k": "4",
+        "head_dim": "64",
+        "n_heads": "64",
+        "n_kv_heads": "8",
+        "sliding_window_size": "128",
     }
     assert from_torchtitan("gpt_oss debugmodel", debug).params_total == 183_397_920
     whole = {**debug, "dim": "2880", "n_layers": "24", "num_experts": "32"}

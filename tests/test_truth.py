@@ -32,6 +32,12 @@ TOLERANCE = {
     "deepspeed": 2.5e-2,  # the script's own work between two lines is in the stamps
     "xtuner": 1e-2,  # time is printed to 0.1 ms of about 80 ms
 }
+ON_A_GPU = 1e-3
+"""The same where steps are long and many: the worst is 0.53e-3, of selective recomputation."""
+
+
+def tolerance(case: Path) -> float:
+    return TOLERANCE[case.parent.name.split("-")[0]] if case in ON_A_CPU else ON_A_GPU
 
 
 def read_truth(case: Path) -> dict[str, Any]:
@@ -81,7 +87,7 @@ def test_recomputed_tgs_is_what_the_outer_clock_says(
     row = row_of(told, case)
     spans = told.windows.filter(run_id=row["run_id"])
     expected = tgs_by_the_outer_clock(read_truth(case), spans, row["time_basis"])
-    assert row["tgs"] == pytest.approx(expected, rel=TOLERANCE[row["framework"]])
+    assert row["tgs"] == pytest.approx(expected, rel=tolerance(case))
 
 
 def test_each_case_is_one_run_however_many_files_tell_of_it(whole: Analysis) -> None:
@@ -105,7 +111,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
 
 
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_tokens_per_step_are_those_that_were_fed(case: Path) -> None:
+def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     truth = read_truth(case)
     row = run_metrics(read_source(case / "run.log")).row(0, named=True)
     assert row["tokens_per_gpu_step"] == truth["tokens_per_step"] / truth["gpus"]
@@ -125,13 +131,27 @@ FLOPS = 6 * WEIGHTS + 6 * 22 * 2048 * (4096 + 1)
 """FLOPs per token of the model of the GPU runs, by hand: layers and lm_head, half of the square."""
 
 
-@pytest.mark.parametrize("case", sorted((SAMPLES / "h200").glob("*/*")), ids=named)
+ON_GPUS = [case for case in CASES if case not in ON_A_CPU]
+FP8 = SAMPLES / "h100/torchtitan-0.2.2/fp8-recompute-selective-compile"
+
+
+def test_no_case_lost_its_clock() -> None:
+    assert (len(ON_A_CPU), len(ON_GPUS)) == (26, 7)
+
+
+@pytest.mark.parametrize("case", [case for case in ON_GPUS if case != FP8], ids=named)
 def test_mfu_on_a_gpu_is_what_the_outer_clock_says(case: Path, whole: Analysis) -> None:
     row, truth = row_of(whole, case), read_truth(case)
     spans = whole.windows.filter(run_id=row["run_id"])
     tgs = tgs_by_the_outer_clock(truth, spans, row["time_basis"])
     assert row["flops_per_token"] == FLOPS
-    assert row["mfu"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=TOLERANCE[row["framework"]])
+    assert row["mfu"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=tolerance(case))
+
+
+def test_layers_of_fp8_that_no_line_names_have_no_mfu(whole: Analysis) -> None:
+    row = row_of(whole, FP8)
+    assert row["flops_per_token"] == FLOPS
+    assert row["mfu"] is None
 
 
 def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:

@@ -3,6 +3,7 @@
 # forward and backward pass of four layers, a line for each kernel, in OUT/counters.csv.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
 metric=sm__ops_path_tensor_src_bf16_dst_fp32.sum
 timeout "${LIMIT:-600}" ncu --profile-from-start off --nvtx --csv --page raw --print-units base --metrics $metric \
     --log-file "$1/raw.csv" python3 "$here/counters.py" "${MODEL_CONFIG:-$here/config.json}" "${SEQ_LEN:-4096}" 4

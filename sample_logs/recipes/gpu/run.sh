@@ -11,15 +11,17 @@ export MODEL_CONFIG=${MODEL_CONFIG:-$here/config.json} SEQ_LEN=${SEQ_LEN:-4096} 
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-8} LOG_RANK=0 TRUTH=truth.json
 launcher="python3 -m torch.distributed.run --nproc_per_node 1 --rdzv_backend c10d --rdzv_endpoint localhost:0"
 
-# case_ NAME PACKAGES COMMAND...: both streams in run.log, for all three print to both.
+# case_ NAME PACKAGES COMMAND...: both streams in run.log, for all three print to both. Of XTuner's,
+# run.log becomes mmengine's own file, which has the year in its stamps and no progress bars.
 case_() {
     name=$1 packages=$2; shift 2
     [[ $only == "  " || $only == *" ${name#*/} "* || $only == *" $name "* ]] || return 0
     rm -rf "$name" && mkdir -p "$name" && cd "$name"
     [ -z "${CONFIG_OF:-}" ] || sed "$CONFIG_OF" "$recipes/xtuner/cfg.py" > cfg.py
     echo "PYTHONPATH=$packages MODEL_CONFIG=$MODEL_CONFIG SEQ_LEN=$SEQ_LEN OMP_NUM_THREADS=$OMP_NUM_THREADS $*" > command.txt
-    began=$SECONDS
+    began=$SECONDS packages_of_python=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     PYTHONPATH=$packages timeout "${LIMIT:-120}" "$@" > run.log 2>&1 || tail -n 25 run.log
+    sed -i "s|$packages_of_python|site-packages|g" run.log
     echo "$name: $((SECONDS - began)) s, $(wc -l < run.log) lines; $(grep 'step: \|SamplesPerSec\|Iter(train)' run.log | tail -n 1 | cut -c1-250)"
     cd ../..
 }
@@ -40,14 +42,16 @@ deepspeed() {
 }
 
 # XTuner: Hugging Face's Llama, SDPA, packed; autocast to bf16 with weights of fp32.
-[ -d assets ] || PYTHONPATH=$XTUNER python3 "$recipes/xtuner/make_assets.py" assets 1800
+[ -d assets ] || PYTHONPATH=$XTUNER python3 "$recipes/xtuner/make_assets.py" assets "${WORDS:-1800}"
 [ -d assets/llama ] || PYTHONPATH=$XTUNER python3 "$here/make_llama.py" "$MODEL_CONFIG" assets/llama
 xtuner() {
     CONFIG_OF="1,2d; s/tiny_llama/llama/; s/^max_length = 256/max_length = $SEQ_LEN/; s/ OptimWrapper\$/ AmpOptimWrapper/
         s/type=OptimWrapper,/type=AmpOptimWrapper, dtype=\"bfloat16\",/; s/lr=1e-3/lr=3e-4/; s/=80/=$STEPS/; ${*:2}"
     CONFIG_OF=$CONFIG_OF case_ "xtuner-0.2.0/$1" "$XTUNER" python3 "$recipes/xtuner/launch.py" cfg.py --work-dir work
     # mmengine prints torch's build settings: the compiler keeps its name and loses its folder.
-    sed -i 's|CXX_COMPILER=/[^,]*/|CXX_COMPILER=|' "xtuner-0.2.0/$1/run.log" 2> /dev/null
+    for log in "xtuner-0.2.0/$1"/*/*/*.log; do
+        [ ! -e "$log" ] || sed 's|CXX_COMPILER=/[^,]*/|CXX_COMPILER=|' "$log" > "xtuner-0.2.0/$1/run.log"
+    done
     CONFIG_OF=
 }
 

@@ -42,14 +42,14 @@ for name in ("map", "filter", "flatten_indices"):
     setattr(datasets.Dataset, name, in_this_process(getattr(datasets.Dataset, name)))
 
 moments: list[float] = []  # the start of the first iteration, then the end of each
-shapes: set[tuple[int, ...]] = set()
+shapes: list[tuple[int, ...]] = []  # samples and tokens of each, of every iteration
 real_run_iter = loops.IterBasedTrainLoop.run_iter
 
 
 def timed_run_iter(self: loops.IterBasedTrainLoop, batch: dict) -> None:
     if not moments:
         moments.append(time.perf_counter())
-    shapes.add(tuple(batch["data"]["input_ids"].shape))
+    shapes.append(tuple(batch["data"]["input_ids"].shape))
     real_run_iter(self, batch)
     moments.append(time.perf_counter())
     if len(moments) > self.max_iters:
@@ -57,12 +57,13 @@ def timed_run_iter(self: loops.IterBasedTrainLoop, batch: dict) -> None:
 
 
 def write_truth(accumulation: int) -> None:
-    ((micro_batch, seq_len),) = shapes  # one shape only, for the samples are packed
+    micro_batch, seq_len = shapes[0]
+    tokens = [samples * length for samples, length in shapes]
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     truth = {
         "steps": len(moments) - 1,
         "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
-        "tokens_per_step": micro_batch * seq_len * ranks,
+        "tokens_per_step": sum(tokens) / len(tokens) * ranks,  # an epoch may end with fewer
         "gpus": ranks,
         "seq_len": seq_len,
         "micro_batch": micro_batch,
