@@ -669,6 +669,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
     if listed:
         from reports.export import listing
 
+        if name is not None or out is not None:
+            raise click.UsageError("--list draws nothing: leave it out, or NAME and --out.")
         click.echo(listing())
         return
     if name is None:
@@ -706,9 +708,8 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 )
 @click.option(
     "--experiment",
-    default="fairmfu",
     metavar="NAME",
-    help="The experiment of MLflow, or the project of W&B.",
+    help="The experiment of MLflow, or the project of W&B.  [default: fairmfu]",
 )
 @redact_option
 @store_option
@@ -716,7 +717,7 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     names: tuple[str, ...],
     tracker: str,
     out: Path,
-    experiment: str,
+    experiment: str | None,
     store: Path,
     *,
     redact: bool,
@@ -736,6 +737,8 @@ def export(  # noqa: PLR0913 - each is an argument of the command
     from reports.redact import Redaction
     from reports.tracked import redacted, tracked
 
+    if tracker == "tensorboard" and experiment is not None:
+        raise click.UsageError("--experiment: event files of TensorBoard name none; leave it out.")
     tables = _open(store).tables()
     analysis = _analysis_of(tables)
     runs = tracked(analysis, choose(analysis.metrics, *names), tables["steps"], tables["runs"])
@@ -744,7 +747,9 @@ def export(  # noqa: PLR0913 - each is an argument of the command
         runs = redacted(runs, hides)
         _echo_hidden(hides)
     try:
-        for run, place in trackers.export(runs, tracker, out, experiment, nameless=redact):
+        for run, place in trackers.export(
+            runs, tracker, out, experiment or "fairmfu", nameless=redact
+        ):
             _say(f"{run.name}: {run.series.height:,} steps, {len(run.tags)} series: {place}")
     except OSError as error:
         raise click.ClickException(_not_written(error, out)) from error

@@ -7,7 +7,7 @@ import re
 import shutil
 import struct
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,20 @@ def test_the_list_names_each_chart_with_what_it_takes_and_means() -> None:
     for line, known in zip(lines, export.CHARTS, strict=True):
         assert f" {known.of} " in line
         assert line.endswith(known.meaning)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("chart", "--list", "comparison"),
+        ("chart", "--list", "--out", "comparison.svg"),
+        ("export", "--to", "tensorboard", "--experiment", "speed", "--out", "events"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(words: Sequence[str]) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert "leave it out" in result.stderr
 
 
 CHECKS: dict[str, Callable[[bytes], object]] = {
