@@ -242,8 +242,8 @@ def test_damaged_logs_are_read_alike(
             rows += read.tables["steps"].height
         path.unlink()
         seed += 1
-    # a line that is damaged may look like one of another format
-    assert refused < 0.8 * (seed - FIRST)
+    # a damaged line may look like one of another format; of few logs nearly all may have such
+    assert refused <= 4 * (seed - FIRST - refused) + 8
     assert rows > lines / 10
     if LINES:
         with capsys.disabled():
