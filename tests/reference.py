@@ -36,7 +36,7 @@ from reports.summary import accelerator_table, era_table, model_table
 from reports.tables import decimal, percent, render
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-SYNTHETIC: Final = ROOT / "sample_logs" / "synthetic"
+H200: Final = ROOT / "sample_logs" / "h200"
 REGION: Final = re.compile(
     r"(<!-- make reference: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL
 )
@@ -72,7 +72,7 @@ def logged_and_recomputed() -> str:
     """One model on one GPU as three frameworks log it."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
-        intake.ingest([ROOT / "sample_logs" / "h200"], store)
+        intake.ingest([H200], store)
         rows = {row["log_format"]: row for row in run_metrics(store.tables()).to_dicts()}
     return table([_logged(label, rows[name]) for name, label in SHOWN.items()])
 

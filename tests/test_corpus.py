@@ -23,8 +23,11 @@ from metrics.inputs import holding
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-PLACES = [ROOT / "sample_logs" / name for name in ("genuine", "h100", "h200")]
-SAMPLES = sorted(log for place in PLACES for log in place.glob("*/*/run.log"))
+SAMPLES = sorted((ROOT / "sample_logs").glob("*/*/*/run.log"))
+
+
+def named(log: Path) -> str:
+    return str(log.parent.relative_to(ROOT / "sample_logs"))
 
 
 def golden_of(log: Path) -> Path:
@@ -64,9 +67,7 @@ def close(value: Any) -> Any:
     return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize(
-    "log", SAMPLES, ids=lambda p: str(p.parent.relative_to(ROOT / "sample_logs"))
-)
+@pytest.mark.parametrize("log", SAMPLES, ids=named)
 def test_a_sample_says_what_its_golden_says(log: Path, request: pytest.FixtureRequest) -> None:
     golden, found = golden_of(log), summary(log)
     if request.config.getoption("update_golden"):
@@ -82,9 +83,7 @@ def test_every_golden_has_its_log() -> None:
     assert goldens - {golden_of(log) for log in SAMPLES} == set()
 
 
-@pytest.mark.parametrize(
-    "log", SAMPLES, ids=lambda p: str(p.parent.relative_to(ROOT / "sample_logs"))
-)
+@pytest.mark.parametrize("log", SAMPLES, ids=named)
 def test_a_sample_is_read_whole_and_makes_sense(log: Path) -> None:
     tables = read_source(log)
     source = tables["sources"].row(0, named=True)

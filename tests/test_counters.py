@@ -29,7 +29,7 @@ def counted() -> list[int]:
         return [int(row["operations"]) for row in csv.DictReader(file)]
 
 
-def formula(layers: int = LAYERS) -> dict[str, Operator]:
+def formula(layers: int) -> dict[str, Operator]:
     """By name [FLOP per token]."""
     shape = from_hugging_face(CONFIG | {"num_hidden_layers": layers})
     return {op.name: op for op in operators(shape, SEQ_LEN)}

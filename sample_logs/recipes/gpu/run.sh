@@ -9,6 +9,7 @@ mkdir -p "$1" && cd "$1" && shift
 only=" $* "
 export MODEL_CONFIG=${MODEL_CONFIG:-$here/config.json} SEQ_LEN=${SEQ_LEN:-4096} STEPS=${STEPS:-200}
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-8} LOG_RANK=0 TRUTH=truth.json
+site_packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 launcher="python3 -m torch.distributed.run --nproc_per_node 1 --rdzv_backend c10d --rdzv_endpoint localhost:0"
 
 # case_ NAME PACKAGES COMMAND...: both streams in run.log, for all three print to both. Of XTuner's,
@@ -19,9 +20,9 @@ case_() {
     rm -rf "$name" && mkdir -p "$name" && cd "$name"
     [ -z "${CONFIG_OF:-}" ] || sed "$CONFIG_OF" "$recipes/xtuner/cfg.py" > cfg.py
     echo "PYTHONPATH=$packages MODEL_CONFIG=$MODEL_CONFIG SEQ_LEN=$SEQ_LEN OMP_NUM_THREADS=$OMP_NUM_THREADS $*" > command.txt
-    began=$SECONDS packages_of_python=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    began=$SECONDS
     PYTHONPATH=$packages timeout "${LIMIT:-120}" "$@" > run.log 2>&1 || tail -n 25 run.log
-    sed -i "s|$packages_of_python|site-packages|g" run.log
+    sed -i "s|$site_packages|site-packages|g" run.log
     echo "$name: $((SECONDS - began)) s, $(wc -l < run.log) lines; $(grep 'step: \|SamplesPerSec\|Iter(train)' run.log | tail -n 1 | cut -c1-250)"
     cd ../..
 }
@@ -45,14 +46,13 @@ deepspeed() {
 [ -d assets ] || PYTHONPATH=$XTUNER python3 "$recipes/xtuner/make_assets.py" assets "${WORDS:-1800}"
 [ -d assets/llama ] || PYTHONPATH=$XTUNER python3 "$here/make_llama.py" "$MODEL_CONFIG" assets/llama
 xtuner() {
-    CONFIG_OF="1,2d; s/tiny_llama/llama/; s/^max_length = 256/max_length = $SEQ_LEN/; s/ OptimWrapper\$/ AmpOptimWrapper/
+    changes="1,2d; s/tiny_llama/llama/; s/^max_length = 256/max_length = $SEQ_LEN/; s/ OptimWrapper\$/ AmpOptimWrapper/
         s/type=OptimWrapper,/type=AmpOptimWrapper, dtype=\"bfloat16\",/; s/lr=1e-3/lr=3e-4/; s/=80/=$STEPS/; ${*:2}"
-    CONFIG_OF=$CONFIG_OF case_ "xtuner-0.2.0/$1" "$XTUNER" python3 "$recipes/xtuner/launch.py" cfg.py --work-dir work
+    CONFIG_OF=$changes case_ "xtuner-0.2.0/$1" "$XTUNER" python3 "$recipes/xtuner/launch.py" cfg.py --work-dir work
     # mmengine prints torch's build settings: the compiler keeps its name and loses its folder.
     for log in "xtuner-0.2.0/$1"/*/*/*.log; do
         [ ! -e "$log" ] || sed 's|CXX_COMPILER=/[^,]*/|CXX_COMPILER=|' "$log" > "xtuner-0.2.0/$1/run.log"
     done
-    CONFIG_OF=
 }
 
 deepspeed bf16

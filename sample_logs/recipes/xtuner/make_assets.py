@@ -34,7 +34,11 @@ def phrase(shortest: int, longest: int) -> str:
 
 
 rows = [
-    {"instruction": phrase(4, 10) + "?", "input": "", "output": phrase(words_at_most // 6, words_at_most) + "."}
+    {
+        "instruction": phrase(4, 10) + "?",
+        "input": "",
+        "output": phrase(words_at_most // 6, words_at_most) + ".",
+    }
     for _ in range(1500)
 ]
 (folder / "train.json").write_text(json.dumps(rows))
