@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from ingest.intake import Outcome
     from ingest.known_formats import Known
     from metrics.accelerators import Accelerator
+    from metrics.analysis import Analysis
     from metrics.cost import Price
-    from metrics.utilization import Analysis
     from reports.night import Night
     from reports.nightly import Order
     from reports.redact import Redaction

@@ -25,7 +25,7 @@ import polars as pl
 import vl_convert
 
 from ingest.log_rows import read_source
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 from reports import charts, drawing, export
 from reports.content import content
 from reports.run_series import COUNTED, MOST_BINS

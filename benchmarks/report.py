@@ -42,7 +42,7 @@ from benchmarks.harness import (
 )
 from ingest import intake
 from ingest.store import Store
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 from reports import page
 from reports.content import content
 from reports.document import Sheet, bundle

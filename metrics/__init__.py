@@ -17,17 +17,17 @@ All of it by task: docs/python.md.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from metrics.analysis import analyse
     from metrics.calculator import answer, ask
     from metrics.choice import choose
     from metrics.cost import price
-    from metrics.utilization import analyse
 else:
     from ingest.on_demand import on_demand
 
     __getattr__ = on_demand(
         __name__,
         {
-            "analyse": "metrics.utilization",
+            "analyse": "metrics.analysis",
             "answer": "metrics.calculator",
             "ask": "metrics.calculator",
             "choose": "metrics.choice",

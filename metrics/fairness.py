@@ -253,7 +253,7 @@ def compare(
 ) -> pl.DataFrame:
     """Groups of like-for-like runs, best TGS first; runs that can't be ranked come last.
 
-    metrics: as `metrics.utilization.run_metrics`; windows: as `metrics.windows.windows`, for the
+    metrics: as `metrics.analysis.Analysis.metrics`; windows: as `metrics.windows.windows`, for the
     loss at equal tokens; price: of one GPU-hour. Columns of COMPARISON, of which
 
     setup, repeats: runs of a letter differ in nothing that is known; how many starts it has

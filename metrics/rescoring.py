@@ -25,10 +25,10 @@ import polars as pl
 from ingest.schema import TEXT, TEXTS, frame_schema
 from metrics import launches
 from metrics.accelerators import Accelerator
+from metrics.analysis import Analysis, analyse
 from metrics.kept import KEPT, OF_END, as_kept, computed_by
 from metrics.links import COURSE, ENDS
 from metrics.resumes import fitting, later
-from metrics.utilization import Analysis, analyse
 
 CANDIDATES: Final = 4
 """Earlier launches whose losses are looked at first; four times as many where none is continued."""

@@ -570,7 +570,7 @@ def _median(cards: Sequence[dict[str, Any]], same: Sequence[str]) -> dict[str, A
 def others(rows: pl.DataFrame | Sequence[Row], label: str = "") -> Figure | None:
     """FLOPs per token by each other formula as a ratio to ours, on a log scale.
 
-    rows: as metrics.utilization.Analysis.others, one model, which label names; a formula without a
+    rows: as metrics.analysis.Analysis.others, one model, which label names; a formula without a
     figure is absent; None where none has one.
     """
     known = [

@@ -9,9 +9,9 @@ from typing import Any
 import polars as pl
 
 from metrics import fairness
+from metrics.analysis import Analysis
 from metrics.choice import choose
 from metrics.cost import Price
-from metrics.utilization import Analysis
 from reports.summary import compared, sentences, show_comparison, with_verdicts
 
 

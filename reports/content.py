@@ -18,6 +18,7 @@ import polars.selectors as cs
 
 from ingest.schema import FACT_NAMES, FLOAT
 from metrics.accelerators import Accelerator
+from metrics.analysis import Analysis, analyse
 from metrics.choice import choose
 from metrics.claims import PER_GPU
 from metrics.cost import Price
@@ -28,7 +29,7 @@ from metrics.logged import Audit
 from metrics.reconcile import Bridge
 from metrics.table import METRICS
 from metrics.throughput import why_no_rate
-from metrics.utilization import Analysis, analyse, operator_table
+from metrics.utilization import operator_table
 from reports import bridge, charts, course
 from reports.cards import CONVENTIONS, cards
 from reports.figure import Figure

@@ -35,12 +35,12 @@ from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
+from metrics.analysis import Analysis
 from metrics.choice import RunNameError, only
 from metrics.cost import Price
 from metrics.fairness import compare
 from metrics.flops import FORMULA
 from metrics.history import SERIES_BY, History, history
-from metrics.utilization import Analysis
 from reports import drawing, night_files, night_page, page
 from reports.content import content
 from reports.files import ASIDE, put

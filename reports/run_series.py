@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT
+from metrics.analysis import Analysis
 from metrics.choice import choose
 from metrics.columns import Columns
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.utilization import Analysis
 from metrics.windows import SPOILERS, clean_of
 from reports.figure import Row
 

@@ -21,9 +21,9 @@ from metrics.accelerators import Accelerator
 from metrics.kept import KEPT
 
 if TYPE_CHECKING:
+    from metrics.analysis import Analysis
     from metrics.partitions import Each
     from metrics.rescoring import Rescored
-    from metrics.utilization import Analysis
 
 METRICS: Final = "metrics"
 BASELINES: Final = "baselines"
@@ -55,7 +55,7 @@ class Scores:
 
     @property
     def metrics(self) -> pl.DataFrame:
-        """One row per run, as metrics.utilization.analyse gives it."""
+        """One row per run, as metrics.analysis.analyse gives it."""
         return scores.finished(self.kept)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 import polars as pl
 
 from metrics import accelerators
+from metrics.analysis import Analysis
 from metrics.choice import only
 from metrics.era import Era
 from metrics.logged import Audit
@@ -17,7 +18,6 @@ from metrics.model_shapes import known_models
 from metrics.proposals import Proposal
 from metrics.reconcile import Bridge
 from metrics.table import METRICS
-from metrics.utilization import Analysis
 from reports.course import (
     end_to_end_words,
     goodput_words,

@@ -21,9 +21,9 @@ from typing import Any, Final
 import polars as pl
 
 from ingest.schema import FACT_NAMES, FLOAT, INT, STEPS
+from metrics.analysis import Analysis
 from metrics.inputs import SETUP
 from metrics.table import LOST, METRICS
-from metrics.utilization import Analysis
 from reports.redact import Redaction
 from reports.run_series import COUNTED, rated
 

@@ -27,12 +27,12 @@ from corpus import CORPUS, GENERATED
 from ingest.facts import from_flags
 from ingest.intake import ingest
 from ingest.store import Store
+from metrics.analysis import analyse
 from metrics.hypotheses import pairs_of
 from metrics.identities import Known, known_of
 from metrics.logged import Audit
 from metrics.model_shapes import ModelShape
 from metrics.reconcile import Bridge
-from metrics.utilization import analyse
 
 GOLDEN: Final = Path(__file__).resolve().parent / "golden"
 FACTS: Final = GOLDEN / "audit_facts.tsv"

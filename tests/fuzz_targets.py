@@ -59,9 +59,9 @@ from ingest.spool import Spool
 from ingest.store import Store, Tables
 from metrics import vision
 from metrics.accelerators import OverlayError, load_overlay
+from metrics.analysis import analyse
 from metrics.flops import flops_per_token, operators
 from metrics.model_shapes import ShapeError, from_hugging_face, from_megatron, from_torchtitan
-from metrics.utilization import analyse, run_metrics
 from reports import markdown, page
 from reports.content import Content, as_json, content
 from tests.packs import Read, unpacked
@@ -431,7 +431,7 @@ def _reckoned(facts: Sequence[given.Fact]) -> None:
         for n, fact in enumerate(facts)
     ]
     more = pl.DataFrame(rows, schema=tables["facts"].schema)
-    _possible(run_metrics(tables | {"facts": pl.concat([tables["facts"], more])}))
+    _possible(analyse(tables | {"facts": pl.concat([tables["facts"], more])}).metrics)
 
 
 TITAN: Final = "".join(

@@ -26,12 +26,12 @@ from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, OUTCOMES, TABLES
 from ingest.store import Store
 from metrics import accelerators, flops
+from metrics.analysis import analyse
 from metrics.calculator import ask, compared_with_others
 from metrics.fairness import COMPARISON
 from metrics.identities import ERAS
 from metrics.meanings import COMPARED, MEANINGS
 from metrics.table import METRICS
-from metrics.utilization import run_metrics
 from reports.summary import accelerator_table, era_table, model_table
 from reports.tables import decimal, percent, render
 
@@ -73,7 +73,7 @@ def logged_and_recomputed() -> str:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
         intake.ingest([H200], store)
-        rows = {row["log_format"]: row for row in run_metrics(store.tables()).to_dicts()}
+        rows = {row["log_format"]: row for row in analyse(store.tables()).metrics.to_dicts()}
     return table([_logged(label, rows[name]) for name, label in SHOWN.items()])
 
 

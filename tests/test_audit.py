@@ -22,8 +22,8 @@ from corpus import CORPUS, GENERATED
 from cli import main
 from ingest.facts import from_flags
 from ingest.log_rows import read_source
+from metrics.analysis import analyse
 from metrics.logged import Audit
-from metrics.utilization import analyse
 from tests.effort import every_log
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -30,8 +30,8 @@ from ingest.registry import FORMATS, detect
 from ingest.schema import TABLES
 from ingest.store import Store
 from ingest.walk import Walk
+from metrics.analysis import analyse
 from metrics.fairness import compare
-from metrics.utilization import run_metrics
 
 Ingest = Callable[..., list[Outcome]]
 
@@ -182,7 +182,7 @@ def test_a_launch_that_ended_before_its_first_step_is_listed_and_never_ranked(
     assert runs["outcome"].to_list() == ["out_of_memory", "incomplete"]
     began = [datetime(2026, 1, 2, 3, 4, 5, 678_000), datetime(2026, 1, 2, 3, 4, 1)]
     assert runs["started_at"].to_list() == began  # of its first line, though no step came
-    metrics = run_metrics({name: store.table(name) for name in TABLES}).sort("name")
+    metrics = analyse({name: store.table(name) for name in TABLES}).metrics.sort("name")
     assert metrics["steps"].to_list() == [0, 3]
     rows = {row["name"]: row for row in compare(metrics).iter_rows(named=True)}
     assert rows["early"]["rank"] is None

@@ -15,7 +15,7 @@ import pytest
 
 from ingest import intake
 from ingest.store import Store
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 from reports import charts, night_page, page
 from reports.content import Content, content
 from reports.document import Sheet

@@ -16,8 +16,8 @@ import polars as pl
 import pytest
 import vl_convert
 
+from metrics.analysis import analyse
 from metrics.fairness import compare
-from metrics.utilization import analyse
 from reports import across_charts, charts, run_charts, run_series, theme
 from reports.figure import DIGITS, drawable, plain
 from reports.runs import names

@@ -11,10 +11,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from metrics.analysis import analyse
 from metrics.fairness import COMPARISON
 from metrics.table import METRICS
 from metrics.throughput import SINGLE_STEP, why_no_rate
-from metrics.utilization import analyse
 from reports import cells, page, run_page
 from reports import content as told_content
 from reports.content import as_json, bins_of, content, lacks

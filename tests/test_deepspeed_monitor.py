@@ -14,7 +14,7 @@ from ingest.parse import Parsed
 from ingest.registry import FORMATS
 from ingest.store import Store
 from ingest.walk import Walk
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 
 Parse = Callable[..., Parsed]
 

@@ -272,5 +272,5 @@ def test_errors_are_followed_through_calls_and_taken_out_where_they_are_caught()
     told = {name: {e.__name__ for e in errors} for name, errors in raised().items()}
     assert "StoreError" in told["ingest.store.Store.table"]
     assert "ShapeError" in told["metrics.model_shapes.hugging_face.from_hugging_face"]
-    assert told["metrics.utilization.analyse"] == set()
+    assert told["metrics.analysis.analyse"] == set()
     assert told["metrics.choice.only"] == {"RunNameError"}

@@ -17,6 +17,7 @@ from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
 from ingest.log_rows import read_source
+from metrics.analysis import Analysis, analyse
 from metrics.era import CAUSES
 from metrics.eras.deepspeed import ERAS
 from metrics.flops import flops_per_token, operators
@@ -25,7 +26,6 @@ from metrics.identities import known_of
 from metrics.logged import Audit
 from metrics.model_shapes import ModelShape, ShapeError, from_megatron
 from metrics.seen import Seen
-from metrics.utilization import Analysis, analyse
 
 BY_NAME = {era.name: era for era in ERAS}
 VARIANTS = Path(__file__).resolve().parent / "variants"

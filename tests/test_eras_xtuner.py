@@ -18,6 +18,7 @@ from corpus import CORPUS, GENERATED
 from ingest.facts import from_flags
 from ingest.formats.xtuner import config_facts
 from ingest.log_rows import read_source
+from metrics.analysis import analyse
 from metrics.era import CAUSES
 from metrics.eras import xtuner
 from metrics.flops import flops_per_token, operators
@@ -25,7 +26,6 @@ from metrics.identities import BY_NAME
 from metrics.logged import Audit
 from metrics.model_shapes import Attention, FeedForward, LayerGroup, ModelShape, known, known_models
 from metrics.seen import Seen
-from metrics.utilization import analyse
 
 corpus = pytest.mark.skipif(
     not CORPUS.is_dir(), reason=f"NO REAL LOGS at {CORPUS}: set FAIRMFU_CORPUS to their folder"

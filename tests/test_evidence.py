@@ -12,9 +12,9 @@ from test_throughput import at, facts, frame, run, steps
 
 from ingest.log_rows import read_source
 from metrics import evidence, tokens
+from metrics.analysis import analyse
 from metrics.columns import Columns
 from metrics.evidence import Comparison
-from metrics.utilization import run_metrics
 from metrics.windows import windows
 from tests.effort import every_log
 
@@ -404,7 +404,7 @@ TIMED_ONE_MICRO_BATCH = {
 def test_deepspeeds_timer_under_megatron_is_never_used(name: str) -> None:
     """The wrong figure is what its SamplesPerSec would give, the right one what stamps confirm."""
     times, tgs = TIMED_ONE_MICRO_BATCH[name]
-    (row,) = run_metrics(read_source(CORPUS / "deepspeed" / name)).iter_rows(named=True)
+    (row,) = analyse(read_source(CORPUS / "deepspeed" / name)).metrics.iter_rows(named=True)
     assert row["time_basis"] == "elapsed"
     assert row["tgs"] == pytest.approx(tgs, rel=0.01)
     assert row["evidence_gap"] == pytest.approx(0, abs=5e-4)  # by the engine's own stamps

@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 
 from cli import main
 from ingest.store import Store, Tables
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 from reports import content as told_content
 from reports import export, markdown
 from reports.content import Content, as_json, content

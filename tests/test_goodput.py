@@ -21,9 +21,9 @@ from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
 from metrics import inputs, windows
+from metrics.analysis import analyse
 from metrics.end_to_end import clock
 from metrics.resumes import chain
-from metrics.utilization import analyse
 from tests.effort import every_log
 
 BEGIN = datetime(2026, 3, 1, 8, 0, 0, 250_000)  # not of whole seconds, which are coarse

@@ -10,7 +10,7 @@ import pytest
 from ingest.log_rows import read_source
 from ingest.logs import read_logs
 from ingest.parse import Parsed
-from metrics.utilization import run_metrics
+from metrics.analysis import analyse
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (
@@ -224,7 +224,7 @@ def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
         ]
         log.write_text("".join(each))
         tables = read_logs(log, facts=facts | more)
-        row = run_metrics(tables).row(0, named=True)
+        row = analyse(tables).metrics.row(0, named=True)
         return row["tgs"], row["tgs_end_to_end"], row["missing"]
 
     assert rates()[:2] == (None, None)

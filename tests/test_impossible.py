@@ -14,7 +14,7 @@ import pytest
 from ingest.facts import from_flags
 from ingest.intake import ingest
 from ingest.store import Store
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 
 LOG = Path(__file__).parents[1] / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
 XTUNER = LOG.parents[1] / "xtuner/llama3-8b-8xh100-xtuner.log"

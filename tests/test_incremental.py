@@ -23,8 +23,8 @@ from ingest.intake import Outcome
 from ingest.registry import FORMATS, Tried
 from ingest.store import Store
 from ingest.walk import Walk
+from metrics.analysis import analyse
 from metrics.inputs import holding
-from metrics.utilization import analyse
 
 Ingest = Callable[..., list[Outcome]]
 Titan = Callable[..., str]

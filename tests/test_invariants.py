@@ -22,8 +22,8 @@ from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
+from metrics.analysis import analyse
 from metrics.inputs import holding
-from metrics.utilization import run_metrics
 
 MEGATRON: Final = ("megatron-deepspeed", "gpt-neox")
 DEGREES: Final = (
@@ -210,7 +210,7 @@ def test_our_rate_is_tokens_over_time_and_gpus(row: dict[str, str], tmp_path: Pa
     log.write_text(composed(row["log_format"], n), encoding="utf-8")
     store = Store(tmp_path / "store")
     assert [outcome.status for outcome in ingest([log], store)] == ["read"]
-    ours = run_metrics({name: store.table(name) for name in TABLES})["tgs"][0]
+    ours = analyse({name: store.table(name) for name in TABLES}).metrics["tgs"][0]
     assert ours == pytest.approx(
         n["samples"] * n["sequence_length"] / n["elapsed_s"] / n["gpus"], rel=1e-9
     )
@@ -266,7 +266,7 @@ SHARED_BY_TWO: Final = "torchtitan/msg_2024-10-22_6b2f673135.txt"
 
 @pytest.mark.parametrize("path", logs("torchtitan"))
 def test_a_rate_times_the_time_between_stamps_is_the_tokens_of_the_header(path: str) -> None:
-    metrics = run_metrics(read_source(CORPUS / path))
+    metrics = analyse(read_source(CORPUS / path)).metrics
     gaps = metrics.filter(pl.col("evidence_gap").is_not_null(), pl.col("windows") > 1)
     for gap, warnings in gaps.select("evidence_gap", "warnings").iter_rows():
         if path == SHARED_BY_TWO:

@@ -28,11 +28,11 @@ from ingest.store import Store
 from metrics import kept as keeping
 from metrics import partitions
 from metrics.accelerators import Accelerator
+from metrics.analysis import Analysis, analyse
 from metrics.kept import KEPT, columns_id, finished, outdated, peaks_id, program
 from metrics.partitions import rescore_by_partition
 from metrics.rescoring import Rescored, rescore
 from metrics.table import METRICS
-from metrics.utilization import Analysis, analyse
 from reports import scores
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 from tests.effort import THOROUGH

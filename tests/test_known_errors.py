@@ -21,7 +21,7 @@ from corpus import CORPUS, GENERATED
 
 from ingest.facts import from_flags
 from ingest.log_rows import read_source
-from metrics.utilization import run_metrics
+from metrics.analysis import analyse
 
 MARK: Final = "# synthetic log: composed in tests/test_known_errors.py, no such run took place"
 GENUINE: Final = Path(__file__).parents[1] / "sample_logs" / "genuine"
@@ -37,7 +37,7 @@ generated = pytest.mark.skipif(
 
 def analysed(log: Path, *flags: str, name: str | None = None) -> dict[str, Any]:
     """The one row of metrics of a log, or that of the launch `name`."""
-    rows = run_metrics(read_source(log, extra=from_flags(flags))).rows(named=True)
+    rows = analyse(read_source(log, extra=from_flags(flags))).metrics.rows(named=True)
     (row,) = [row for row in rows if name in (None, row["name"])]
     return row
 

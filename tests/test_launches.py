@@ -12,9 +12,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from ingest.schema import TABLES, frame_schema
+from metrics.analysis import analyse
 from metrics.digits import Digits, digits_of
 from metrics.launches import unite
-from metrics.utilization import analyse
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from ingest.log_rows import read_source
+from metrics.analysis import analyse
 from metrics.model_shapes import (
     Attention,
     FeedForward,
@@ -24,7 +25,6 @@ from metrics.model_shapes import (
     names,
     with_params_total,
 )
-from metrics.utilization import run_metrics
 
 # Parameters as transformers 5.23.0 builds the published configs, and as torchtitan prints them in
 # its `size:` lines (debug models): norms and biases included, a tied table once.
@@ -731,7 +731,7 @@ def test_printed_arguments_of_deepseek() -> None:
 def test_printed_arguments_of_experts_as_json() -> None:
     """Torchtitan 0.2.1 and 0.2.2 print them within the others', and by them its own figures."""
     log = Path(__file__).parent / "variants" / "torchtitan" / "model_json_experts.txt"
-    row = run_metrics(read_source(log)).row(0, named=True)
+    row = analyse(read_source(log)).metrics.row(0, named=True)
     norms = 212_633_088 - row["flops_per_token_full_attention"]
     assert norms == 6 * 6 * (2 * 256 + 512) + 6 * 256
     assert row["logged_reproduced"] is True

@@ -22,9 +22,9 @@ from polars.testing import assert_frame_equal
 from cli import main
 from ingest import lock, parts
 from ingest.store import Store
-from metrics import rescoring, utilization
+from metrics import analysis, rescoring
+from metrics.analysis import analyse
 from metrics.table import METRICS
-from metrics.utilization import analyse
 from reports import night_page
 from reports import nightly as module
 from tests.nights import Change, Plan, write_night
@@ -110,7 +110,7 @@ class TestWhatSurroundsIt:
     ) -> None:
         asked: list[int] = []
 
-        def counting(tables: dict, overlay: tuple = ()) -> utilization.Analysis:
+        def counting(tables: dict, overlay: tuple = ()) -> analysis.Analysis:
             asked.append(tables["runs"].height)
             return analyse(tables, overlay)
 
@@ -364,7 +364,7 @@ class TestWhatSurroundsIt:
         plan = Plan(seed=1)
         write_nights(logs, range(1, 3), plan)
         nightly()
-        for of in (utilization, module.scores, module):
+        for of in (analysis, module.scores, module):
             monkeypatch.setattr(of, "FORMULA", "fairmfu-next")
         write_nights(logs, range(3, 4), plan)
         found = nightly()

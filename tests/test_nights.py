@@ -22,8 +22,8 @@ from ingest.health import examine
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
-from metrics import kept, utilization
-from metrics.utilization import run_metrics
+from metrics import analysis, kept
+from metrics.analysis import analyse
 from reports import nightly
 from tests import old_store
 from tests.nights import (
@@ -49,7 +49,7 @@ def test_a_night_is_read_as_it_was_planned(
     outcomes = ingest(logs)
     assert [outcome.status for outcome in outcomes] == ["read"] * len(SERIES)
     assert sum(outcome.unread_lines for outcome in outcomes) == 0
-    rows = run_metrics({name: store.table(name) for name in TABLES}).rows_by_key(
+    rows = analyse({name: store.table(name) for name in TABLES}).metrics.rows_by_key(
         "name", named=True, unique=True
     )
     for place, path in enumerate(paths):
@@ -295,7 +295,7 @@ def test_a_year_of_nights_over_two_schemas_and_two_formulas(
 
 def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on MFU is 3 % higher, by a formula of another name."""
-    score = utilization.score
+    score = analysis.score
 
     def higher(*arguments: Any, **options: Any) -> Any:
         found = score(*arguments, **options)
@@ -303,6 +303,6 @@ def another_formula(monkeypatch: pytest.MonkeyPatch) -> None:
             found.values["mfu"] *= 1.03
         return found
 
-    for module in (utilization, kept, nightly):
+    for module in (analysis, kept, nightly):
         monkeypatch.setattr(module, "FORMULA", "fairmfu-next")
-    monkeypatch.setattr(utilization, "score", higher)
+    monkeypatch.setattr(analysis, "score", higher)

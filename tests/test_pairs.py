@@ -18,9 +18,9 @@ from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
+from metrics.analysis import analyse
 from metrics.fairness import compare, pair
 from metrics.table import METRICS
-from metrics.utilization import analyse
 from sample_logs.make_synthetic import WRITERS, ImaginaryRun
 
 Facts = dict[str, object]

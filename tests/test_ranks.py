@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from ingest.facts import from_flags
 from ingest.log_rows import read_source
 from ingest.schema import frame_schema
+from metrics.analysis import analyse
 from metrics.inputs import holding, typed
 from metrics.ranks import DATA_BOUND, OF_RANKS, RANKS, bound, compare_ranks, of_ranks
-from metrics.utilization import analyse, run_metrics
 from metrics.windows import SPOILERS, windows
 
 Row = dict[str, Any]
@@ -290,7 +290,7 @@ def test_eight_ranks_of_which_three_print_the_second_step() -> None:
     time + data_time: 0.8883 + 0.0516 = 0.9399, 0.8948 + 0.0442 = 0.9390, 0.8899 + 0.0438 = 0.9337.
     Waiting: the longest is 0.0516 of 0.9399, 5.5 %.
     """
-    row = run_metrics(read_source(CORPUS / "xtuner/xtuner_v1_docs_sft_8rank_20250829.log"))
+    row = analyse(read_source(CORPUS / "xtuner/xtuner_v1_docs_sft_8rank_20250829.log")).metrics
     spread = (0.9399 - 0.9337) / 0.9390
     expected = [8, 1, pytest.approx(spread), "2", 1.0, "compute"]
     assert [row[name][0] for name in FIGURES] == expected
@@ -303,7 +303,7 @@ def test_two_ranks_of_torchtitan_that_print_their_rates() -> None:
 
     Rank 0 prints the lower rate in all but the steps 5 and 6: in 7 of 9.
     """
-    row = run_metrics(read_source(CORPUS / "torchtitan/msg_2024-04-02_25ee32fd9c.txt"))
+    row = analyse(read_source(CORPUS / "torchtitan/msg_2024-04-02_25ee32fd9c.txt")).metrics
     spread = (1 / 209_542 - 1 / 209_649) / ((1 / 209_542 + 1 / 209_649) / 2)
     expected = [2, 9, pytest.approx(spread, rel=1e-5), "0", pytest.approx(7 / 9), None]
     assert [row[name][0] for name in FIGURES] == expected
@@ -315,7 +315,7 @@ def test_ranks_that_print_the_same_rates_are_not_told_apart() -> None:
 
     So 1, 2 and 3 are alike. Rank 2 lacks step 40, which is left out for all.
     """
-    row = run_metrics(read_source(CORPUS / "torchtitan/msg_2025-10-16_54310d57e5.txt"))
+    row = analyse(read_source(CORPUS / "torchtitan/msg_2025-10-16_54310d57e5.txt")).metrics
     assert [row[name][0] for name in FIGURES] == [4, 3, 0.0, None, None, None]
 
 
@@ -328,7 +328,7 @@ def test_a_run_that_waits_for_data_nearly_half_of_its_time() -> None:
     """
     flags = from_flags(["seq_len=2048", "micro_batch_size=1", "packed=true", "gpus=1"])
     log = CORPUS / "xtuner/csg2008_llama3_8b_llava_qlora_20240504.log"
-    row = run_metrics(read_source(log, extra=flags)).row(0, named=True)
+    row = analyse(read_source(log, extra=flags)).metrics.row(0, named=True)
     assert row["data_share"] == pytest.approx(0.4736, abs=1e-4)
     assert row["bound"] == "data"
 
@@ -339,6 +339,6 @@ def test_two_ranks_of_xtuner_v1_over_nineteen_steps() -> None:
 
     Rank 1 is the slower one in 12 of 19 steps: of two ranks no sign of a bad one.
     """
-    row = run_metrics(read_source(GENERATED / "xtuner_v1/np2_gbs8_tb/stderr.log"))
+    row = analyse(read_source(GENERATED / "xtuner_v1/np2_gbs8_tb/stderr.log")).metrics
     expected = [2, 19, pytest.approx(0.0039 / 0.84325), "1", pytest.approx(12 / 19), "compute"]
     assert [row[name][0] for name in FIGURES] == expected

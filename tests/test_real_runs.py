@@ -6,7 +6,7 @@ from corpus import CORPUS
 
 from ingest.facts import from_flags
 from ingest.log_rows import read_source
-from metrics.utilization import run_metrics
+from metrics.analysis import analyse
 
 pytestmark = pytest.mark.skipif(
     not CORPUS.is_dir(), reason=f"NO REAL LOGS at {CORPUS}: set FAIRMFU_CORPUS to their folder"
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def metrics_of(name: str, *flags: str) -> pl.DataFrame:
-    return run_metrics(read_source(CORPUS / name, extra=from_flags(flags)))
+    return analyse(read_source(CORPUS / name, extra=from_flags(flags))).metrics
 
 
 def test_torchtitan_llama3_8b_on_eight_h100() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cli import main
 from ingest.schema import TABLES
 from ingest.store import Store
+from metrics.analysis import analyse
 from metrics.era import CAUSES, Era
 from metrics.flops import Trainable, flops_per_token, operators
 from metrics.formula_inputs import Inputs
@@ -23,7 +24,6 @@ from metrics.model_shapes import ModelShape, ShapeError, known, known_models
 from metrics.proposals import proposals
 from metrics.reconcile import _counts, bridges
 from metrics.seen import Seen
-from metrics.utilization import analyse
 
 ROOT = Path(__file__).parent.parent
 SHAPES = [shape for shape in known_models() if not shape.has_linear_attention]

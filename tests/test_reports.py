@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from ingest.schema import frame_schema
+from metrics.analysis import Analysis, analyse
 from metrics.claims import FIGURES
 from metrics.era import CAUSES
 from metrics.identities import BY_NAME, flops_of
 from metrics.reconcile import Bridge, Factor
-from metrics.utilization import Analysis, analyse
 from reports import document, page
 from reports.bridge import COLUMNS, steps
 from reports.content import content

@@ -14,8 +14,8 @@ from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from ingest.store import Store
+from metrics.analysis import analyse
 from metrics.fairness import compare
-from metrics.utilization import run_metrics
 from sample_logs.make_synthetic import HERE, MARK, SIDECARS, WRITERS, ImaginaryRun, demo_run, write
 
 FORMATS = sorted(WRITERS)
@@ -25,7 +25,7 @@ def metrics_of(run: ImaginaryRun, folder: Path) -> pl.DataFrame:
     store = Store(folder / "store")
     outcomes = ingest(write(run, folder / "logs"), store)
     assert {outcome.status for outcome in outcomes} == {"read"}
-    return run_metrics({name: store.table(name) for name in TABLES})
+    return analyse({name: store.table(name) for name in TABLES}).metrics
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,6 @@ def test_any_run_comes_out_within_its_printed_digits(
         encoding="utf-8",
     )
     assert from_toml(sidecar) is not None
-    row = run_metrics(read_source(log)).row(0, named=True)
+    row = analyse(read_source(log)).metrics.row(0, named=True)
     assert row["tgs"] == pytest.approx(true_tgs(name, run), rel=1.01 * printed_error(name, run))
     assert row["gpus"] == run.gpus

@@ -19,7 +19,7 @@ LIBRARIES = {
 }
 DRAWING = {"altair", "vl_convert", "reports.document", "reports.nightly"}
 READING = {"yaml", "ingest.intake", "ingest.registry", "ingest.reader"}
-COMPUTING = {"numpy", "scipy", "pyarrow", "metrics.utilization"}
+COMPUTING = {"numpy", "scipy", "pyarrow", "metrics.analysis"}
 CODE = """
 import shlex, sys
 from cli import main

@@ -9,7 +9,7 @@ import pytest
 from ingest import facts as given
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
-from metrics.utilization import analyse
+from metrics.analysis import analyse
 
 GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")
 """2,000 tokens on each GPU and step."""

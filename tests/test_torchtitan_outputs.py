@@ -23,7 +23,7 @@ from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.schema import TABLES
 from ingest.store import Store
-from metrics.utilization import run_metrics
+from metrics.analysis import analyse
 
 OUTPUTS = Path(__file__).parent / "golden" / "torchtitan_outputs"
 CONSOLE, EVENTS, SPANS = (
@@ -60,7 +60,7 @@ def metrics_of(folder: Path, *outputs: Path) -> dict[str, Any]:
     (folder / "facts.toml").write_text("gpus = 2\nseq_len = 256\nglobal_batch_size = 4\n")
     store = Store(folder / "store")
     assert {o.status for o in ingest([folder], store)} == {"read"}
-    (row,) = run_metrics({name: store.table(name) for name in TABLES}).iter_rows(named=True)
+    (row,) = analyse({name: store.table(name) for name in TABLES}).metrics.iter_rows(named=True)
     return row
 
 

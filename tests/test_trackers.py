@@ -28,7 +28,7 @@ import reports
 from cli import main
 from ingest.schema import OUTCOMES, STEPS
 from ingest.store import Store
-from metrics.utilization import Analysis, analyse
+from metrics.analysis import Analysis, analyse
 from reports import mlflow_files, trackers
 from reports.tracked import PRINTED, RECOMPUTED, Tracked, _extra, plain, tracked
 

@@ -10,8 +10,8 @@ import pytest
 from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.store import Store
+from metrics.analysis import Analysis, analyse
 from metrics.fairness import compare
-from metrics.utilization import Analysis, analyse, run_metrics
 from metrics.windows import clean
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
@@ -113,7 +113,7 @@ def test_which_framework_how_it_ended_and_what_it_continues(case: Path, whole: A
 @pytest.mark.parametrize("case", CASES, ids=named)
 def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
     truth = read_truth(case)
-    row = run_metrics(read_source(case / "run.log")).row(0, named=True)
+    row = analyse(read_source(case / "run.log")).metrics.row(0, named=True)
     assert row["tokens_per_gpu_step"] == truth["tokens_per_step"] / truth["gpus"]
     assert row["seq_len"] == truth["seq_len"]
     assert row["gpus"] in (truth["gpus"], None)
@@ -121,7 +121,7 @@ def test_tokens_per_step_are_those_of_the_recipe(case: Path) -> None:
 
 @pytest.mark.parametrize("case", ON_A_CPU, ids=named)
 def test_no_mfu_is_made_up_for_a_cpu(case: Path) -> None:
-    row = run_metrics(read_source(case / "run.log")).row(0, named=True)
+    row = analyse(read_source(case / "run.log")).metrics.row(0, named=True)
     assert row["mfu"] is None
     assert row["missing"]
 

@@ -10,8 +10,8 @@ import pytest
 
 from ingest import facts as given
 from ingest.schema import TABLES
+from metrics.analysis import analyse
 from metrics.fairness import compare
-from metrics.utilization import analyse
 
 ROOT = Path(__file__).parents[1]
 TITAN = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"

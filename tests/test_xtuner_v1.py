@@ -12,8 +12,8 @@ import pytest
 from ingest.formats.xtuner_v1 import BLOCKS, CONFIG_EXAMPLE
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
+from metrics.analysis import analyse
 from metrics.model_shapes import from_hugging_face, known
-from metrics.utilization import run_metrics
 
 Parse = Callable[..., Parsed]
 Row = dict[str, Any]
@@ -257,7 +257,7 @@ def test_a_tracker_of_a_resumed_process_begins_where_its_clock_does(tmp_path: Pa
         path = tmp_path / f"{begins}" / "rank0" / "tracker.jsonl"
         path.parent.mkdir(parents=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        (row,) = run_metrics(read_source(path)).iter_rows(named=True)
+        (row,) = analyse(read_source(path)).metrics.iter_rows(named=True)
         assert row["end_to_end_basis"] == basis
         steps = 100 - 40 if begins == 41 else 100 - 51
         assert row["tgs_end_to_end"] == pytest.approx(steps * 1000 / seconds)
