@@ -28,7 +28,7 @@ from ingest.schema import FLOAT, INT, TEXT, TIME
 from metrics.columns import Array, Columns, median, total
 from metrics.evidence import ratios_between
 from metrics.tokens import UNLIKE
-from metrics.windows import DISAGREEMENT, STAMP_ERROR, resolution
+from metrics.windows import DISAGREEMENT, STAMP_ERROR, stamp_error
 
 CLOCK: Final = pl.Schema(
     {
@@ -331,7 +331,7 @@ def _shortest(windows: Columns, kind: str) -> float:
 
     kind: one of metrics.windows.WALL_CLOCKS
     """
-    return resolution(windows, kind) / (2 * DISAGREEMENT)
+    return stamp_error(windows, kind) / (2 * DISAGREEMENT)
 
 
 def between(start: datetime | None, end: datetime | None) -> float:

@@ -16,14 +16,13 @@ from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from metrics.columns import MICROSECONDS, Array, Columns, total
+from metrics.columns import Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
-from metrics.windows import DISAGREEMENT, MOMENTS, SPOILERS
+from metrics.windows import DISAGREEMENT, MOMENTS, SPOILERS, unit_of
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -347,7 +346,7 @@ def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
         slack += half_unit(windows[column]) if column else 0.0
         if kind in MOMENTS:
             n = pair.stretches
-            slack += _unit(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
+            slack += unit_of(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
     if pair.sampled:
         there = pair.b > 0
         off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
@@ -360,19 +359,8 @@ def _sigmas(n: int) -> float:
     return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
 
 
-def _unit(windows: Columns, kind: str) -> float:
-    """The coarsest unit that all stamps or readings of a clock are multiples of [s]."""
-    name = MOMENTS[kind]
-    moments = windows[name][~np.isnan(windows[name])]
-    if windows.values(name).dtype == pl.Float64:
-        moments = (moments * MICROSECONDS).round()
-    micros = moments.astype(np.int64) % 1_000_000
-    units = (1_000_000, 100_000, 10_000, 1_000)
-    return next((unit / 1e6 for unit in units if not (micros % unit).any()), 1e-6)
-
-
 def _resolution(windows: Columns, a: str, b: str) -> float | None:
-    units = [_unit(windows, kind) for kind in (a, b) if kind in MOMENTS]
+    units = [unit_of(windows, kind) for kind in (a, b) if kind in MOMENTS]
     return max(units, default=None)
 
 
@@ -526,7 +514,7 @@ def _whole_run(windows: Columns, a: str, b: str) -> Comparison | None:
     if runtime is None or not timed:
         return None
     ratio = timed / runtime
-    unit = _unit(windows, kind) if kind in MOMENTS else 0.0
+    unit = unit_of(windows, kind) if kind in MOMENTS else 0.0
     tolerance = DISAGREEMENT + unit / timed
     outside = f"{runtime - timed:,.1f} s of it lie before the first or behind the last step"
     cause = outside if ratio < 1 - tolerance else None

@@ -13,7 +13,7 @@ import polars as pl
 from metrics import quantiles
 from metrics.columns import Array, Columns, Flags, median
 from metrics.statistics import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
-from metrics.windows import clean_of, evidence_of, resolution
+from metrics.windows import clean_of, evidence_of, stamp_error
 
 FALSE_ALARM: Final = 0.01
 """Chance that a run without warm-up is given one."""
@@ -67,7 +67,7 @@ def _marked(run: Columns, preferred: list[str]) -> tuple[Flags, Array]:
         pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
         cut = warm_up(pace)
         warming[counted.at[:cut]] = True
-        unsure = resolution(run, evidence)
+        unsure = stamp_error(run, evidence)
         excess[counted.at[cut:]] = stalls(counted.seconds[cut:], counted.tokens[cut:], unsure)
     return warming, excess
 

@@ -31,7 +31,7 @@ from metrics.windows import (
     Clean,
     clean_of,
     evidence_of,
-    resolution,
+    stamp_error,
 )
 
 SUMMARY: Final = pl.Schema(
@@ -189,7 +189,7 @@ def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
 def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
     """How the steady windows are spread; nothing where stamps are too coarse to tell."""
     usual = median(steady.seconds) or 0.0
-    if resolution(windows, evidence, steady.at) > DISAGREEMENT * usual:
+    if stamp_error(windows, evidence, steady.at) > DISAGREEMENT * usual:
         return {}
     found = robust(steady.tokens, steady.seconds)
     return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
@@ -207,7 +207,7 @@ def _coarseness(windows: Columns, steady: Clean, evidence: str) -> float:
     Of stamps and clocks half a unit of both ends together, over all of the time between.
     """
     if evidence not in PRINTED_TIMES:
-        return resolution(windows, evidence, steady.at) / total(steady.seconds)
+        return stamp_error(windows, evidence, steady.at) / total(steady.seconds)
     columns = (windows[name][steady.at] for name in PRINTED_TIMES[evidence])
     values = next((told for column in columns if len(told := column[column > 0])), None)
     if values is None:  # nothing but waiting for data

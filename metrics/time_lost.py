@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metrics.columns import Array, Columns, median, total
 from metrics.end_to_end import first_line, trained
 from metrics.steady import stalls
-from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, clean_of, resolution
+from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, clean_of, stamp_error
 
 Places = NDArray[np.int64]
 
@@ -60,7 +60,7 @@ def time_lost(
     if clock == evidence and not uncounted:
         excess = windows["stall_s"][counted.at]
     else:
-        excess = stalls(counted.seconds, counted.tokens, resolution(windows, clock))
+        excess = stalls(counted.seconds, counted.tokens, stamp_error(windows, clock))
     steady_s = total(counted.seconds) - float(excess.sum())
     if not len(counted.at) or steady_s <= 0:
         return None, []

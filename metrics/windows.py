@@ -32,8 +32,9 @@ from metrics.tokens import length, step_samples, with_counts
 DISAGREEMENT: Final = 0.01
 """A gap between two kinds of time evidence above this has to have a cause."""
 
+WHOLE_SECONDS: Final = 1.0
 STAMP_ERROR: Final = 1.0
-"""Of the difference of two stamps of whole seconds, s."""
+"""The unit of stamps of whole seconds, and how far a difference of two of them may be off, s."""
 
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
@@ -399,13 +400,25 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     return next((e for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0), None)
 
 
-def resolution(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:
+def stamp_error(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:
     """How far a window's time may be off because its two ends are printed as whole seconds, s.
 
     at: places of the windows that are meant; all without it
     """
-    if evidence not in WALL_CLOCKS:
-        return 0.0
-    unit = MICROSECONDS if evidence == "stamp" else 1.0
-    moments = run[MOMENTS[evidence]] if at is None else run[MOMENTS[evidence]][at]
-    return STAMP_ERROR if (moments[~np.isnan(moments)] % unit == 0).all() else 0.0
+    whole = evidence in WALL_CLOCKS and unit_of(run, evidence, at) == WHOLE_SECONDS
+    return STAMP_ERROR if whole else 0.0
+
+
+def unit_of(run: Columns, kind: str, at: NDArray[np.int64] | None = None) -> float:
+    """The coarsest unit that all stamps or readings of a clock are multiples of, s.
+
+    kind: one of MOMENTS; at: as of `stamp_error`
+    """
+    name = MOMENTS[kind]
+    moments = run[name] if at is None else run[name][at]
+    moments = moments[~np.isnan(moments)]
+    if run.values(name).dtype == pl.Float64:
+        moments = (moments * MICROSECONDS).round()
+    micros = moments.astype(np.int64) % 1_000_000
+    units = (1_000_000, 100_000, 10_000, 1_000)
+    return next((unit / 1e6 for unit in units if not (micros % unit).any()), 1e-6)
