@@ -22,7 +22,7 @@ from metrics.columns import Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
-from metrics.windows import DISAGREEMENT, MOMENTS, SPOILERS, unit_of
+from metrics.windows import DISAGREEMENT, MOMENTS, PRINTED_TIMES, SPOILERS, unit_of
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -331,18 +331,12 @@ def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
 
 # --- how exactly they can agree -------------------------------------------------------------
 
-_PRINTS: Final[dict[str, tuple[str, ...]]] = {
-    "elapsed": ("elapsed_s",),
-    "rate": ("logged_tgs", "logged_samples_per_second"),
-    "timer": ("timer_rate",),
-}
-
 
 def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
     """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
     slack = 0.0
     for kind, seconds in ((a, pair.a), (b, pair.b)):
-        column = next((c for c in _PRINTS.get(kind, ()) if windows.known(c)), None)
+        column = next((c for c in PRINTED_TIMES.get(kind, ()) if windows.known(c)), None)
         slack += half_unit(windows[column]) if column else 0.0
         if kind in MOMENTS:
             n = pair.stretches

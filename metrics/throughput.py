@@ -27,6 +27,7 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     DISAGREEMENT,
+    PRINTED_TIMES,
     SPOILERS,
     Clean,
     clean_of,
@@ -193,12 +194,6 @@ def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
         return {}
     found = robust(steady.tokens, steady.seconds)
     return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
-
-
-PRINTED_TIMES: Final = {
-    "elapsed": ("elapsed_s",),
-    "rate": ("logged_tgs", "logged_samples_per_second"),
-}
 
 
 def _coarseness(windows: Columns, steady: Clean, evidence: str) -> float:

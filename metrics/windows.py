@@ -42,6 +42,13 @@ DEFAULT_AVERAGE_WINDOW: Final = 10
 MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
 """Columns of the kinds of evidence that are a difference of two moments."""
 
+PRINTED_TIMES: Final[dict[str, tuple[str, ...]]] = {
+    "elapsed": ("elapsed_s",),
+    "rate": ("logged_tgs", "logged_samples_per_second"),
+    "timer": ("timer_rate",),
+}
+"""Columns that the other kinds are printed in, the first that is known."""
+
 WALL_CLOCKS: Final = ("stamp", "clock")
 """Kinds that see all of the wall time; the first that there is counts."""
 
