@@ -178,7 +178,9 @@ class _Launch:
             "launched_at": min(early),
             "trained_at": trained_at,
             "ended_at": max(late),
-            "runtime_s": None if (seconds or 0.0) < between(trained_at, ended_at) else seconds,
+            "runtime_s": None
+            if (seconds or 0.0) < shortest_between(trained_at, ended_at)
+            else seconds,
         }
 
     @staticmethod
@@ -334,7 +336,7 @@ def _shortest(windows: Columns, kind: str) -> float:
     return stamp_error(windows, kind) / (2 * DISAGREEMENT)
 
 
-def between(start: datetime | None, end: datetime | None) -> float:
+def shortest_between(start: datetime | None, end: datetime | None) -> float:
     """The same of two stamps."""
     there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
     return STAMP_ERROR / (2 * DISAGREEMENT) if there and not any(there) else 0.0
@@ -422,7 +424,7 @@ def _from_first_line(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     behind, start = _behind(windows, "stamp"), run.get("trained_from")
     if behind is None or start is None or np.isnan(windows["logged_at"][0]):
         return None
-    own = (first_line(windows, kind, run) for kind in ("elapsed", "rate"))
+    own = (time_of_first_line(windows, kind, run) for kind in ("elapsed", "rate"))
     seconds = next((time for time in own if time is not None), None)
     count = trained(windows, start, windows["step"][0])
     if seconds is None or count is None:
@@ -431,7 +433,7 @@ def _from_first_line(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
     return _Rate(behind.tokens + count, whole, "stamp and first line", behind.enough)
 
 
-def first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | None:
+def time_of_first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | None:
     """Seconds of the steps of the first line, from the start of training, by its own time.
 
     kind: `elapsed` or `rate`; run: with `trained_from` of CLOCK. None where the line speaks of
@@ -480,7 +482,7 @@ def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate 
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
     count = total(span * tokens)
-    if evidence in {"elapsed", "rate"} and (own := first_line(windows, evidence, run)):
+    if evidence in {"elapsed", "rate"} and (own := time_of_first_line(windows, evidence, run)):
         first = trained(windows, run["trained_from"], windows["step"][0])
         if first is not None:
             return _Rate(count + first, seconds + own, f"{evidence} from start")

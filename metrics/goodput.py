@@ -37,7 +37,7 @@ import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
 from metrics.columns import Columns
-from metrics.end_to_end import between, counted_wrongly, interval, trained
+from metrics.end_to_end import counted_wrongly, interval, shortest_between, trained
 from metrics.resumes import SLACK, chain
 
 GOODPUT: Final = pl.Schema(
@@ -215,7 +215,7 @@ class _Course:
             return None
         starts = [clock["launched_at"] for clock in clocks]
         start, end = starts[0], clocks[-1]["ended_at"]
-        if (end - start).total_seconds() < between(start, end):
+        if (end - start).total_seconds() < shortest_between(start, end):
             return None
         ends = [
             min(clock["ended_at"], start)

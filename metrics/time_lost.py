@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, median, total
-from metrics.end_to_end import first_line, trained
+from metrics.end_to_end import time_of_first_line, trained
 from metrics.steady import stalls
 from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, clean_of, stamp_error
 
@@ -69,7 +69,7 @@ def time_lost(
     seconds = windows[f"{clock}_time"]
     timed = np.flatnonzero(~windows.flags("first") & ~np.isnan(tokens) & ~np.isnan(seconds))
     lost = seconds - pace * tokens
-    first_s, start_s = _first_line(windows, pace, (clock, evidence), run)
+    first_s, start_s = _up_to_first_line(windows, pace, (clock, evidence), run)
     after_s = run.get("after_s") or _behind_clock(windows, clock, run)
     rows: list[dict[str, Any]] = [
         {"cause": START_UP, "windows": 1, "seconds": start_s},
@@ -108,7 +108,7 @@ def _samples(windows: Columns, clock: str) -> bool:
     return bool(np.nansum(spans) < MOST_STEPS * np.nansum(steps))
 
 
-def _first_line(
+def _up_to_first_line(
     windows: Columns, pace: float, kinds: tuple[str, str], run: Mapping[str, Any]
 ) -> tuple[float, float]:
     """Seconds up to the first step line that the wall clock times, and what of them was start-up.
@@ -130,7 +130,7 @@ def _first_line(
     counted = None if start is None else trained(windows, start, windows["step"][at])
     usual = of_step * max(steps, own, 1.0) if counted is None else pace * counted
     by_clock = since - usual if clock == "clock" and start is not None else 0.0
-    whole = first_line(windows, evidence, run) if evidence in {"elapsed", "rate"} else None
+    whole = time_of_first_line(windows, evidence, run) if evidence in {"elapsed", "rate"} else None
     by_time = seconds - of_step * (own or 1.0) if whole is None or at else whole - usual
     start_s = max(run.get("startup_s") or 0.0, by_clock, by_time, 0.0)
     return start_s + usual, start_s
