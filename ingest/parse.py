@@ -640,12 +640,15 @@ class Parser:
         """
         stated = [item.at for item in self._pending if item.kind in STATED]
         number, first = self._marker or (min(stated, default=row["line"]), text)
-        before = [item for item in self._pending if item.at < number]
-        after = [item for item in self._pending if item.at >= number]
-        self._pending = before
-        self._flush(self.out.launches[-1])
-        self._close(self.out.launches[-1])
-        self._pending = after
+        return self._begin_at(number, first)
+
+    def _begin_at(self, number: int, first: str) -> Launch:
+        """Close the launch with what was said before a line; another one begins at that line."""
+        last, said = self.out.launches[-1], self._pending
+        self._pending = [item for item in said if item.at < number]
+        self._flush(last)
+        self._close(last)
+        self._pending = [item for item in said if item.at >= number]
         launch = self._launch_at(number, first)
         self.out.launches.append(launch)
         return launch
@@ -675,13 +678,7 @@ class Parser:
         """What follows the last step belongs to it, unless it starts a launch that got no step."""
         last = self.out.launches[-1]
         if self._marker is not None and last.rows:
-            number, first = self._marker
-            before = [item for item in self._pending if item.at < number]
-            self._pending, after = before, self._pending[len(before) :]
-            self._flush(last)
-            self._close(last)
-            self._pending, last = after, self._launch_at(number, first)
-            self.out.launches.append(last)
+            last = self._begin_at(*self._marker)
         self._flush(last)
         last.first_stamp = last.first_stamp or self._start
         self._close(last)
