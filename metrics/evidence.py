@@ -22,7 +22,15 @@ from metrics.columns import Array, Columns, total
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
 from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
-from metrics.windows import DISAGREEMENT, MOMENTS, PRINTED_TIMES, SPOILERS, unit_of
+from metrics.windows import (
+    DISAGREEMENT,
+    MOMENTS,
+    PRINTED_TIMES,
+    SPOILERS,
+    accumulated,
+    optimizer_steps,
+    unit_of,
+)
 
 KINDS: Final[dict[str, str]] = {
     "elapsed": "the logged step time",
@@ -416,15 +424,15 @@ def _single_micro_steps(
 
     By the mean of either kind and how many of each there are, they have to take the time of all.
     """
-    every = windows.value("gradient_accumulation")
+    every = accumulated(windows)
     singles = [k for k in (a, b) if (windows[f"{k}_span"][~windows.flags("first")] == 1).all()]
-    if windows.value("step_unit") != "micro_step" or (every or 1) == 1 or len(singles) != 1:
+    if every == 1 or len(singles) != 1:
         return None
     single, whole = (pair.a, pair.b) if singles[0] == a else (pair.b, pair.a)
     update, each = pair.step % every == 0, single / pair.span
     if update.all() or not update.any():
         return None
-    updates = np.floor(pair.step / every) - np.floor((pair.step - pair.span) / every)
+    updates = optimizer_steps(pair.step, pair.span, every)
     with_them = updates * each[update].mean() + (pair.span - updates) * each[~update].mean()
     if abs(with_them.sum() / whole.sum() - 1) > tolerance:
         return None

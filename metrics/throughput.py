@@ -30,8 +30,10 @@ from metrics.windows import (
     PRINTED_TIMES,
     SPOILERS,
     Clean,
+    accumulated,
     clean_of,
     evidence_of,
+    optimizer_steps,
     stamp_error,
 )
 
@@ -141,12 +143,12 @@ class Updates:
 
 
 def _updates(windows: Columns, steady: Clean, evidence: str) -> Updates | None:
-    """Where micro-steps are accumulated: an optimizer step is at each multiple of their number."""
-    every = windows.value("gradient_accumulation") or 1
-    if windows.value("step_unit") != "micro_step" or every == 1:
+    """Where micro-steps are accumulated."""
+    every = accumulated(windows)
+    if every == 1:
         return None
-    last, spans = windows["step"][steady.at], windows[f"{evidence}_span"][steady.at]
-    found = np.floor(last / every) - np.floor((last - spans) / every)
+    spans = windows[f"{evidence}_span"][steady.at]
+    found = optimizer_steps(windows["step"][steady.at], spans, every)
     return Updates(int(found.sum()), float(spans.sum()) / every)
 
 

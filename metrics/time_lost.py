@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metrics.columns import Array, Columns, median, total
 from metrics.end_to_end import time_of_first_line, trained
 from metrics.steady import stalls
-from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, clean_of, stamp_error
+from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, accumulated, clean_of, stamp_error
 
 Places = NDArray[np.int64]
 
@@ -155,13 +155,12 @@ def _by_cause(
     usual_wait = median(waits[~np.isnan(waits)])
     stalls_at = {*stalled.tolist()}
     looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *said}
-    micro_steps = windows.value("step_unit") == "micro_step"
-    every = windows.value("gradient_accumulation")
+    every = accumulated(windows)
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
         kinds = said.get(at, ())
         spoilers = sorted({*kinds} & {*SPOILERS["stamp"]})
-        single = micro_steps and windows["new_step"][at] == 1 and (every or 0) > 1
+        single = every > 1 and windows["new_step"][at] == 1
         if spoilers:
             cause = " and ".join(spoilers)
         elif single and windows["step"][at] % every == 0:

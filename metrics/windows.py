@@ -394,6 +394,21 @@ def clean_of(run: Columns, evidence: str) -> Clean:
     return Clean(at, tokens[at], seconds[at])
 
 
+def accumulated(run: Columns) -> int:
+    """Micro-steps per optimizer step of a run whose steps are micro-steps; 1 of all others."""
+    every = run.value("gradient_accumulation") or 1
+    return int(every) if run.value("step_unit") == "micro_step" else 1
+
+
+def optimizer_steps(last: Array, spans: Array, every: int) -> Array:
+    """How many of each stretch of micro-steps end an optimizer step: the multiples of `every`.
+
+    last: the last micro-step of each; spans: their lengths
+    """
+    found: Array = np.floor(last / every) - np.floor((last - spans) / every)
+    return found
+
+
 def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """The rows of `clean_of`, of one run or several, with `tokens` and `seconds` on one GPU."""
     found = clean_of(Columns(frame), evidence)
