@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
+
+from ingest.schema import FACT_NAMES, RUNS, Column, FactName
+
+
+def _as_in(told: Mapping[str, Column | FactName], *names: str) -> dict[str, tuple[str, str]]:
+    """Columns that hold what a log says as it is: unit and meaning are there."""
+    return {name: (told[name].unit, told[name].meaning) for name in names}
+
 
 MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # what run it is
-    "run_id": ("", "hash of the launch's first lines; stays when the file moves"),
-    "name": ("", "short name for people"),
-    "framework": ("", "xtuner, torchtitan, deepspeed, or transformers without it"),
-    "log_format": ("", "the format that its steps were read with"),
-    "framework_version": ("", "as printed"),
-    "synthetic": ("", "the log says that it was composed, not run"),
+    **_as_in(RUNS, "run_id", "name", "framework", "log_format"),
+    **_as_in(FACT_NAMES, "framework_version"),
+    **_as_in(RUNS, "synthetic"),
     "model": ("", "the known name of its shape; else as given or printed"),
     "accelerator": ("", "device as printed or given"),
     "device": ("", "the one name of all spellings of that device"),
-    "gpus": ("accelerators", "devices as the framework sees them (world size)"),
-    "seq_len": ("tokens", "length of one training sequence (of the whole pack)"),
-    "global_batch_size": ("sequences", "per optimizer step over all ranks"),
-    "micro_batch_size": ("sequences", "per data-parallel rank and micro-step"),
-    "gradient_accumulation": ("micro-steps", "per optimizer step"),
-    "replicas": ("", "of the sharded model; 1: shards on all data-parallel ranks"),
-    "tensor_parallel": ("ranks", "share the same tokens"),
-    "pipeline_parallel": ("ranks", "share the same tokens"),
-    "context_parallel": ("ranks", "share one sequence (also sequence parallel)"),
-    "expert_parallel": ("ranks", "experts' shards; overlap the data-parallel ranks"),
-    "zero_stage": ("", "ZeRO stage"),
+    **_as_in(
+        FACT_NAMES,
+        *("gpus", "seq_len", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
+        *("replicas", "tensor_parallel", "pipeline_parallel", "context_parallel"),
+        *("expert_parallel", "zero_stage"),
+    ),
     "compile": ("", "torch.compile, true or false"),
-    "torch": ("", "PyTorch version as printed"),
+    **_as_in(FACT_NAMES, "torch"),
     "packed": ("", "samples are filled to the full length, true or false"),
-    "attention": ("", "attention implementation as printed"),
-    "quantization": ("", "quantisation line as printed"),
+    **_as_in(FACT_NAMES, "attention", "quantization"),
     "inferred": ("", "facts of this row that follow from the framework or the numbers, not said"),
-    "precision": ("", "dtype of the matmuls"),
+    **_as_in(FACT_NAMES, "precision"),
     "recompute": ("", "activation recomputation"),
     "trainable": ("", "what is trained: full, lora or frozen"),
     "step_unit": ("", "what one step counts: optimizer_step or micro_step"),
-    "rate_excludes_data": ("", "the logged rate leaves data loading out"),
+    **_as_in(RUNS, "rate_excludes_data"),
     "steps": ("steps", "that the log has lines of"),
     # rates
     "tokens_per_second": ("tokens/s", "steady, over all GPUs"),
@@ -119,7 +119,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # files and launches
     "sources": ("", "files that tell of the run"),
     "members": ("", "run ids of these files' launches; the first is the run's own"),
-    "launch": ("", "number of the launch within its source, from 1"),
+    **_as_in(RUNS, "launch"),
     "started_at": ("", "first time stamp as printed"),
     "outcome": ("", "how the launch ended"),
     "outcome_text": ("", "what the line says that tells it"),
