@@ -41,7 +41,7 @@ from metrics.model_shapes import (
     FeedForward,
     ShapeError,
     Weight,
-    adapted,
+    targeted,
     text_config,
 )
 
@@ -257,7 +257,7 @@ def tower_operators(
     body = [operator(*_patch_embedding(tower, frames), stem)]
     body += [operator(*term, inside) for term in _layer_terms(tower, frames)]
     if inside.kind == "lora":
-        weights = adapted(tower.weights(), inside.lora_targets, tower.name)
+        weights = targeted(tower.weights(), inside.lora_targets, tower.name)
         adapters = adapter_flops(weights, inside) * _tokens(tower, frames)
         body.append(operator("vision lora adapters", tower.depth, adapters, Trainable()))
     head = [operator(*term, after) for term in _projector_terms(tower, frames)]

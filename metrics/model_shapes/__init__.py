@@ -27,7 +27,7 @@ from metrics.model_shapes.shape import (
     ModelShape,
     ShapeError,
     Weight,
-    adapted,
+    targeted,
     with_params_total,
 )
 
@@ -42,12 +42,12 @@ __all__ = [
     "ShapeError",
     "UnknownModelError",
     "Weight",
-    "adapted",
     "from_hugging_face",
     "from_megatron",
     "from_torchtitan",
     "known",
     "known_models",
+    "targeted",
     "text_config",
     "with_params_total",
 ]

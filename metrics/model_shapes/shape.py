@@ -387,7 +387,7 @@ class ModelShape:
         head = Weight("lm_head", self.hidden_size, self.vocab_size)
         every = [*weights, (1, head)]
         if tuple(targets) != ("every-linear",):
-            return adapted(every, targets, self.name)
+            return targeted(every, targets, self.name)
         if any(group.moe for group in self.layers):
             raise ShapeError(
                 f"{self.name} has experts, and whether they are trained beside the adapters is not "
@@ -449,7 +449,7 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def adapted(
+def targeted(
     weights: Sequence[tuple[int, Weight]], targets: Sequence[str], model: str
 ) -> tuple[tuple[int, Weight], ...]:
     """Those of (layers, weight) that LoRA targets name; `all-linear`: all of them.
