@@ -15,6 +15,7 @@ from ingest.schema import FACT_NAMES
 from metrics.logged import Audit
 from metrics.reconcile import Bridge, Factor
 from reports.summary import VISIBLE, times
+from reports.verdict import counted
 
 __all__ = [
     "LOGGED",
@@ -223,7 +224,7 @@ def reasons(bridge: Bridge) -> list[str]:
     rest = len(bridge.factors) - len(told)
     if rest:
         within = "" if len(seen) > MOST_NAMED else f" within {VISIBLE:.2%}".replace("%", " %")
-        told.append(f"{rest} more {'factor' if rest == 1 else 'factors'}{within}")
+        told.append(f"{counted(rest, 'more factor')}{within}")
     left = 1 / bridge.unexplained
     if not bridge.explained:
         told.append(f"what stays unexplained (x {times(left)})")

@@ -39,7 +39,7 @@ from reports.document import DASH, Column, Sheet, controls, esc, legend, number,
 from reports.redact import REDACTED
 from reports.run_page import each_run
 from reports.tables import decimal
-from reports.verdict import Said, Style, counted
+from reports.verdict import Said, Style, counted, plural
 
 Row = Mapping[str, Any]
 
@@ -81,8 +81,8 @@ def shown(data: Json, run_ids: Sequence[str]) -> list[Json]:
 def _header(data: Json) -> str:
     counts = data["counts"]
     held = (
-        f"{of('counts.runs', number(counts['runs']))} {_plural('run', counts['runs'])} from "
-        f"{of('counts.logs', number(counts['logs']))} {_plural('log', counts['logs'])}"
+        f"{of('counts.runs', number(counts['runs']))} {plural('run', counts['runs'])} from "
+        f"{of('counts.logs', number(counts['logs']))} {plural('log', counts['logs'])}"
     )
     about = f"{held} · formula {of('formula', FORMULA)} · fairmfu {of('fairmfu', data['fairmfu'])}"
     about += f" · {REDACTED}" if data["redacted"] else ""
@@ -92,10 +92,6 @@ def _header(data: Json) -> str:
     )
     title = f'<h1 data-of="title">{esc(data["title"])}</h1>'
     return f"<header>{title}<p>{about}</p>{banner if data['synthetic'] else ''}</header>"
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
 
 
 def _controls(data: Json) -> str:

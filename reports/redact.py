@@ -25,6 +25,7 @@ from ingest.schema import EVENT_KINDS, FACT_NAMES, TABLES
 from metrics import accelerators
 from metrics.model_shapes import known_models
 from metrics.table import METRICS
+from reports.verdict import plural
 
 REDACTED: Final = "names of users and hosts, addresses and secrets are replaced"
 """What such a report says of itself."""
@@ -156,15 +157,11 @@ class Redaction:
         return match[0][:begin] + self._words.get(match[1], match[1]) + match[0][end:]
 
     def __str__(self) -> str:
-        each = (f"{count} {kind}{_ending(kind, count)}" for kind, count in self.counts.items())
+        each = (f"{count} {plural(kind, count)}" for kind, count in self.counts.items())
         return f"hidden: {', '.join(each) or 'nothing was found'}"
 
 
 _COMPILED: Final = [(kind, re.compile(form)) for kind, form in FORMS]
-
-
-def _ending(kind: str, count: int) -> str:
-    return "" if count == 1 else "es" if kind.endswith("s") else "s"
 
 
 @cache

@@ -492,8 +492,15 @@ def _few(figures: Sequence[str], unit: str = "") -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """1 run, 2 runs; 2 more and 2 series have no s."""
-    return f"{n:,} {noun}" + ("" if n == 1 or noun in ("more", "series") else "s")
+    """1 run, 2 runs."""
+    return f"{n:,} {plural(noun, n)}"
+
+
+def plural(noun: str, n: int) -> str:
+    """A noun as of so many: more and series have no plural, address takes es."""
+    if n == 1 or noun in ("more", "series"):
+        return noun
+    return noun + ("es" if noun.endswith("s") else "s")
 
 
 def _small(share: float) -> str:
