@@ -34,8 +34,8 @@ NEWEST: Final[Mapping[str, tuple[str, ...]]] = {
 """Tables of which the rows of the newest batch hold, of each of these."""
 
 
-def due(parts: Iterable[Part], fan: int = FAN) -> list[list[Part]]:
-    """Parts that are to be merged: of each table the oldest `fan` of its first tier that is full.
+def due(parts: Iterable[Part]) -> list[list[Part]]:
+    """Parts that are to be merged: of each table the oldest FAN of its first tier that is full.
 
     Fewer where they hold MOST_ROWS; parts of more than half of that are large enough as they are.
     Of no table two groups: what is merged at once of a table is one part of a batch.
@@ -44,8 +44,8 @@ def due(parts: Iterable[Part], fan: int = FAN) -> list[list[Part]]:
     small = (part for part in parts if part.rows <= MOST_ROWS // 2)
     for (table, _), group in groupby(sorted(small, key=_place), key=_tier):
         tier = list(group)
-        if len(tier) >= fan:
-            found.setdefault(table, _at_once(tier[:fan]))
+        if len(tier) >= FAN:
+            found.setdefault(table, _at_once(tier[:FAN]))
     return [*found.values()]
 
 

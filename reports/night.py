@@ -277,20 +277,20 @@ def day(at: datetime | None, now: datetime | None = None) -> str:
     return f"{at.day} {MONTHS[at.month - 1]}{year}"
 
 
-def few(words: Sequence[str], most: int = NAMED) -> str:
-    """a, b and c; of more than `most`, the first and how many more."""
-    if len(words) <= most:
+def few(words: Sequence[str]) -> str:
+    """a, b and c; of more than NAMED, the first and how many more."""
+    if len(words) <= NAMED:
         return listed(words)
-    return listed([*words[: most - 1], f"{len(words) - most + 1:,} more"])
+    return listed([*words[: NAMED - 1], f"{len(words) - NAMED + 1:,} more"])
 
 
-def signed(ratio: float | None, digits: int = 1) -> str:
+def signed(ratio: float | None) -> str:
     """0.949 as -5.1 % and 1.02 as +2.0 %, with a minus sign that is one."""
     if ratio is None:
         return "\N{EN DASH}"
-    text = f"{100 * (ratio - 1):+.{digits}f} %"
+    text = f"{100 * (ratio - 1):+.1f} %"
     if float(text[:-2]) == 0:
-        return f"{0:.{digits}f} %"
+        return "0.0 %"
     return text.replace("-", "\N{MINUS SIGN}")
 
 

@@ -205,11 +205,11 @@ MOST_MARKS: Final = 60
 """Of one kind and run."""
 
 
-def marks(events: pl.DataFrame, windows: pl.DataFrame, most: int = MOST_MARKS) -> pl.DataFrame:
+def marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """Events that a course of steps shows, sorted; columns of MARKS.
 
     events: as in ingest.schema; windows: metrics.windows.windows. step: as printed, else of the
-    next step line, else of the last one. Of more than `most` bins of steps the events of a kind
+    next step line, else of the last one. Of more than MOST_MARKS bins of steps the events of a kind
     that fall into one are one: `events` how many, with the first one's line and text.
     """
     shown = events.filter(pl.col("kind").is_in(SHOWN))
@@ -217,7 +217,8 @@ def marks(events: pl.DataFrame, windows: pl.DataFrame, most: int = MOST_MARKS) -
         return MARKS.to_frame()
     steps = windows.filter(pl.col("line").is_not_null()).select("run_id", "line", at="step")
     ends = windows.group_by("run_id").agg(first=pl.col("step").min(), last=pl.col("step").max())
-    width = pl.max_horizontal(1, (pl.col("last") - pl.col("first") + most) // most)
+    length = pl.col("last") - pl.col("first")
+    width = pl.max_horizontal(1, (length + MOST_MARKS) // MOST_MARKS)
     placed = pl.coalesce("step", "at", "last").clip(pl.col("first"), pl.col("last"))
     return (
         shown.select("run_id", "kind", "line", "step", "text")

@@ -73,7 +73,6 @@ def render(
     frame: pl.DataFrame,
     output: str,
     columns: Mapping[str, tuple[str, Formatter]] | None = None,
-    title: str = "",
     least: Sequence[str] = (),
 ) -> str:
     """The frame as text: table, json, csv or markdown.
@@ -95,7 +94,7 @@ def render(
     cells = [*zip(headings, *body, strict=True)]
     order = [list(shown).index(name) for name in least if name in shown]
     left = _too_much(cells, order) if sys.stdout.isatty() else []
-    table = _table(title, [column for i, column in enumerate(cells) if i not in left])
+    table = _table([column for i, column in enumerate(cells) if i not in left])
     return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left])}"
 
 
@@ -165,7 +164,7 @@ def markdown_text(text: str) -> str:
     return re.sub(r"(?<!\w)@", "@\N{ZERO WIDTH SPACE}", text)
 
 
-def _table(title: str, columns: Sequence[Sequence[str]]) -> str:
+def _table(columns: Sequence[Sequence[str]]) -> str:
     """columns: each its heading, then its cells."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - rich is slow to import
     from rich.console import Console  # noqa: PLC0415
@@ -176,7 +175,7 @@ def _table(title: str, columns: Sequence[Sequence[str]]) -> str:
         [_broken(heading, width, BLANK), *(_broken(cell, width) for cell in cells)]
         for (heading, *cells), width in zip(columns, _widths(columns), strict=True)
     ]
-    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for (heading, *_), (_, *cells) in zip(fitted, columns, strict=True):
         right = all(map(_is_number, cells))
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
