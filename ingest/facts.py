@@ -1,6 +1,6 @@
 """Facts with origin: what is given by hand, stands beside the log, or follows from its numbers.
 
-    flag > sidecar > log > companion file > registry > inferred
+    flag > sidecar > log > companion file > inferred
 
 Of two facts of one kind of origin the later holds. All are kept, so that a disagreement shows.
 """

@@ -77,7 +77,7 @@ FACTS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "name": Column(TEXT, "", "one of FACT_NAMES"),
     "value": Column(TEXT, "", "as given, in the unit of FACT_NAMES"),
-    "origin": Column(TEXT, "", "flag, sidecar:…, log:LINE, companion:…, registry or inferred:…"),
+    "origin": Column(TEXT, "", "flag, sidecar:…, log:LINE, companion:… or inferred:…"),
     "line": Column(INT, "line", "where it stands in the log, if it does"),
     "sequence": Column(
         INT, "", "order within the run: of two of one kind of origin the later holds"

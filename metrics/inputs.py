@@ -1,6 +1,6 @@
 """The facts that hold: one value for each run and name, and where sources disagree.
 
-    flag > sidecar > log > companion file > registry > inferred
+    flag > sidecar > log > companion file > inferred
 
 Of two facts of one kind of origin the later holds. What loses is kept and shown.
 """
@@ -15,7 +15,7 @@ from ingest.schema import FACT_NAMES
 from metrics import accelerators
 from metrics.table import NOT_RANKED
 
-PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "registry", "inferred")
+PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
 
 SETUP: Final = (
     "gpus",

@@ -31,7 +31,6 @@ FROM_EACH_ORIGIN = [
     ("sidecar", "sidecar:facts.toml"),
     ("log", "log:7"),
     ("companion", "companion:ds_config.json"),
-    ("registry", "registry"),
     ("inferred", "inferred: samples/s x tokens per sample / tgs"),
 ]
 
