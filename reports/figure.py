@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import reduce
 from math import isfinite
-from operator import or_
 from typing import Any, Final
 
 import altair as alt
@@ -206,13 +204,11 @@ LEGEND: Final = {
 
 
 def drawable(frame: pl.DataFrame) -> pl.DataFrame:
-    """No NaN, no infinity, no more digits than can be seen."""
-    floats = cs.float()
-    short = floats.round_sig_figs(DIGITS)
-    less, more = (short * (1 + way * 10.0**-EXACT_DIGITS) for way in (-1, 1))
-    ties = [less.round_sig_figs(n) != more.round_sig_figs(n) for n in range(1, DIGITS)]
-    kept = pl.when(reduce(or_, ties)).then(floats.round_sig_figs(EXACT_DIGITS)).otherwise(short)
-    return frame.with_columns(pl.when(floats.is_finite()).then(kept).name.keep())
+    """Each number of a frame by `plain`."""
+    return frame.with_columns(
+        pl.Series(column.name, [plain(value) for value in column], column.dtype)
+        for column in frame.select(cs.float())
+    )
 
 
 Table = pl.DataFrame | Sequence[Row]
