@@ -17,7 +17,7 @@ from typing import Any, Final
 import polars as pl
 import yaml
 
-from reports.tracked import Tracked, card, plain
+from reports.tracked import Tracked, card, file_name
 
 RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5
 """Of MLflow's RunStatus."""
@@ -70,7 +70,7 @@ def write(run: Tracked, folder: Path, experiment: str, location: str) -> None:
     for tag, value in run.figures.items():
         _write(folder / "metrics" / tag, f"{_milliseconds(moment)} {value!r} {step}\n")
     for name, fact in run.facts.items():
-        _write(folder / "params" / plain(name), fact)
+        _write(folder / "params" / file_name(name), fact)
     for name, text in _tags(run).items():
         _write(folder / "tags" / name, text)
     (folder / "artifacts").mkdir()
@@ -101,8 +101,8 @@ def _about(run: Tracked, experiment: str, location: str) -> dict[str, Any]:
 def _tags(run: Tracked) -> dict[str, str]:
     """Texts, the origins of facts, and what MLflow itself shows of a run."""
     own = {"mlflow.runName": run.name, "mlflow.note.content": card(run)}
-    origins = {f"origin.{plain(name)}": origin for name, origin in run.origins.items()}
-    return own | origins | {f"fairmfu.{plain(name)}": text for name, text in run.texts.items()}
+    origins = {f"origin.{file_name(name)}": origin for name, origin in run.origins.items()}
+    return own | origins | {f"fairmfu.{file_name(name)}": text for name, text in run.texts.items()}
 
 
 def _lines(points: pl.DataFrame) -> str:

@@ -269,7 +269,7 @@ def _apart(names: Iterable[str]) -> dict[str, str]:
     """A tag of its own for each field, also where two differ in signs alone."""
     tags: dict[str, str] = {}
     for name in names:
-        tag, taken = plain(name), {one.lower() for one in tags.values()}
+        tag, taken = file_name(name), {one.lower() for one in tags.values()}
         number = next(n for n in count(1) if f"{EXTRA}{_nth(tag, n)}".lower() not in taken)
         tags[name] = EXTRA + _nth(tag, number)
     return tags
@@ -291,7 +291,7 @@ def _figures(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         if number and row[name] is not None:
             yield RUN + RENAMED.get(name, name), float(row[name])
     for lost in row["time_lost"] or []:
-        yield f"{RUN}time_lost_s/{plain(lost['cause'])}", float(lost["seconds"])
+        yield f"{RUN}time_lost_s/{file_name(lost['cause'])}", float(lost["seconds"])
 
 
 def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -302,7 +302,7 @@ def _texts(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, "; ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def plain(name: str) -> str:
+def file_name(name: str) -> str:
     """A name that is a file on any disk and a tag to any tracker: letters, digits, `_`, `-`, `.`.
 
     Never empty, nor hidden or a way to another folder.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ingest.errors import FairmfuError
-from reports.tracked import Tracked, plain
+from reports.tracked import Tracked, file_name
 
 
 class NotExportedError(FairmfuError):
@@ -130,7 +130,7 @@ def _offline(run: Tracked, out: Path) -> list[Path]:
 
 def _folders(runs: Sequence[Tracked]) -> list[str]:
     """A name for each that is a folder of its own, also where case does not count."""
-    names = [plain(run.name) for run in runs]
+    names = [file_name(run.name) for run in runs]
     folded = [name.lower() for name in names]
     return [
         name if folded.count(name.lower()) == 1 else f"{name}-{run.run_id}"

@@ -30,7 +30,7 @@ from ingest.schema import OUTCOMES, STEPS
 from ingest.store import Store
 from metrics.analysis import Analysis, analyse
 from reports import mlflow_files, trackers
-from reports.tracked import PRINTED, RECOMPUTED, Tracked, _extra, plain, tracked
+from reports.tracked import PRINTED, RECOMPUTED, Tracked, _extra, file_name, tracked
 
 ROOT = Path(__file__).parents[1]
 SYNTHETIC = ROOT / "sample_logs" / "synthetic"
@@ -175,8 +175,8 @@ def test_a_log_without_dates_begins_in_1970(odd: Tracked) -> None:
     ],
 )
 def test_a_hostile_name_is_a_plain_file(name: str, file: str) -> None:
-    assert plain(name) == file
-    assert Path(plain(name)).name == plain(name)
+    assert file_name(name) == file
+    assert Path(file_name(name)).name == file_name(name)
 
 
 # -- TensorBoard -------------------------------------------------------------------------------
