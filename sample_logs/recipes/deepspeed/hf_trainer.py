@@ -4,15 +4,11 @@ No line of either is changed. A callback that prints nothing takes the wall cloc
 optimizer step; rank 0 writes them to truth.json.
 """
 
-import itertools
-import json
-import os
 import sys
 import time
-from pathlib import Path
 
 import torch
-from train import MODEL, SEQ_LEN, sequences
+from train import MODEL, SEQ_LEN, sequences, write_truth
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -66,18 +62,7 @@ def main() -> None:
     result = trainer.train()
     trainer.log_metrics("train", result.metrics)
     trainer.save_state()
-    ranks = int(os.environ["WORLD_SIZE"])
-    truth = {
-        "steps": STEPS,
-        "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(clock.moments)],
-        "tokens_per_step": MICRO_BATCH * ACCUMULATION * ranks * SEQ_LEN,
-        "gpus": ranks,
-        "seq_len": SEQ_LEN,
-        "micro_batch": MICRO_BATCH,
-        "accumulation": ACCUMULATION,
-    }
-    if trainer.is_world_process_zero():
-        Path("truth.json").write_text(json.dumps(truth, indent=1))
+    write_truth(clock.moments, MICRO_BATCH, ACCUMULATION)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import deepspeed
 import torch
 from deepspeed.pipe import LayerSpec, PipelineModule
 from torch import nn
-from train import MODEL, Layer, arguments, loss_of, sequences, start, write_truth
+from train import MODEL, Layer, arguments, batch_of, loss_of, sequences, start, write_truth
 
 STAGES = 2
 
@@ -37,7 +37,7 @@ def main() -> None:
     for _ in range(args.steps):
         engine.train_batch()
         moments.append(time.perf_counter())
-    write_truth(engine, moments, gpus_per_replica=STAGES)
+    write_truth(moments, *batch_of(engine), gpus_per_replica=STAGES)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -118,12 +118,16 @@ def start(*, info: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if torch.cuda.is_available() else "gloo")
 
 
+def batch_of(engine: deepspeed.DeepSpeedEngine) -> tuple[int, int]:
+    """Sequences of a micro-batch on one GPU, and micro-batches of a step."""
+    return engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
+
+
 def write_truth(
-    engine: deepspeed.DeepSpeedEngine, moments: list[float], gpus_per_replica: int = 1
+    moments: list[float], micro_batch: int, accumulation: int, gpus_per_replica: int = 1
 ) -> None:
     """moments: the start of the first step, then the end of each."""
-    micro_batch = engine.train_micro_batch_size_per_gpu()
-    accumulation, ranks = engine.gradient_accumulation_steps(), int(os.environ["WORLD_SIZE"])
+    ranks = int(os.environ["WORLD_SIZE"])
     truth = {
         "steps": len(moments) - 1,
         "wall_s": [round(end - start, 6) for start, end in itertools.pairwise(moments)],
@@ -155,7 +159,7 @@ def main() -> None:
     moments = [time.perf_counter()]  # the start of the first step, then the end of each
     for step in range(1, args.steps + 1):
         if step == args.kill_in_step:
-            write_truth(engine, moments)
+            write_truth(moments, *batch_of(engine))
             if rank == ranks - 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         for _ in range(engine.gradient_accumulation_steps()):
@@ -169,7 +173,7 @@ def main() -> None:
                 flush=True,
             )
 
-    write_truth(engine, moments)
+    write_truth(moments, *batch_of(engine))
     engine.destroy()
     torch.distributed.destroy_process_group()
 
