@@ -1025,6 +1025,12 @@ def rebuild(store: Path) -> None:
 @click.option("--lora-rank", type=click.IntRange(min=1), help="Rank of the adapters.")
 @click.option("--lora-targets", help="all-linear, or projection names with commas.")
 @click.option(
+    "--mtp-modules",
+    type=click.IntRange(0, 64),
+    default=0,
+    help="Modules of multi-token prediction that are trained, as DeepSeek-V3's one.",
+)
+@click.option(
     "--recompute",
     type=click.Choice(["none", "full", "selective"]),
     help="Activation recomputation, for HFU; selective: core attention.",

@@ -37,7 +37,7 @@ LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
 TELLING: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
-MAY_BE_ZERO: Final = frozenset({"zero_stage"})
+MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules"})
 
 Fact = dict[str, Any]
 

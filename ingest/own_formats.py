@@ -238,6 +238,18 @@ def _implied(top: _Table) -> dict[str, tuple[str, str]]:
     return out
 
 
+def _told(table: _Table) -> dict[str, tuple[str, str]]:
+    out = {}
+    for key, said in table.take("tells", dict, {}).items():
+        if isinstance(said, list) and len(said) == 2:  # noqa: PLR2004
+            name, value = map(_text, said)
+            _check_fact(table, f"tells.{key}", name, value)
+            out[key] = (name, value)
+        else:
+            table.say(f"tells.{key}", "write [fact, value].")
+    return out
+
+
 def _step(table: _Table, file: str) -> StepLine:
     table.only(_names(StepLine))
     table.need("regex", "example")
@@ -249,11 +261,14 @@ def _step(table: _Table, file: str) -> StepLine:
     facts = table.take("facts", dict, {})
     for key, name in facts.items():
         _check_fact(table, f"facts.{key}", _text(name))
+    tells = _told(table)
     if regex and not pair:
         groups = sorted(_groups(regex))
-        for key in (k for k in (*columns, *facts) if k not in groups):
-            place = f"columns.{key}" if key in columns else f"facts.{key}"
-            table.say(place, f"the regex has no group {key!r}. {meant(key, groups)}")
+        keys = {"columns": columns, "facts": facts, "tells": tells}
+        for kind, key in ((k, key) for k, named in keys.items() for key in named):
+            if key not in groups:
+                place = f"{kind}.{key}"
+                table.say(place, f"the regex has no group {key!r}. {meant(key, groups)}")
     numbered = table.take("numbered", bool, False)  # noqa: FBT003 - the default
     if columns and not numbered and "step" not in columns.values():
         table.say("columns", 'no group fills "step"; numbered = true counts lines that print none.')
@@ -262,6 +277,7 @@ def _step(table: _Table, file: str) -> StepLine:
         columns=columns,
         pair=pair or None,
         facts=facts,
+        tells=tells,
         numbered=numbered,
         every_step=table.take("every_step", bool, False),  # noqa: FBT003 - the default
         counts=_choice(table, "counts", COUNTERS) or None,

@@ -574,6 +574,7 @@ class Parser:
             row["step"] = None
         row |= _values(self.primary, line, printed)
         row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
+        row["says"] |= dict(told for key, told in line.tells.items() if key in printed)
         if row.get("step") is None and not line.numbered:
             raise _Rejected("no step number")
         return row

@@ -219,6 +219,8 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "token_dropping": FactName(
         "bool", "", "some layers skip tokens (random-LTD): F is not the formula's"
     ),
+    "mtp_modules": FactName("int", "", "modules of multi-token prediction that are trained; or 0"),
+    "mtp_trained": FactName("bool", "", "the log prints a loss of multi-token prediction"),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),
     "packed": FactName("bool", "", "samples are filled to the full length: no padding"),
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),

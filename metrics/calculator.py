@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from metrics import accelerators, flops, vision
@@ -83,6 +83,8 @@ class Question:
             raise ValueError("With images only full training without recomputation is answered.")
         if self.phase != "train" and (self.tgs or self.mfu or self.tokens or self.trainable):
             raise ValueError("Rates, times and adapters are of training: leave --phase out.")
+        if self.phase != "train" and self.shape.mtp_modules:
+            raise ValueError("Modules of multi-token prediction are trained: leave --phase out.")
 
 
 def ask(  # noqa: PLR0913 - each is a side of the question
@@ -95,6 +97,7 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     trainable: Literal["full", "lora", "frozen"] = "full",
     lora_rank: int | None = None,
     lora_targets: str | None = None,
+    mtp_modules: int = 0,
     recompute: str | None = None,
     accelerator: str | None = None,
     gpus: int | None = None,
@@ -110,6 +113,7 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     images: of a sequence, "HEIGHTxWIDTH" [pixels], for models that see.
     precision: fp32, tf32, fp16, bf16, fp8, mxfp8 or nvfp4.
     trainable: full, lora or frozen; lora_targets: all-linear, or projections with commas.
+    mtp_modules: of multi-token prediction, that are trained beside the model.
     recompute: none, full or selective, for what is executed.
     accelerator: a device, for rates; overlay: devices of one's own, before the table's.
     tgs [tokens/s/GPU], mfu [fraction]: one of them, to get the other. tokens: how many to train on,
@@ -123,8 +127,9 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     targets = tuple((lora_targets or "").replace(",", " ").split())
     trained = Trainable(kind=trainable, lora_rank=lora_rank, lora_targets=targets)
     config = None if isinstance(model, str) else model
+    shape = known(model) if isinstance(model, str) else from_hugging_face(model)
     return Question(
-        shape=known(model) if isinstance(model, str) else from_hugging_face(model),
+        shape=replace(shape, mtp_modules=mtp_modules),
         seq_len=seq_len,
         tower=None if config is None else vision.from_hugging_face(config),
         images=tuple(map(pixels, images)),

@@ -191,18 +191,36 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
         return None
     best = min(given, key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
     try:
-        return _checked(_build(best, facts), facts, out)
+        shape = _build(best, facts)
+        modules = _mtp_modules(shape, facts)
+        if modules is None:
+            out.missing.append("mtp_modules")
+            out.warnings.append(
+                "the log prints a loss of multi-token prediction, not how many modules are trained "
+                "for it, nor does the model say: --set mtp_modules=1, or as many as there are"
+            )
+            return None
+        return _checked(replace(shape, mtp_modules=modules), facts, out)
     except ShapeError as error:
         out.missing.append("model_config")
         out.warnings.append(str(error))
         return None
 
 
+def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """How many modules of multi-token prediction are trained; None where that is not known."""
+    modules = integer_of(facts, "mtp_modules")
+    if modules is not None:
+        return modules
+    trained = (text_of(facts, "mtp_trained") or "").lower() == "true"
+    return None if trained and not shape.mtp_modules else shape.mtp_modules
+
+
 def work_key(run: Inputs) -> str:
     """A key of the model that a run trains: layers and width.
 
-    Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; and
-    without windows, which `attention_pattern` tells.
+    Without names; without the vocabulary, which frameworks pad or crop by less than 1 %; without
+    windows, which `attention_pattern` tells, and multi-token prediction, which `trained_weights`.
     """
     layers = replace(_same_work(run.shape), vocab_size=1)
     text = str(replace(layers, layers=tuple(map(_unmasked, layers.layers))))
@@ -239,11 +257,13 @@ NEARLY_WHOLE: Final = 0.99
 """Of the pairs of a whole sequence: from here on documents are as long as their pack."""
 
 
-def trained_weights(trainable: Trainable) -> str:
-    """What of a model is trained, with the rank and the targets of adapters."""
-    if trainable.kind != "lora":
-        return trainable.kind
-    return f"lora of rank {trainable.lora_rank} on {', '.join(sorted(trainable.lora_targets))}"
+def trained_weights(run: Inputs) -> str:
+    """What of a model is trained: rank and targets of adapters, modules that predict further on."""
+    trainable, modules = run.trainable, run.shape.mtp_modules
+    words: str = trainable.kind
+    if words == "lora":
+        words += f" of rank {trainable.lora_rank} on {', '.join(sorted(trainable.lora_targets))}"
+    return f"{words} with {modules} MTP module{'' if modules == 1 else 's'}" if modules else words
 
 
 def attended_pairs(run: Inputs) -> float | None:
@@ -274,7 +294,7 @@ def _same_work(shape: ModelShape) -> ModelShape:
         )
         for group in shape.layers
     )
-    return replace(shape, name="", layers=layers)
+    return replace(shape, name="", layers=layers, mtp_modules=0)
 
 
 def _build(name: str, facts: Mapping[str, Mapping[str, Any]]) -> ModelShape:

@@ -59,7 +59,7 @@ def score(
         "work": work_key(run),
         "attention_pattern": attention_pattern(run),
         "attended_pairs": attended_pairs(run),
-        "trained": trained_weights(run.trainable),
+        "trained": trained_weights(run),
     }
     if run.lengths_unknown != PADDED:
         out.values["flops_per_token_full_attention"] = flops.flops_per_token(full)

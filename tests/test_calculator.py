@@ -68,6 +68,16 @@ def test_an_option_that_would_say_nothing_is_refused(options: tuple[str, ...], s
     assert said in found.output
 
 
+def test_modules_of_multi_token_prediction_are_trained_alone() -> None:
+    """Megatron-Bridge's table of DeepSeek-V3 at 4,096 tokens: 1648 / 6338 = 260.0 GFLOPs."""
+    options = ("deepseek-v3", "--seq-len", 4096, "--mtp-modules", 1)
+    out = json.loads(command(*options, "--format", "json"))
+    routers = sum(r["flops_per_token"] for r in out["operators"] if r["name"].endswith("router"))
+    assert out["flops_per_token"] - routers == pytest.approx(260.0e9, rel=2e-4)
+    found = CliRunner().invoke(main, ["flops", *map(str, options), "--phase", "decode"])
+    assert "leave --phase out" in found.output
+
+
 def test_6n_leaves_attention_out() -> None:
     rule = next(rule for rule in asked()["rules"] if rule["rule"].startswith("6N"))
     attention = 3 * 32 * 4 * 4096 * 4096.5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -559,6 +560,13 @@ def test_query_groups_of_megatron_lm_are_key_value_heads() -> None:
     assert from_megatron(grouped, vocab_size=152064).layers == expected.layers
     single = from_megatron(said | {"num_query_groups": "1"}, vocab_size=152064)  # its default
     assert single.layers[0].attention.kv_heads == single.layers[0].attention.heads
+
+
+def test_megatron_lm_trains_as_many_modules_ahead_as_its_header_says() -> None:
+    alone = from_megatron(QWEN_7B | {"mtp_num_layers": "None"}, vocab_size=152064)
+    ahead = from_megatron(QWEN_7B | {"mtp_num_layers": "2"}, vocab_size=152064)
+    assert alone == from_megatron(QWEN_7B, vocab_size=152064)
+    assert ahead == replace(alone, mtp_modules=2)
 
 
 @pytest.mark.parametrize(

@@ -393,6 +393,25 @@ def test_check_tells_line_by_line_what_a_format_takes(own: Path, log: Path) -> N
     assert (taken["[[steps]] 1"], taken["torchtitan steps 1"]) == (1, 0)
 
 
+def test_a_key_of_a_step_may_tell_a_fact_by_being_there(tmp_path: Path) -> None:
+    said = ALONE.replace("took (?P<took>[\\d.]+)", "took (?P<took>[\\d.]+)(?P<ahead> ahead)?")
+    (path := tmp_path / "mine.toml").write_text(said + 'tells = { ahead = ["mtp_modules", 1] }\n')
+    (log := tmp_path / "mine.log").write_text(
+        "mine step 1 loss 1.5 took 250\nmine step 2 loss 1.5 took 250 ahead\n"
+    )
+    whole = json.loads(run("formats", "--check", path, log, "--format", "json").stdout)
+    told = [(row["line"], row["says"]) for row in whole["lines"] if row["is"] == "fact"]
+    assert told == [(2, {"mtp_modules": "1"})]
+    for wrong, message in (
+        ('ahead = ["mtp_moduls", 1]', "no fact is called 'mtp_moduls'"),
+        ('ahead = ["mtp_modules", "one"]', "is not a number"),
+        ("ahead = 1", "write [fact, value]"),
+        ('behind = ["mtp_modules", 1]', "the regex has no group 'behind'"),
+    ):
+        path.write_text(said + f"tells = {{ {wrong} }}\n")
+        assert message in run("formats", "--check", path).output
+
+
 @pytest.mark.parametrize("output", ["table", "markdown", "csv"])
 def test_check_is_readable(output: str, own: Path, log: Path) -> None:
     result = run("formats", "--check", own, log, "--format", output)

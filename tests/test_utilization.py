@@ -69,6 +69,31 @@ def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
     assert "Nearest known" in out.warnings[0]
 
 
+def test_modules_of_multi_token_prediction_are_work() -> None:
+    alone, ahead = (score(held(mtp_modules=n), rate()).values for n in ("0", "2"))
+    d, vocabulary, layer = 4096, 128_256, (F - 6 * 4096 * 128_256) / 32
+    assert alone["flops_per_token"] == F
+    assert ahead["flops_per_token"] == F + 2 * (12 * d * d + layer + 6 * d * vocabulary)
+    assert ahead["model"] == alone["model"]
+    assert ahead["work"] == alone["work"]
+    assert (alone["trained"], ahead["trained"]) == ("full", "full with 2 MTP modules")
+
+
+def test_a_loss_of_unknown_modules_of_multi_token_prediction_leaves_no_flops() -> None:
+    out = score(held(mtp_trained="true"), rate())
+    assert out.missing == ["mtp_modules"]
+    assert "--set mtp_modules=" in out.warnings[0]
+    assert not {"flops_per_token", "mfu"} & set(out.values)
+    assert score(held(mtp_trained="true", mtp_modules="1"), rate()).missing == []
+
+
+def test_parameters_that_a_log_counts_hold_those_of_multi_token_prediction() -> None:
+    d, layer = 4096, 218_112_000
+    counted = str(8_030_261_248 + 2 * d * d + 3 * d + layer)
+    assert score(held(params_total=counted, mtp_modules="1"), rate()).missing == []
+    assert score(held(params_total=counted), rate()).missing == ["model_config"]
+
+
 def test_more_than_training_is_known_to_reach_is_doubted() -> None:
     for tgs, doubted in ((16_500.0, True), (15_000.0, False)):
         out = score(held(), rate(tgs))

@@ -12,6 +12,7 @@ import pytest
 from ingest.formats.xtuner_v1 import BLOCKS, CONFIG_EXAMPLE
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
+from ingest.registry import FORMATS
 from metrics.analysis import analyse
 from metrics.model_shapes import from_hugging_face, known
 
@@ -159,7 +160,11 @@ def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
         ('"qk_norm": true', '"qk_norm": false'),
         ('"qkv_bias": false', '"qkv_bias": true'),
         ('"linear_attention": null', '"linear_attention": {"num_heads": 4}'),
-        ('"linear_attention": null', '"mtp_config": {"num_layers": 1}'),
+        ('"linear_attention": null', '"mtp_config": {"num_layers": "?"}'),
+        (
+            '"linear_attention": null',
+            '"mtp_config": {"num_layers": 1, "detach_mtp_lm_head_weight": true}',
+        ),
         ('"linear_attention": null', '"n_routed_experts": 8'),
         ('"model_type": "qwen3"', '"model_type": null'),
         ('"model_type": "qwen3"', '"model_type": "qwen3_5"'),
@@ -169,6 +174,31 @@ def test_the_config_of_a_known_model_gives_its_shape(parse: Parse) -> None:
 def test_a_config_of_another_model_gives_no_shape(old: str, new: str, parse: Parse) -> None:
     assert {"model", "model_config"} <= facts(parse).keys()
     assert not {"model", "model_config"} & facts(parse, (old, new)).keys()
+
+
+def test_modules_of_multi_token_prediction_are_counted_beside_the_model(parse: Parse) -> None:
+    found = facts(parse, ('"linear_attention": null', '"mtp_config": {"num_layers": 2}'))
+    assert found["mtp_modules"] == "2"
+    assert found["model_config"] == facts(parse)["model_config"]
+
+
+@pytest.mark.parametrize(
+    ("log_format", "loss"),
+    [
+        ("xtuner-v1", "reduced_llm_loss: 6.99893618, "),
+        ("xtuner-v1-tracker", '"loss/reduced_llm_loss": 6.994091987609863, '),
+    ],
+)
+def test_a_loss_of_multi_token_prediction_says_that_it_is_trained(
+    log_format: str, loss: str, parse: Parse
+) -> None:
+    example = next(f for f in FORMATS if f.name == log_format).steps[0].example + "\n"
+    assert loss in example
+    stated = parse(log_format, example).launches[0].facts
+    assert "mtp_trained" not in {fact["name"] for fact in stated}
+    ahead = example.replace(loss, loss + loss.replace("llm", "mtp"))
+    (fact,) = (f for f in parse(log_format, ahead).launches[0].facts if f["name"] == "mtp_trained")
+    assert (fact["value"], fact["origin"]) == ("true", "log:1")
 
 
 def test_a_model_with_a_vision_tower_is_not_named(parse: Parse) -> None:

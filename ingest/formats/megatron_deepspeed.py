@@ -454,6 +454,9 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     ),
 )
 
+MOST_AHEAD: Final = 16
+"""Modules of multi-token prediction, far more than anyone trains; each prints its loss."""
+
 MEGATRON_LM: Final = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-lm",
@@ -472,6 +475,7 @@ MEGATRON_LM: Final = replace(
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
+            tells={f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MOST_AHEAD + 1)},
             example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
             "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
             "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "

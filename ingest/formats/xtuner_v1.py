@@ -39,6 +39,9 @@ TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 PREFIX: Final = r"^(?:\[(?:rank|default)\d+\]:|\d+: )?\s*\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^\]]*\])+ "
 """Launcher's tag, rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
 
+TRAINS_MTP: Final = ("mtp_trained", "true")
+"""Of how many modules of multi-token prediction (InternLM/xtuner@11f2848 MTPConfig) no line says."""
+
 STEP: Final = r"(?:Epoch (?P<epoch>\d+) )?Step (?P<step>\d+)/(?P<total>\d+) "
 UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", PREFIX + STEP)
 
@@ -102,6 +105,7 @@ def _training_config(lines: Sequence[str]) -> dict[str, str]:
         "micro_batch_size": _whole(config, "intra_layer_micro_batch"),
         "total_steps": _whole(config, "total_step"),
         "seq_len": _whole(data, "pack_max_length"),
+        "mtp_modules": _mtp_modules(model),
     }
     facts = {name: str(value) for name, values in found.items() for value in values}
     return facts | _model(config, model) | _numbers(model, fsdp) | _recompute(model, fsdp)
@@ -116,6 +120,16 @@ def _whole(config: Mapping[str, Any], key: str) -> list[int]:
     """The count of `key`, where it is one."""
     value = config.get(key)
     return [value] if isinstance(value, int) and not isinstance(value, bool) and value > 0 else []
+
+
+def _mtp_modules(model: Mapping[str, Any]) -> list[int]:
+    """How many times a token goes through a module of multi-token prediction; all may be one.
+
+    Nothing where their inputs or their head are detached: some of their gradients are not computed.
+    """
+    mtp = _section(model, "mtp_config")
+    detached = any(mtp.get(key) for key in ("detach_mtp_inputs", "detach_mtp_lm_head_weight"))
+    return [] if detached else _whole(mtp, "num_layers")
 
 
 def _model(config: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
@@ -137,7 +151,7 @@ PLAIN_ATTENTION: Final = frozenset(
 """Keys of an attention_cfg that leave it the grouped-query attention of Qwen3."""
 
 NOT_QWEN3: Final = (
-    *("linear_attention", "mtp_config", "mlp_bias", "gate_bias", "moe_bias"),
+    *("linear_attention", "mlp_bias", "gate_bias", "moe_bias"),
     *("n_shared_experts", "first_k_dense_replace"),
 )
 SAME_KEYS: Final = (
@@ -163,6 +177,8 @@ def _hugging_face(model: Mapping[str, Any]) -> dict[str, Any]:
     if sparse is None or other or attention.get("qk_norm") is not True:
         return {}
     if any(model.get(key) for key in NOT_QWEN3) or sparse != ("n_routed_experts" in model):
+        return {}
+    if model.get("mtp_config") and not _mtp_modules(model):
         return {}
     config = {key: model[key] for key in SAME_KEYS if key in model}
     config |= {key: attention[key] for key in ATTENTION_KEYS if key in attention}
@@ -501,6 +517,7 @@ XTUNER_V1: Final = LogFormat(
             pair=PAIR,
             columns=TEXT_COLUMNS,
             facts={"total": "total_steps"},
+            tells={"reduced_mtp_loss": TRAINS_MTP},
             example="[XTuner][RANK 0][2026-11-20 15:49:49][INFO] Epoch 1 Step 2/20 data_time: "
             "0.0080 lr: 5.000000e-04 time: 0.7414 text_tokens: 1887 seqlen_tokens: 2048 "
             "img_tokens: 0.0 approximate_total_consumed_tokens: 7690 reduced_llm_loss: 6.99893618, "
@@ -555,6 +572,7 @@ XTUNER_V1_TRACKER: Final = LogFormat(
             regex=r'^(?P<pairs>\{.*"time/step_time": .*\})$',
             pair=JSON,
             columns=TRACKER_COLUMNS,
+            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
             example='{"lr": 0.00025, "time/data_time": 0.0052, "time/step_time": 0.2522, '
             '"time/train_time": 0.6939, "time/eta_seconds": 9.8, "runtime_info/text_tokens": 911, '
             '"runtime_info/seqlen_tokens": 1024, '
@@ -636,6 +654,7 @@ XTUNER_V1_TENSORBOARD: Final = LogFormat(
             regex=r'^(?:[\d.]+ )?(?P<pairs>\{.*"(?:tag": ")?time/step_time".*\})$',
             pair=JSON,
             columns=TRACKER_COLUMNS,
+            tells={"loss/reduced_mtp_loss": TRAINS_MTP},
             example='{"tag": "time/step_time", "step": 2, "wall_time": 1795189789.3, '
             '"value": 0.7414}',
             printed_by=f"{TB_WRITER} TensorboardWriter.add_scalars",

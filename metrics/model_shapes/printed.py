@@ -98,6 +98,7 @@ def from_megatron(arguments: Mapping[str, str], vocab_size: int | None = None) -
         tied_embeddings=not printed.flag("untie_embeddings_and_output_weights", default=False),
         layers=_megatron_layers(printed, hidden, count),
         norm="rms" if rms else "layer",
+        mtp_modules=printed.optional("mtp_num_layers") or 0,
         embedding_norm=printed.flag("embed_layernorm", default=False),
         positions=_megatron_positions(printed),
     )
