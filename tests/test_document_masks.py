@@ -13,6 +13,7 @@ from ingest.facts import from_flags
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from metrics.inputs import holding
+from metrics.model_shapes.printed import MEGATRON_WITHOUT
 
 Parse = Callable[..., Parsed]
 
@@ -324,6 +325,14 @@ def arguments(**values: str) -> list[str]:
         "-------------------- end of arguments ---------------------",
         ITERATION,
     ]
+
+
+@pytest.mark.parametrize("key", sorted(MEGATRON_WITHOUT))
+def test_arguments_of_another_kind_of_model_are_kept(parse: Parse, key: str) -> None:
+    other = {"tokenizer_type": "BertWordPieceCase", "kd": "True", "retro_add_retriever": "True"}
+    value = other.get(key, "8")
+    found = facts(parse("megatron-deepspeed", arguments(**{key: value})))
+    assert json.loads(found["megatron_arguments"][0])[key] == value
 
 
 @pytest.mark.parametrize(("value", "dropping"), [("True", "true"), ("False", "false")])

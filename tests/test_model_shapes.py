@@ -578,6 +578,12 @@ def test_megatron_lm_trains_as_many_modules_ahead_as_its_header_says() -> None:
         ("kd", "False", "True"),
         ("retro_add_retriever", "False", "True"),
         ("num_experts_switch", "None", "8"),
+        ("spec", "None", "['megatron.core.models.mamba.mamba_layer_specs', 'mamba_stack_spec']"),
+        ("hybrid_override_pattern", "None", "M-M-M*-"),
+        ("hybrid_attention_ratio", "0.0", "0.08"),
+        ("experimental_attention_variant", "None", "dsa"),
+        ("attention_output_gate", "False", "True"),
+        ("heterogeneous_layers_config_path", "None", "config.json"),
     ],
 )
 def test_a_header_of_another_kind_of_model_gives_none(key: str, usual: str, other: str) -> None:

@@ -95,6 +95,7 @@ KEPT: Final = re.compile(
     r"|untie|normalization|bias|position|rotary|alibi|recompute|checkpoint_act|use_flash|embed"
     r"|max_position|layernorm|rmsnorm|bf16|fp16|rampup|curriculum|mlp_type"
     r"|reset_attention_mask|random_ltd|group_query|multi_latent|window_size"
+    r"|hybrid|linear_attention|attention_variant|output_gate|heterogeneous|moe_latent|^spec$"
 )
 MORE_WORK: Final = ("kd", "retro_add_retriever")
 """Arguments by which another model works beside the one that is trained: a teacher, a retriever."""

@@ -111,9 +111,21 @@ MEGATRON_WITHOUT: Final = {
     "retro_add_retriever": "False$",
     "num_experts_switch": "None$",
     "tokenizer_type": "(?!BertWordPiece)",
+    "spec": r"None$|\['local'\]$",
+    "is_hybrid_model": "False$",
+    "hybrid_override_pattern": "None$",
+    "hybrid_layer_pattern": "None$",
+    "hybrid_attention_ratio": r"0(?:\.0+)?$",
+    "hybrid_mlp_ratio": r"0(?:\.0+)?$",
+    "experimental_attention_variant": "None$",
+    "linear_attention_type": "None$",
+    "attention_output_gate": "False$",
+    "heterogeneous_layers_config_path": "None$",
+    "moe_latent_size": "None$",
 }
 """Arguments with which a model is another than is read here, and what they are without it; BERT
-and T5 attend both ways."""
+and T5 attend both ways. From `spec` on of NVIDIA's Megatron-LM: Mamba, gated delta nets, sparse
+attention, layers of several widths (megatron/training/arguments.py and training.py@001b00c)."""
 
 
 def _megatron_positions(printed: Printed) -> int:
