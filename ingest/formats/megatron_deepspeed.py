@@ -387,12 +387,16 @@ EFFECTIVE: Final = EventLine(
 
 _OF_MEGATRON_LM: Final = r"\| (?:throughput per GPU \(TFLOP/s/GPU\)|memory\(GiB\)|remaining time): "
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
+_STAMPED: Final = r"(?:(?<=\d:\d\d\] )|(?<=\.\d{6}\] ))"
+"""Behind a stamp and nothing else: NVIDIA's since 2024, no fork's with DeepSpeed."""
+PADDED: Final = {"tokens per sample": ("packed", "false")}
+"""MindSpeed prints it where samples are as long as they are."""
 
 MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
-    signature=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]"
+    signature=rf"(?:^\s*|[^|]\s)(?!{_STAMPED})iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]"
     rf"(?!.*{_OF_MEGATRON_LM})",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
     clock=CLOCK,
@@ -411,6 +415,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
             pair=PAIR,
             columns=COLUMNS,
             facts={"total": "total_steps"},
+            tells=PADDED,
             example=" iteration       10/ 9155273 | consumed samples:          480 | consumed "
             "tokens:       983040 | elapsed time per iteration (ms): 2349.1 | learning rate: "
             "2.831E-07 | global batch size:    48 | lm loss: 1.093108E+01 | loss scale: 2048.0 | "
@@ -463,7 +468,7 @@ MEGATRON_LM: Final = replace(
     name="megatron-lm",
     framework="megatron-lm",
     versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT",
-    signature=rf"iteration +\d+/ *\d+ \|.*{_OF_MEGATRON_LM}",
+    signature=rf"{_STAMPED}iteration +\d+/ *\d+ \| |iteration +\d+/ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+/ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
     evidence=("elapsed", "stamp"),
@@ -476,7 +481,8 @@ MEGATRON_LM: Final = replace(
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
-            tells={f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MOST_AHEAD + 1)},
+            tells=PADDED
+            | {f"mtp_{n} loss": ("mtp_modules", str(n)) for n in range(1, MOST_AHEAD + 1)},
             example=" [2026-11-20 02:59:36] iteration       43/     100 | consumed samples:         "
             "5504 | elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): "
             "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
