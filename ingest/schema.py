@@ -219,6 +219,12 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "token_dropping": FactName(
         "bool", "", "some layers skip tokens (random-LTD): F is not the formula's"
     ),
+    "objective": FactName(
+        "text",
+        "",
+        "what the loss is of; others than language_modeling take more work than one model's",
+        ("language_modeling", "preference", "reinforcement"),
+    ),
     "mtp_modules": FactName("int", "", "modules of multi-token prediction that are trained; or 0"),
     "mtp_trained": FactName("bool", "", "the log prints a loss of multi-token prediction"),
     "attended_pairs": FactName("float", "pairs/token", "attended pairs per token, if known"),

@@ -105,6 +105,9 @@ def formula_inputs(
             "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
         )
         return None
+    if (objective := text_of(facts, "objective")) in inputs.OTHER_WORK:
+        out.warnings.append(f"objective={objective}: the formula's FLOPs are not what ran: no MFU")
+        return None
     if shape is None or "seq_len" in out.missing or trainable is None:
         return None
     seq_len = _mean_length(said, rates, out)

@@ -31,6 +31,17 @@ SETUP: Final = (
 )
 """Whole numbers that say how a run is batched and spread over its devices."""
 
+LANGUAGE: Final = "language_modeling"
+"""The objective of a log that tells no other."""
+
+OTHER_WORK: Final = {
+    "preference": "steps are of preferences (chosen and rejected answers): where a sample is a "
+    "pair it is two sequences, and a reference model may run beside the one that is trained",
+    "reinforcement": "steps are of reinforcement learning: samples are prompts that are written "
+    "on, and some steps hold the time of that",
+}
+"""Objectives of which a step is not a forward and a backward pass over its samples, and why."""
+
 _COMPARABLE: Final = [
     name
     for name, known in FACT_NAMES.items()

@@ -21,6 +21,7 @@ from metrics import tokens as counts
 from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
+from metrics.inputs import OTHER_WORK
 from metrics.statistics import rate, robust
 from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, NOT_RANKED, RATES
@@ -115,6 +116,8 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
         row["throughput_warnings"].append(updates.text)
+    if (other := OTHER_WORK.get(facts.get("objective") or "")) is not None:
+        row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
 
 
@@ -368,7 +371,10 @@ NO_TOKENS: Final = "its steps count no token"
 NO_UPDATE: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
 )
-NO_RATE: Final = (NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_TOKENS, NO_UPDATE)
+NO_RATE: Final = (
+    *(NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_TOKENS, NO_UPDATE),
+    *OTHER_WORK.values(),
+)
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
 )
@@ -399,6 +405,8 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")
     uncounted = timed and not windows.known("tokens_per_gpu")
+    if uncounted and (other := OTHER_WORK.get(facts.get("objective") or "")):
+        return {"throughput_warnings": [other]}
     if uncounted and missing:
         padded = [PADDED] if facts.get("packed") is False else []
         return {"throughput_missing": missing, "throughput_warnings": padded}

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns
 from metrics.digits import digits_of
+from metrics.inputs import LANGUAGE
 from metrics.table import NOT_RANKED
 
 DISAGREEMENT: Final = 0.01
@@ -91,8 +92,13 @@ class Counted:
 
 def length() -> pl.Expr:
     """Tokens of a sample: as printed, or the full length where samples have no padding."""
-    filled = pl.coalesce("packed", pl.lit(value=True))
+    filled = pl.coalesce("packed", pl.lit(value=True)) & _one_sequence()
     return pl.coalesce("sequence_length", pl.when(filled).then("seq_len"))
+
+
+def _one_sequence() -> pl.Expr:
+    """Whether a sample is one: a pair of DPO is two, and prompts of PPO are written on."""
+    return pl.coalesce("objective", pl.lit(LANGUAGE)) == LANGUAGE
 
 
 def step_samples() -> pl.Expr:
@@ -147,7 +153,8 @@ def _samples() -> pl.Expr:
 def _filled() -> pl.Expr:
     """Whether batch sizes count tokens: where samples do not vary in length."""
     micro_step = pl.col("step_unit") == "micro_step"
-    return pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
+    filled = pl.when(micro_step).then(pl.col("packed")).otherwise(pl.coalesce("packed", True))
+    return filled & _one_sequence()
 
 
 def _global_batch() -> pl.Expr:

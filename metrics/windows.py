@@ -178,6 +178,7 @@ _INPUTS: Final = (
     "gpus",
     "seq_len",
     "packed",
+    "objective",
     "micro_batch_size",
     "global_batch_size",
     "gradient_accumulation",

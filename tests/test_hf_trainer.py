@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest.formats.hf_trainer import OBJECTIVES
 from ingest.log_rows import read_source
 from ingest.logs import read_logs
 from ingest.parse import Parsed
@@ -231,3 +232,30 @@ def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
     assert rates()[2][0] == "log_interval"
     assert rates(log_interval=25)[:2] == (8192.0, 8192.0)
     assert rates("'num_input_tokens_seen': {}, ")[:2] == (8192.0, 8192.0)
+
+
+@pytest.mark.parametrize(("key", "told"), OBJECTIVES.items())
+def test_keys_of_trl_tell_what_the_loss_is_of(
+    key: str, told: tuple[str, str], parse: Callable[..., Parsed]
+) -> None:
+    """On the console, in trainer_state.json and in event files."""
+    name, value = told
+    said = {"hf-trainer": f"{{'loss': 0.49, '{key}': 0.5, 'learning_rate': 1e-06, 'epoch': 0.2}}"}
+    said["hf-trainer-state"] = f"""{{
+  "log_history": [
+    {{
+      "epoch": 0.2,
+      "{key}": 0.5,
+      "loss": 0.49,
+      "step": 5
+    }}
+  ]
+}}"""
+    tags = (
+        f'{{"tag": "train/{tag}", "step": 5, "wall_time": 1795187241.0, "value": 0.5}}'
+        for tag in ("loss", key)
+    )
+    said["hf-trainer-tensorboard"] = "\n".join(tags)
+    for log_format, text in said.items():
+        stated = parse(log_format, f"{text}\n").launches[0].facts
+        assert [f["value"] for f in stated if f["name"] == name] == [value], log_format

@@ -8,8 +8,9 @@ import pytest
 
 from ingest.schema import frame_schema
 from metrics.end_to_end import clock
-from metrics.inputs import holding, typed
+from metrics.inputs import OTHER_WORK, holding, typed
 from metrics.steady import mark
+from metrics.table import NOT_RANKED
 from metrics.throughput import NO_TOKENS, NO_UPDATE, summarise, why_no_rate
 from metrics.windows import clean, fold_ranks, windows
 
@@ -90,6 +91,21 @@ def test_data_loading_is_added_back_where_the_time_leaves_it_out() -> None:
     )
     about = run(elapsed_covers="step", elapsed_excludes_data=True)
     assert rates(logged, about, facts(gpus=1))["tgs"] == pytest.approx(10.0)
+
+
+@pytest.mark.parametrize("objective", ["preference", "reinforcement"])
+def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
+    logged = steps(*({"step": n, "elapsed_s": 1.0} for n in range(1, 11)))
+    given = {"gpus": 1, "global_batch_size": 4, "seq_len": 100, "packed": "true"}
+    about = run(elapsed_covers="step")
+    row = rates(logged, about, facts(**given, objective=objective))
+    assert (row["tgs"], row["throughput_missing"]) == (None, [])
+    assert row["throughput_warnings"] == [OTHER_WORK[objective]]
+    assert rates(logged, about, facts(**given, objective="language_modeling"))["tgs"] == 400
+    counted = logged.with_columns(rank_tokens=pl.lit(300.0))
+    row = rates(counted, about, facts(**given, objective=objective))
+    assert row["tgs"] == 300
+    assert row["throughput_warnings"] == [f"{OTHER_WORK[objective]}{NOT_RANKED}"]
 
 
 def test_ranks_share_a_step_and_the_slowest_counts() -> None:

@@ -69,6 +69,13 @@ def test_an_unknown_model_gives_no_flops_and_names_the_nearest() -> None:
     assert "Nearest known" in out.warnings[0]
 
 
+def test_another_objective_has_no_flops_by_the_formula() -> None:
+    out = score(held(objective="preference"), rate())
+    assert (out.missing, out.warnings[0][:20]) == ([], "objective=preference")
+    assert not {"flops_per_token", "mfu"} & set(out.values)
+    assert score(held(objective="language_modeling"), rate()).values["flops_per_token"] == F
+
+
 def test_modules_of_multi_token_prediction_are_work() -> None:
     alone, ahead = (score(held(mtp_modules=n), rate()).values for n in ("0", "2"))
     d, vocabulary, layer = 4096, 128_256, (F - 6 * 4096 * 128_256) / 32

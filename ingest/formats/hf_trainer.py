@@ -271,6 +271,17 @@ _DICT_COLUMNS: Final[dict[str, Target]] = {
     "memory(GiB)": ("peak_memory_bytes", GIB),
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
+OBJECTIVES: Final = {
+    "rewards/chosen": ("objective", "preference"),
+    "logps/chosen": ("objective", "preference"),
+    "min_reward": ("objective", "preference"),  # RewardTrainer
+    "reward_std": ("objective", "reinforcement"),
+    "completions/mean_length": ("objective", "reinforcement"),
+    "completion_length": ("objective", "reinforcement"),
+    "objective/kl": ("objective", "reinforcement"),
+}
+"""Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and of
+those of ms-swift and axolotl that are made from them."""
 _PAIR: Final = r"'(?P<key>[^']+)': '?(?P<value>[^,'}]+)'?"
 _BAR_SAYS: Final = r"\(progress bar: step (?P<step>\d+) of (?P<total>\d+) after (?P<since>\d+) s\)$"
 
@@ -298,6 +309,7 @@ HF_CONSOLE: Final = LogFormat(
             regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
             pair=_PAIR,
             columns=_DICT_COLUMNS,
+            tells=OBJECTIVES,
             facts={"total": "total_steps"},
             example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
             "'epoch': '0.01953'} (progress bar: step 5 of 40 after 1 s)",
@@ -308,6 +320,7 @@ HF_CONSOLE: Final = LogFormat(
             regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}",
             pair=_PAIR,
             columns=_DICT_COLUMNS,
+            tells=OBJECTIVES,
             numbered=True,
             example="{'loss': '6.795', 'grad_norm': '2.812', 'learning_rate': '0.0002966', "
             "'epoch': '0.0293', 'num_input_tokens_seen': 15360, 'train_runtime': '3.986', "
@@ -562,6 +575,7 @@ HF_STATE: Final = LogFormat(
             regex=r'"log_history": (?P<pairs>\{(?=.*"loss": ).*\})$',
             pair=JSON,
             columns=_DICT_COLUMNS,
+            tells=OBJECTIVES,
             example='"log_history": { "epoch": 0.0048828125, "grad_norm": 1.3115072462469197, '
             '"learning_rate": 0.0004, "loss": 6.951844024658203, "num_input_tokens_seen": 2560, '
             '"step": 5, "train_runtime": 0.6504, "train_tokens_per_second": 3935.943 }',
@@ -680,6 +694,18 @@ HF_TENSORBOARD: Final = LogFormat(
             r'1795187240.3554342, "kind": "text", "text": "{\n  \"hidden_size\": 128,\n  '
             r'\"model_type\": \"llama\"\n}"}',
             printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
+        ),
+        *(
+            FactLine(
+                anchor=f'"tag": "train/{key}"',
+                regex=f'"tag": "train/{key}"',
+                constants=dict([told]),
+                example=f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
+                '"value": 0.5}',
+                printed_by=f"{TENSORBOARD} rewrite_logs",
+                composed=True,
+            )
+            for key, told in OBJECTIVES.items()
         ),
         FactLine(
             anchor='"tag": "',
