@@ -119,8 +119,8 @@ def create(con: Connection) -> None:
 
 def bring_up(con: Connection) -> None:
     """Add the columns that a catalogue of this schema may lack, as ingest.schema.ADDED has them."""
-    for table, names in ADDED.items():
-        for name in names:
+    for table in IN_CATALOGUE:
+        for name in ADDED.get(table, ()):
             dtype = _sql_type(TABLES[table][name].dtype)
             con.execute(f'alter table held.{table} add column if not exists "{name}" {dtype}')
 
@@ -377,8 +377,17 @@ def _view(
         empty = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
         return f"create temp view {table} as select {empty} where false"
     only = "" if batches is None else f"where batch in ({', '.join(map(str, batches))})"
-    rows = f"select * from ({_rows(shelf, found)}) {only}"  # noqa: S608 - own words
+    rows = f"select * from ({_rows(shelf, found)}{_later(table)}) {only}"  # noqa: S608 - own words
     return f"create temp view {table} as select {columns} from ({rows}) {limit}"  # noqa: S608
+
+
+def _later(table: str) -> str:
+    """No rows with the columns that came later: they are null where parts have none of them."""
+    later = {name: TABLES[table][name].dtype for name in ADDED.get(table, ())}
+    if not later:
+        return ""
+    nulls = ", ".join(f'null::{_sql_type(dtype)} as "{name}"' for name, dtype in later.items())
+    return f" union all by name select {nulls} where false"
 
 
 def _rows(shelf: Shelf, found: Iterable[Part]) -> str:
@@ -393,7 +402,8 @@ def _rows(shelf: Shelf, found: Iterable[Part]) -> str:
         listed = ", ".join(_file(shelf, part) for part in without)
         batch_of = ", ".join(f"({_file(shelf, part)}, {part.first_batch})" for part in without)
         selects.append(
-            f"select * exclude (filename) from read_parquet([{listed}], filename = true) "  # noqa: S608
+            f"select * exclude (filename) from read_parquet([{listed}], union_by_name = true, "  # noqa: S608
+            "filename = true) "
             f"join (values {batch_of}) as of_part(filename, batch) using (filename)"
         )
     return " union all by name ".join(selects)

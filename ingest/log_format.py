@@ -189,7 +189,10 @@ class Misprint:
 
 
 Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
-"""Completes a row of `steps` in place, given all printed fields as text."""
+"""Completes a row of `steps` in place, given all printed fields as text.
+
+What follows from which fields there are may be facts of the launch: `row["says"]`, by name.
+"""
 
 Join = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]
 """Numbered lines to records: number of the first line, how many lines, the record on one line.

@@ -573,8 +573,9 @@ class Parser:
         if line.numbered:
             row["step"] = None
         row |= _values(self.primary, line, printed)
-        row["says"] = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-        row["says"] |= dict(told for key, told in line.tells.items() if key in printed)
+        says = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
+        says |= dict(told for key, told in line.tells.items() if key in printed)
+        row["says"] = row.get("says", {}) | says
         if row.get("step") is None and not line.numbered:
             raise _Rejected("no step number")
         return row

@@ -106,6 +106,9 @@ STEPS: Final[dict[str, Column]] = {
     "step_tokens": Column(FLOAT, "tokens", "non-padding tokens of this step over all ranks"),
     "consumed_samples": Column(INT, "sequences", "since the start of training, over all ranks"),
     "consumed_tokens": Column(FLOAT, "tokens", "since the start of training, over all ranks"),
+    "consumed_non_padding": Column(
+        FLOAT, "tokens", "non-padding, since the process started, over all ranks"
+    ),
     "attention_ratio": Column(FLOAT, "", "sum of n_i^2 over documents / sum of pack^2"),
     "loss": Column(FLOAT, "", "as printed"),
     "grad_norm": Column(FLOAT, "", "as printed"),
@@ -148,7 +151,10 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 }
 
 
-ADDED: Final[Mapping[str, tuple[str, ...]]] = {"facts": ("text",)}
+ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "facts": ("text",),
+    "steps": ("consumed_non_padding",),
+}
 """Columns that came to this schema later: what was written before lacks them, and says null."""
 
 
@@ -268,6 +274,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "logged_formula": FactName("text", "", "the era whose formula printed the log's own figures"),
     "total_steps": FactName("int", "steps", "planned"),
     "total_samples": FactName("int", "sequences", "of the data set"),
+    "uncounted_tokens": FactName(
+        "text", "", "why a count of tokens that the log prints is not that of the training"
+    ),
     "attention": FactName("text", "", "attention implementation as printed"),
     "quantization": FactName("text", "", "quantisation line as printed"),
     "optimizer": FactName("text", "", "as printed"),

@@ -23,6 +23,7 @@ from ingest import lock
 from ingest.errors import FairmfuError
 from ingest.intake import ingest
 from ingest.log_rows import read_source
+from ingest.logs import ingest_logs
 from ingest.schema import TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping
@@ -580,6 +581,18 @@ def test_metrics_of_before_a_column_came_are_named_and_computed_anew(tmp_path: P
     kept = scores.brought_up(store).kept
     assert outdated(kept).is_empty()
     assert kept.filter(run_id=titan["run_id"])["mfu_bf16"].item() == pytest.approx(titan["mfu"])
+
+
+def test_steps_of_before_a_column_came_say_nothing_of_it(tmp_path: Path) -> None:
+    store = Store(old_store.genuine(tmp_path / "old", schema=3))
+    before = store.table("steps")
+    assert before.height
+    assert before["consumed_non_padding"].is_null().all()
+    log = tmp_path / "run.log"
+    line = "{{'loss': 2.5, 'num_tokens': {}, 'mean_token_accuracy': 0.5, 'epoch': 0.1}}\n"
+    log.write_text("".join(line.format(800.0 * n) for n in (1, 2)))
+    ingest_logs(store, log)
+    assert store.table("steps")["consumed_non_padding"].drop_nulls().to_list() == [800, 1600]
 
 
 def test_a_program_with_other_columns_has_another_id(monkeypatch: pytest.MonkeyPatch) -> None:

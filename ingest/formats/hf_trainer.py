@@ -7,6 +7,23 @@ as does `train_runtime` of a step dict (4.52 and later). Without a bar the dicts
 The final dict speaks of the whole schedule, also where a checkpoint was resumed, and its
 `train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
 four digits.
+
+`num_tokens` of TRL counts, at each micro-step of training and not in evaluation, what the model is
+given: `attention_mask.sum()`, or without a mask (padding_free, packing) the length of
+`position_ids`, so no padding, each summed over all processes. It begins at 0 with the process, also
+where a checkpoint is resumed. By huggingface/trl/trl/trainer/ at the tags:
+
+    sft_trainer.py      since v0.16.0; up to v0.17 the dict of a step that evaluates lacks it
+    reward_trainer.py   since v0.24.0, of pairs
+    dpo_trainer.py      since v0.29.0, of pairs; what the reference model reads besides is not in it
+    kto_trainer.py      since v1.9.0, of the policy; experimental/tpo/tpo_trainer.py since v1.3.0
+
+Tensor-parallel ranks are given the same tokens: they count each up to v1.12, and once since v1.13.
+Of the last batch of an epoch `gather_for_metrics` drops ranks where it has fewer samples than
+there are ranks (huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0).
+In grpo_trainer.py (since v0.16.0), rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.12.0) and
+experimental/dppo the same name counts prompts and completions as they are generated, and since
+v0.17 in the place of `num_input_tokens_seen`: neither is what was trained on.
 """
 
 from __future__ import annotations
@@ -122,12 +139,14 @@ SURE: Final = Decimal("0.4")
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
-    """No tokens are those that are not counted; of ms-swift the step and the time since the start.
+    """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
 
     `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
     (modelscope/ms-swift/swift/trainers/callback.py, add_train_message).
     """
     row["consumed_tokens"] = row.get("consumed_tokens") or None
+    if "num_tokens" in printed:
+        _count_of_trl(row, printed)
     if place := re.fullmatch(r"(\d{1,19})/\d+", printed.get("global_step/max_steps", "")):
         row["step"] = int(place[1])
         since = re.fullmatch(
@@ -137,6 +156,26 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         if since:
             row["since_start_s"] = seconds_of(*since.groups())
 
+
+def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """`num_tokens` where the fields beside it tell that it is of the training, else why not."""
+    if any(key.startswith(GENERATES) for key in printed):
+        row["consumed_tokens"] = None
+        row["says"] = {"uncounted_tokens": GENERATED}
+    elif TRAINS.isdisjoint(printed):
+        row["says"] = {"uncounted_tokens": UNTOLD}
+    else:
+        row["consumed_non_padding"] = float(printed["num_tokens"])
+
+
+TRAINS: Final = frozenset({"mean_token_accuracy", "rewards/margins", "mean_reward"})
+"""Of SFT, of DPO, KTO and TPO, of the reward trainer: one of these stands in each of their dicts."""
+
+GENERATES: Final = "completion"
+"""How fields of trainers that generate begin: `completions/mean_length`, `completion_length`."""
+
+GENERATED: Final = "num_tokens counts what the trainer generated, not what it trained on"
+UNTOLD: Final = "num_tokens stands in a dict that does not tell which trainer counts it, and what"
 
 # -- console -------------------------------------------------------------------------------
 
