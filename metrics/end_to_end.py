@@ -372,13 +372,22 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
 
 
 def _tokens(windows: Columns, start: float) -> Array:
-    """Tokens of a step on one GPU; of the first line by its count since the start, if no other."""
-    each = windows["tokens_per_gpu"]
-    consumed, gpus = windows.value("consumed_tokens"), windows.value("gpus")
-    if not np.isnan(each[0]) or start or not consumed or not gpus or not windows.value("step"):
+    """Tokens of a step on one GPU; of the first line by its count since the start, if no other.
+
+    The counter without padding begins with the process, and has counted an evaluation before.
+    """
+    each, gpus = windows["tokens_per_gpu"], windows.value("gpus")
+    if windows.known("non_padding_count"):
+        spoiled = windows.holds(("evaluation",))[0]
+        counted, steps = windows.value("consumed_non_padding"), windows.value("step") - start
+        counted = None if spoiled else counted
+    else:
+        counted, steps = windows.value("consumed_tokens"), windows.value("step")
+        counted = None if start else counted
+    if not np.isnan(each[0]) or not counted or not gpus or steps <= 0:
         return each
     each = each.copy()
-    each[0] = consumed / int(windows.value("step")) / gpus
+    each[0] = counted / int(steps) / gpus
     return each
 
 

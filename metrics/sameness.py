@@ -62,9 +62,10 @@ def _series(frame: pl.DataFrame) -> Series | str:
     losses = frame.filter(pl.col("loss").is_finite()).sort("step")
     if losses.height < FEWEST_LINES:
         return NO_LOSS
+    padded = not frame["non_padding_count"].count()  # else a total may hold padding
     per_step = pl.lit(frame["tokens_per_gpu"].mean(), pl.Float64)
     counts = losses.select(
-        printed=pl.col("consumed_tokens").cast(pl.Float64),
+        printed=pl.when(pl.lit(value=padded)).then("consumed_tokens").cast(pl.Float64),
         samples=pl.col("consumed_samples").cast(pl.Float64) * pl.col("seq_len"),
         steps=pl.col("step").cast(pl.Float64) * per_step * pl.col("gpus"),
     )

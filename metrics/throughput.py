@@ -114,6 +114,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row |= _claims(windows, steady)
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
+    row["throughput_warnings"] += filter(None, [counts.why_uncounted(windows, facts)])
     if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
         row["throughput_warnings"].append(updates.text)
     if (other := OTHER_WORK.get(facts.get("objective") or "")) is not None:
@@ -245,7 +246,7 @@ def _claims(windows: Columns, steady: Clean) -> dict[str, Any]:
 
 def _token_basis(windows: Columns, facts: dict[str, Any]) -> str:
     """non_padding where ranks count them, packed where samples have no padding, else slots."""
-    if windows.known("rank_tokens") or windows.known("step_tokens"):
+    if any(map(windows.known, ("rank_tokens", "step_tokens", "non_padding_count"))):
         return "non_padding"
     return "packed" if facts.get("packed") else "slots"
 
@@ -408,8 +409,9 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if uncounted and (other := OTHER_WORK.get(facts.get("objective") or "")):
         return {"throughput_warnings": [other]}
     if uncounted and missing:
-        padded = [PADDED] if facts.get("packed") is False else []
-        return {"throughput_missing": missing, "throughput_warnings": padded}
+        padded = PADDED if facts.get("packed") is False else None
+        told = [one for one in (counts.why_uncounted(windows, facts), padded) if one is not None]
+        return {"throughput_missing": missing, "throughput_warnings": told}
     if windows.known("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
         return {"throughput_warnings": [NO_TOKENS]}
     reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns
-from metrics.digits import digits_of
+from metrics.digits import Digits, digits_of
 from metrics.inputs import LANGUAGE
 from metrics.table import NOT_RANKED
 
@@ -44,6 +45,12 @@ UNLIKE: Final = 1.5
 
 SAYS_ACCUMULATION: Final = "torchtitan"
 """It prints how many batches a step accumulates since it can; of others that may be unsaid."""
+
+FEWEST_DIGITS: Final = 4
+"""That a counter is printed with (transformers since 5.0); one with fewer happens to be round."""
+
+COARSE: Final = DISAGREEMENT / 2
+"""What the last digits of a counter may leave open of the tokens between two of its values."""
 
 Places = NDArray[np.int64]
 Basis = Literal["tokens", "slots", "printed"]
@@ -142,6 +149,75 @@ def _consumed_tokens() -> pl.Expr:
     return _consumed(pl.col("new_consumed_tokens"))
 
 
+def _non_padding() -> pl.Expr:
+    """Ranks that are given the same tokens may each have counted them: see `shared_tokens`."""
+    return pl.when(~shared_tokens()).then(pl.col("non_padding_tokens") / pl.col("gpus"))
+
+
+def shared_tokens() -> pl.Expr:
+    """Whether ranks are known to be given tokens, or parts of a sequence, that others count too."""
+    sharing = pl.any_horizontal(
+        pl.col("tensor_parallel") > 1,
+        pl.col("context_parallel") > 1,
+        pl.col("gpus") > pl.col("data_parallel"),
+    )
+    return sharing.fill_null(value=False)
+
+
+def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
+    """Adds `non_padding_tokens`: of one step over all ranks, by the counter without padding.
+
+    A mean over the steps since the counter's last value; where that is printed too coarsely, over
+    as many lines as leave COARSE open. Null where the counter begins anew, and of the steps before
+    its first value.
+    """
+    if steps["consumed_non_padding"].null_count() == steps.height:
+        return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
+    runs = steps.select("step", "consumed_non_padding", "timed", run=pl.col("run_id").rle_id())
+    each = (_between(run) for (_,), run in runs.group_by("run", maintain_order=True))
+    return steps.with_columns(
+        pl.Series("non_padding_tokens", np.concatenate([*each]), nan_to_null=True)
+    )
+
+
+def _between(run: pl.DataFrame) -> Array:
+    """Tokens of a step on each line of one run; NaN where its counter does not tell.
+
+    Between lines that have a time, where there are such: the step of another one may be a guess.
+    """
+    steps = run["step"].to_numpy()
+    counter = run["consumed_non_padding"].fill_null(np.nan).to_numpy()
+    timed = run["timed"].to_numpy() | (not run["timed"].any())
+    known = np.flatnonzero(np.isfinite(counter) & (counter >= 0) & timed)
+    units = np.zeros(len(counter))
+    digits = Digits(0, max(FEWEST_DIGITS, int(digits_of(counter[known]).significant)))
+    units[known] = digits.units(np.fmax(counter[known], 1.0))
+    units[units <= 1] = 0.0  # whole tokens, all of them
+    each = np.full(len(counter), np.nan)
+    for stretch in np.split(known, np.flatnonzero(np.diff(counter[known]) < 0) + 1):
+        knots = _knots(counter[stretch], units[stretch])
+        for start, end in pairwise(stretch[knots].tolist()):
+            grown = counter[end] - counter[start]
+            each[start + 1 : end + 1] = grown / (steps[end] - steps[start])
+    return each
+
+
+def _knots(counter: Array, units: Array) -> Places:
+    """Places of a counter between which its values are fine enough; fewer than two if none are.
+
+    The last value is one of them, for what lies behind the last knot is told together with what
+    lies before it.
+    """
+    knots = [0]
+    for place in range(1, len(counter)):
+        grown, open_ = counter[place] - counter[knots[-1]], units[[knots[-1], place]].mean()
+        if grown > 0 and open_ <= COARSE * grown:
+            knots.append(place)
+    if len(knots) > 1:
+        knots[-1] = len(counter) - 1
+    return np.array(knots)
+
+
 def _consumed_samples() -> pl.Expr:
     return _consumed(pl.col("new_consumed_samples") * length())
 
@@ -190,6 +266,7 @@ def _samples_times_time() -> pl.Expr:
 COUNTS: Final[dict[str, Count]] = {
     "all_ranks": Count("sum over all ranks", "tokens", _over_all_ranks),
     "ranks": Count("ranks", "tokens", lambda: pl.col("rank_tokens")),
+    "non_padding": Count("tokens without padding", "tokens", _non_padding),
     "consumed_tokens": Count("consumed tokens", "printed", _consumed_tokens),
     "consumed_samples": Count("consumed samples", "slots", _consumed_samples),
     "samples": Count("samples of the step", "slots", _samples),
@@ -206,25 +283,41 @@ COUNTS: Final[dict[str, Count]] = {
 def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
 
-    A printed total counts slots, unless tokens without padding are counted beside it.
+    A printed total counts slots, unless tokens without padding are counted beside it: then it may
+    be of the same, and counts slots where it is the greater one. Lines of a run take no slots where
+    others of it are counted without padding.
     """
     counted = steps.with_columns(
         _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
         for key, count in COUNTS.items()
     )
     used = [key for key, count in COUNTS.items() if count.used]
+    taken = {key: pl.col(f"{key}_count") for key in used}
+    padded = pl.lit(value=False)
+    if counted["non_padding_count"].count():
+        told = taken["non_padding"].is_not_null().any().over("run_id")
+        behind = used[used.index("non_padding") + 1 :]
+        padded = _more_than_without_padding()
+        taken |= {key: pl.when(~told).then(taken[key]) for key in behind}
     unpadded = pl.col("counted_by").is_in([k for k in used if COUNTS[k].basis == "tokens"])
     slots = [
-        pl.when(~unpadded | (COUNTS[key].basis == "slots")).then(f"{key}_count")
+        pl.when(~unpadded | (COUNTS[key].basis == "slots") | padded).then(f"{key}_count")
         for key in used
         if COUNTS[key].basis != "tokens"
     ]
     return counted.with_columns(
-        tokens_per_gpu=pl.coalesce(f"{key}_count" for key in used),
+        tokens_per_gpu=pl.coalesce(taken.values()),
         counted_by=pl.coalesce(
-            pl.when(pl.col(f"{key}_count").is_not_null()).then(pl.lit(key)) for key in used
+            pl.when(count.is_not_null()).then(pl.lit(key)) for key, count in taken.items()
         ),
     ).with_columns(slots_per_gpu=pl.coalesce(_possible(pl.col("rank_slots")), *slots))
+
+
+def _more_than_without_padding() -> pl.Expr:
+    """Whether the printed total of a run grows faster than the counter without padding."""
+    total, ours = pl.col("consumed_tokens_count"), pl.col("non_padding_count")
+    whole, without = (pl.when(total + ours >= 0).then(one).sum() for one in (total, ours))
+    return (whole > without * (1 + COARSE)).over("run_id")
 
 
 def _possible(tokens: pl.Expr) -> pl.Expr:
@@ -283,11 +376,17 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
     few = _few_print(windows, at, facts, used, other, gap)
     if few is not None:
         return few
-    pair = (COUNTS[used].basis, COUNTS[other].basis)
+    pair = (_basis(used, other), _basis(other, used))
     if pair in {("tokens", "slots"), ("slots", "tokens")}:
         padding = gap / (1 + gap) if pair[0] == "tokens" else -gap
         return f"{padding:.1%} of the slots are padding" if padding > 0 else None
     return None
+
+
+def _basis(key: str, beside: str) -> Basis:
+    """Of a count beside another; a total beside the counter without padding holds the padding."""
+    held = key == "consumed_tokens" and beside == "non_padding"
+    return "slots" if held else COUNTS[key].basis
 
 
 def _few_print(  # noqa: PLR0913, PLR0917 - as for `_cause`
@@ -351,6 +450,22 @@ def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
         "token_counts": [text(one) for one in found],
         "token_warnings": [told for one in found if (told := warning(one)) is not None],
     }
+
+
+def why_uncounted(windows: Columns, facts: Mapping[str, Any]) -> str | None:
+    """Why a count of tokens without padding that the log prints gives no figure."""
+    if not windows.known("consumed_non_padding"):
+        return facts.get("uncounted_tokens")
+    if windows.known("non_padding_count") or facts.get("gpus") is None or windows.height == 1:
+        return None
+    return SHARED if windows.known("non_padding_tokens") else TOO_COARSE
+
+
+SHARED: Final = (
+    "the log's tokens without padding are summed over all ranks, and some of them are given the "
+    "same ones: how often each was counted is not known"
+)
+TOO_COARSE: Final = "the log prints its tokens without padding too seldom or too coarsely to count"
 
 
 def text(one: Counted) -> str:

@@ -27,7 +27,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns
-from metrics.tokens import length, step_samples, with_counts
+from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
 """A gap between two kinds of time evidence above this has to have a cause."""
@@ -84,7 +84,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         wall.max().alias("wall_s"),
         pl.col("rank_tokens", "rank_slots", "attention_ratio").mean(),
         pl.col("samples", "sequence_length", "step_tokens").max(),
-        pl.col("consumed_samples", "consumed_tokens").max(),
+        pl.col("consumed_samples", "consumed_tokens", "consumed_non_padding").max(),
         pl.coalesce(
             pl.col("loss").filter(pl.col("loss") >= 0).first(),
             pl.col("loss").drop_nulls().first(),
@@ -166,6 +166,7 @@ def windows(
         .pipe(_over_untimed)
         .with_columns(interval=_interval())
         .with_columns(_spans())
+        .pipe(with_non_padding)
         .pipe(with_counts)
         .pipe(_evened)
         .with_columns(_times())
@@ -182,6 +183,7 @@ _INPUTS: Final = (
     "micro_batch_size",
     "global_batch_size",
     "gradient_accumulation",
+    "data_parallel",
     "tensor_parallel",
     "pipeline_parallel",
     "context_parallel",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ingest.formats.hf_trainer import OBJECTIVES
+from ingest.formats.hf_trainer import GENERATED, OBJECTIVES, UNTOLD
 from ingest.log_rows import read_source
 from ingest.logs import read_logs
 from ingest.parse import Parsed
 from metrics.analysis import analyse
+from metrics.tokens import SHARED, TOO_COARSE
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (
@@ -259,3 +261,139 @@ def test_keys_of_trl_tell_what_the_loss_is_of(
     for log_format, text in said.items():
         stated = parse(log_format, f"{text}\n").launches[0].facts
         assert [f["value"] for f in stated if f["name"] == name] == [value], log_format
+
+
+SFT = (
+    "{{'loss': 1.2, 'grad_norm': 0.9, 'learning_rate': 2e-05, 'entropy': 1.1, "
+    "'num_tokens': {}, 'mean_token_accuracy': 0.71, 'epoch': {}}}"
+)
+
+
+def metrics_of(log: Path, lines: Sequence[str], **facts: object) -> list[dict[str, Any]]:
+    """Metrics of the launches of these lines, in their order."""
+    log.write_text("\n".join(lines) + "\n")
+    found = analyse(read_logs(log, facts={"gpus": 2} | facts)).metrics.sort("launch")
+    return found.to_dicts()
+
+
+def trained(*shown: tuple[int, int, str], line: str = SFT) -> list[str]:
+    """Dicts with their bars: step, seconds, count."""
+    return [
+        text
+        for step, seconds, tokens in shown
+        for text in (line.format(tokens, step / 40), bar(step, seconds))
+    ]
+
+
+def test_trl_counts_tokens_without_padding_over_all_ranks(tmp_path: Path) -> None:
+    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown))
+    assert (row["tgs"], row["tokens_per_second"], row["token_basis"]) == (40, 80, "non_padding")
+    assert row["tokens_per_gpu_step"] == 800
+    assert (row["tgs_end_to_end"], row["end_to_end_basis"]) == (40, "clock from start")
+
+
+def test_padding_shows_beside_the_slots_that_the_trainer_counts(tmp_path: Path) -> None:
+    line = SFT.replace("'epoch'", "'num_input_tokens_seen': {slots}, 'epoch'")
+    shown = [
+        text
+        for n in range(1, 9)
+        for text in (line.format(8000.0 * n, n / 8, slots=10000 * n), bar(5 * n, 100 * n))
+    ]
+    (row,) = metrics_of(tmp_path / "run.log", shown)
+    assert (row["tgs"], row["tgs_slots"], row["token_gap"]) == (40, 50, None)
+    assert row["token_counts"] == [
+        "tokens without padding 800.0 / consumed tokens 1,000.0 tokens per GPU and step: "
+        "20.0% of the slots are padding"
+    ]
+    assert not [told for told in row["warnings"] if told.endswith("not ranked")]
+    fewer = [text.replace("_seen': ", "_seen': 0.") for text in shown]
+    (row,) = metrics_of(tmp_path / "run.log", fewer)  # fewer slots than tokens: no padding is that
+    assert [told for told in row["warnings"] if told.endswith("not ranked")]
+
+
+def test_a_counter_that_begins_anew_with_a_resume_is_counted_on_both_sides(tmp_path: Path) -> None:
+    """The resumed process counts from 0, and the step that it went on from is not printed."""
+    first = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 5)]
+    again = [(10 + 5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 6)]
+    rows = metrics_of(tmp_path / "run.log", trained(*first, *again))
+    assert [row["tgs"] for row in rows] == [40, 40]
+    loaded = ["  Continuing training from global step 10"]
+    rows = metrics_of(tmp_path / "run.log", trained(*first) + loaded + trained(*again))
+    assert [row["tgs_end_to_end"] for row in rows] == [40, 40]
+
+
+def test_an_excerpt_does_not_count_its_first_line_from_the_start(tmp_path: Path) -> None:
+    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(4, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown))
+    assert (row["tgs"], row["tgs_end_to_end"], row["end_to_end_basis"]) == (40, 40, "clock")
+
+
+def test_an_evaluation_before_the_first_line_may_be_in_its_count(tmp_path: Path) -> None:
+    """TRL 0.16 and 0.17 took one that the control did not ask for as training."""
+    evaluated = "{'eval_loss': 2.1, 'eval_runtime': 3.2, 'eval_num_tokens': 0, 'epoch': 0}"
+    shown = [(5 * n, 100 * n, f"{50000 + 8000.0 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", [evaluated, *trained(*shown)])
+    assert (row["tgs"], row["tgs_end_to_end"]) == (40, 40)
+    assert row["end_to_end_basis"] == "clock"
+
+
+def test_four_digits_are_enough_over_many_lines(tmp_path: Path) -> None:
+    """Since transformers 5.0 the console rounds: 1.235e+07, and each line adds 330,000."""
+    lines = [
+        text
+        for n in range(1, 41)
+        for text in (SFT.format(f"'{330000 * n:.4g}'", n / 40), bar(10 * n, 20 * n, total=400))
+    ]
+    cut_off = SFT.format(f"'{330000 * 41:.4g}'", 41 / 40)  # its bar is not drawn any more
+    (row,) = metrics_of(tmp_path / "run.log", [*lines, cut_off])
+    assert row["tgs"] == pytest.approx(8250, rel=0.002)
+
+
+def test_a_count_that_is_too_coarse_gives_no_figure_and_says_so(tmp_path: Path) -> None:
+    shown = [(n, 2 * n, f"'{1234000 + 330 * n:.4g}'") for n in range(1, 21)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown))
+    assert row["tgs"] is None
+    assert TOO_COARSE in row["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ("'completions/mean_length': 211.5, 'reward': 0.2, 'mean_token_accuracy': 0.5", GENERATED),
+        ("'completion_length': 211.5, 'rewards/margins': 0.2", GENERATED),
+        ("'reward': 0.2", UNTOLD),
+        ("'aux_loss': 0.1", UNTOLD),
+    ],
+)
+def test_a_count_of_another_trainer_is_no_count_of_the_training(
+    fields: str, why: str, tmp_path: Path
+) -> None:
+    line = SFT.replace("'entropy': 1.1", fields).replace("'mean_token_accuracy': 0.71, ", "")
+    line = line.replace("'epoch'", "'num_input_tokens_seen': 5, 'epoch'")
+    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown, line=line))
+    assert row["tgs"] is None
+    assert why in row["warnings"]
+
+
+@pytest.mark.parametrize(
+    "sharing", [{"tensor_parallel": 2}, {"context_parallel": 2}, {"data_parallel": 1}]
+)
+def test_ranks_that_share_tokens_may_have_counted_them_twice(
+    sharing: dict[str, int], tmp_path: Path
+) -> None:
+    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown), **sharing)
+    assert row["tgs"] is None
+    assert SHARED in row["warnings"]
+
+
+def test_a_step_that_evaluates_may_lack_the_count(tmp_path: Path) -> None:
+    """TRL up to 0.17: its tokens are those of the steps around it, on the mean."""
+    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    lines = trained(*shown)
+    lines[6] = DICT.format(1.1)
+    lines.insert(8, "{'eval_loss': 2.1, 'eval_runtime': 3.2, 'epoch': 0.5}")
+    (row,) = metrics_of(tmp_path / "run.log", lines)
+    assert (row["tgs"], row["windows"]) == (40, 6)

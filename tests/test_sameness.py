@@ -20,6 +20,7 @@ COLUMNS = {
     "seq_len": pl.Int64,
     "consumed_tokens": pl.Float64,
     "consumed_samples": pl.Int64,
+    "non_padding_count": pl.Float64,
 }
 
 
