@@ -318,9 +318,11 @@ def test_a_counter_that_begins_anew_with_a_resume_is_counted_on_both_sides(tmp_p
     again = [(10 + 5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 6)]
     rows = metrics_of(tmp_path / "run.log", trained(*first, *again))
     assert [row["tgs"] for row in rows] == [40, 40]
-    loaded = ["  Continuing training from global step 10"]
+    loaded = ["TrainingArguments(output_dir=out, logging_strategy=steps, logging_steps=5)"]
+    loaded += ["  Continuing training from global step 10"]
     rows = metrics_of(tmp_path / "run.log", trained(*first) + loaded + trained(*again))
-    assert [row["tgs_end_to_end"] for row in rows] == [40, 40]
+    whole = [(row["tgs_end_to_end"], row["end_to_end_basis"]) for row in rows]
+    assert whole == [(40, "clock from start")] * 2
 
 
 def test_an_excerpt_does_not_count_its_first_line_from_the_start(tmp_path: Path) -> None:
@@ -370,10 +372,10 @@ def test_a_count_of_another_trainer_is_no_count_of_the_training(
     fields: str, why: str, tmp_path: Path
 ) -> None:
     line = SFT.replace("'entropy': 1.1", fields).replace("'mean_token_accuracy': 0.71, ", "")
-    line = line.replace("'epoch'", "'num_input_tokens_seen': 5, 'epoch'")
-    shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    seen = "{}, 'num_input_tokens_seen': {}"  # of GRPO the same; else the Trainer's own
+    shown = [(5 * n, 100 * n, seen.format(8000.0 * n, 10000 * n)) for n in range(1, 9)]
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown, line=line))
-    assert row["tgs"] is None
+    assert (row["tgs"], row["token_basis"]) == (None if why == GENERATED else 50, "slots")
     assert why in row["warnings"]
 
 
