@@ -16,12 +16,12 @@ where a checkpoint is resumed. By huggingface/trl/trl/trainer/ at the tags:
     sft_trainer.py      since v0.16.0; up to v0.17 the dict of a step that evaluates lacks it
     reward_trainer.py   since v0.24.0, of pairs
     dpo_trainer.py      since v0.29.0, of pairs; what the reference model reads besides is not in it
-    kto_trainer.py      since v1.9.0, of the policy; experimental/tpo/tpo_trainer.py since v1.3.0
+    kto_trainer.py      since v1.8.0, of the policy; experimental/tpo/tpo_trainer.py since v1.3.0
 
 Tensor-parallel ranks are given the same tokens: they count each up to v1.12, and once since v1.13.
 Of the last batch of an epoch `gather_for_metrics` drops ranks where it has fewer samples than
 there are ranks (huggingface/accelerate/src/accelerate/accelerator.py@v1.10.0).
-In grpo_trainer.py (since v0.16.0), rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.12.0) and
+In grpo_trainer.py (since v0.16.0), rloo_trainer.py (v0.22.0), distillation_trainer.py (v1.10.0) and
 experimental/dppo the same name counts prompts and completions as they are generated, and since
 v0.17 in the place of `num_input_tokens_seen`: neither is what was trained on.
 """
