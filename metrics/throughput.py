@@ -406,12 +406,12 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")
     uncounted = timed and not windows.known("tokens_per_gpu")
-    if uncounted and (other := OTHER_WORK.get(facts.get("objective") or "")):
-        return {"throughput_warnings": [other]}
-    if uncounted and missing:
+    other = OTHER_WORK.get(facts.get("objective") or "")
+    if uncounted and (other or missing):
         padded = PADDED if facts.get("packed") is False else None
-        told = [one for one in (counts.why_uncounted(windows, facts), padded) if one is not None]
-        return {"throughput_missing": missing, "throughput_warnings": told}
+        why = (other or padded, counts.why_uncounted(windows, facts))
+        told = [one for one in why if one is not None]
+        return {"throughput_missing": [] if other else missing, "throughput_warnings": told}
     if windows.known("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
         return {"throughput_warnings": [NO_TOKENS]}
     reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP
