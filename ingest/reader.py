@@ -1,6 +1,8 @@
 """Bytes to numbered lines: bounded memory, compressed files, pipes, event files, nothing lost.
 
-A line ends at a newline only; carriage returns stay (progress bars put records behind them).
+A line ends at a newline only; carriage returns stay (progress bars put records behind them). But a
+first line without an end, or of more than LONGEST_LINE_BYTES, is as many lines as they part it in:
+so a log of the old Macintosh, or one that went through `tr`, has its lines.
 Invalid UTF-8 becomes U+FFFD, NUL bytes go (real logs hold runs of them inside records), so do
 byte-order marks (editors and shells of Windows write them), and no-break spaces of web copies
 become spaces. What is large or compressed is read by a thread, some
@@ -511,12 +513,13 @@ def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
     """Lines as they come; holds one block and one cut line at most. Raises as `_block` does."""
     number, rest, cut, large = 1, b"", False, False
     chunk: Chunk | None
+    stream, first = _first_block(stream, path)
     while True:
         if large and not cut:
             chunk, block = _large(stream, path, number, rest)
         else:
-            chunk, block = None, _block(stream, path, number - 1)
-            large = len(block) == BLOCK_BYTES
+            chunk, block, first = None, first or _block(stream, path, number - 1), b""
+            large = len(block) >= BLOCK_BYTES
         if chunk is None and not block:
             break
         if cut:  # the line that was cut keeps its beginning; what follows its newline is new
@@ -541,6 +544,38 @@ def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
             del chunk
     if rest or cut:
         yield Chunk(number, rest, cut, ended=False)
+
+
+def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
+    """The first block, and what gives the next ones: newlines, if returns part the first line.
+
+    It goes on until it is known how that ends. Raises as `_block` does.
+    """
+    block = more = _block(stream, path, 0)
+    while more and len(block) <= LONGEST_LINE_BYTES and b"\n" not in block:
+        block += (more := _block(stream, path, 0))
+    end = block.find(b"\n")
+    if 0 <= end <= LONGEST_LINE_BYTES or b"\r" not in block:
+        return stream, block
+    returned = _Returned(stream)
+    return returned, returned.parted(block)
+
+
+class _Returned:
+    """A stream with newlines for carriage returns, up to its first newline."""
+
+    def __init__(self, stream: _Readable) -> None:
+        self._stream, self._parting = stream, True
+
+    def read(self, size: int = BLOCK_BYTES, /) -> bytes:
+        block = self._stream.read(size)
+        return self.parted(block) if self._parting else block
+
+    def parted(self, block: bytes) -> bytes:
+        """The same bytes as lines."""
+        first, newline, behind = block.partition(b"\n")
+        self._parting = not newline
+        return first.replace(b"\r", b"\n") + newline + behind
 
 
 def _large(stream: _Readable, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:

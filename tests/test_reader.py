@@ -62,6 +62,7 @@ def zstd(content: bytes) -> bytes:
         (b"one\ntwo", ["one", "two"]),
         (b"one\r\ntwo\r\n", ["one", "two"]),
         (b"10%\r20%\rstep\nend\n", ["10%\r20%\rstep", "end"]),
+        (b"10%\r20%\rstep\n", ["10%\r20%\rstep"]),
         (b"\n\nthree", ["", "", "three"]),
         (b"\0\0\0\0on\0\0e\n", ["one"]),
         ("one\ntwo".encode("utf-16-le"), ["one", "two"]),
@@ -69,10 +70,28 @@ def zstd(content: bytes) -> bytes:
         ("no\u00a0break\n".encode(), ["no break"]),
         ("one\u2028still one\x0b\x0c\x85\ntwo".encode(), ["one\u2028still one\x0b\x0c\x85", "two"]),
     ],
-    ids=["lf", "no-newline", "crlf", "cr", "blank", "nul", "utf-16", "utf-8", "nbsp", "unicode"],
+    ids=["lf", "no-lf", "crlf", "cr", "one", "blank", "nul", "utf-16", "utf-8", "nbsp", "unicode"],
 )
 def test_a_line_ends_at_a_newline_only(content: bytes, texts: list[str], lines: Lines) -> None:
     assert lines(content) == texts
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstd, bytes], ids=["gz", "zst", "plain"])
+@pytest.mark.parametrize("number", [3, 1_000_000], ids=["small", "large"])
+def test_returns_end_the_lines_of_a_file_without_newlines(
+    packed: Callable[[bytes], bytes], number: int, lines: Lines
+) -> None:
+    """Those of the old Macintosh, and of `tr`; they were one line, cut behind its beginning."""
+    texts = [f"step {n}" for n in range(number)]
+    assert lines(packed("\r".join(texts).encode())) == texts
+    assert lines(packed("\r".join([*texts, ""]).encode())) == texts
+
+
+def test_a_first_line_that_is_too_long_has_the_lines_that_returns_part_it_in(lines: Lines) -> None:
+    """What is behind it has the newlines that it has."""
+    bars = [f"{n}%" for n in range(LONGEST_LINE_BYTES)]
+    content = "\r".join(bars) + "\n10%\r20%\nend\n"
+    assert lines(content.encode()) == [*bars, "10%\r20%", "end"]
 
 
 @pytest.mark.parametrize("packed", [gzip.compress, zstd, bytes], ids=["gz", "zst", "plain"])
@@ -247,7 +266,10 @@ def test_blocks_of_any_size_give_the_same_lines(
     texts: list[bytes], end: bytes, block: int, longest: int
 ) -> None:
     content = b"\n".join(texts) + end
-    pieces = content.split(b"\n")
+    first, newline, behind = content.partition(b"\n")
+    if not newline or len(first) > longest:
+        first = first.replace(b"\r", b"\n")
+    pieces = (first + newline + behind).split(b"\n")
     last = len(pieces) - 1
     expected = [
         (reader.text_of(p[:longest]), len(p) > longest, n < last) for n, p in enumerate(pieces)
