@@ -27,7 +27,7 @@ import polars as pl
 
 from ingest import intake, lock
 from ingest.config import NAME
-from ingest.errors import FairmfuError, not_written
+from ingest.errors import ConfigError, FairmfuError, not_written
 from ingest.fanout import Engine
 from ingest.intake import Outcome
 from ingest.known_formats import known
@@ -268,7 +268,7 @@ def _told(
         _dated(store, found.kept, metrics),
         by=order.by,
         threshold=order.threshold,
-        baselines=_pinned(order, metrics, diary),
+        baselines=_pinned(order, metrics),
     )
     changes, told = _news(past, before, order, diary)
     _against_the_log(tonight.runs, diary)
@@ -356,20 +356,27 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
     )
 
 
-def _pinned(order: Order, metrics: pl.DataFrame, diary: _Diary) -> pl.DataFrame:
-    """Baselines of the store, and those that the configuration names, which hold before them."""
-    pinned = baselines(order.store)
+def _pinned(order: Order, metrics: pl.DataFrame) -> pl.DataFrame:
+    """Baselines of the store, and those that the configuration names, which hold before them.
+
+    Raises ConfigError where one names no run with a TGS: a gate that checks nothing looks closed.
+    """
+    pinned, wrong = baselines(order.store), []
     for name in order.baselines:
         try:
             run = only(metrics, name)
         except RunNameError as error:
-            diary.note(f"baseline {name!r}: {error}")
+            wrong.append(str(error))
             continue
         if run["tgs"] is None:
-            diary.note(f"baseline {name!r}: {run['name']} has no TGS. Name another run.")
+            wrong.append(f"{run['name']} has no TGS. Name another run.")
             continue
         row = {"run_id": run["run_id"], "name": run["name"], "at": _utc(), "tgs": run["tgs"]}
         pinned = pl.concat([pinned, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
+    if wrong:
+        raise ConfigError(
+            "\n  ".join((f"{NAME}, [[baselines]]: nothing to hold a series against.", *wrong))
+        )
     return pinned
 
 

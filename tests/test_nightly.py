@@ -570,15 +570,25 @@ def test_a_change_is_news_once_though_a_late_log_moves_what_made_it_sure() -> No
 def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
     nightly: Nightly, tmp_path: Path, logs: Path
 ) -> None:
-    """By a name, or the beginning of an id; of one that is none the nearest is told."""
+    """By a name, or the beginning of an id; one that is none ends the night with the nearest."""
     write_nights(logs, range(1), Plan())
     assert nightly().exit_code == 0
     first, second = analyse(Store(tmp_path / "store").tables()).metrics["run_id", "name"].rows()[:2]
-    config = tmp_path / "fairmfu.toml"
-    named = (first[1], second[0][:8], f"{second[1]}x")
-    config.write_text("".join(f'[[baselines]]\nrun = "{name}"\n' for name in named))
-    assert nightly("--config", str(config)).exit_code == 0
-    series = {row["baseline"]["run"] for row in summary(tmp_path)["series"] if row["baseline"]}
-    assert {first[1], second[1]} <= series
-    (note,) = [note for note in summary(tmp_path)["notes"] if note.startswith("baseline")]
-    assert f"No run is called '{second[1]}x'. Nearest: {second[1]}" in note
+
+    def held_against(*named: str) -> Result:
+        config = tmp_path / "fairmfu.toml"
+        config.write_text("".join(f'[[baselines]]\nrun = "{name}"\n' for name in named))
+        return nightly("--config", str(config))
+
+    assert held_against(first[1], second[0][:8]).exit_code == 0
+    before = summary(tmp_path)
+    assert {first[1], second[1]} <= {
+        row["baseline"]["run"] for row in before["series"] if row["baseline"]
+    }
+    found = held_against(first[1], f"{second[1]}x", "nothing like it")
+    assert found.exit_code == 1
+    assert "fairmfu.toml, [[baselines]]: nothing to hold a series against.\n" in found.stderr
+    assert f"No run is called '{second[1]}x'. Nearest: {second[1]}" in found.stderr
+    assert "No run is called 'nothing like it'." in found.stderr
+    assert summary(tmp_path) == before
+    assert "No run is called" in (tmp_path / "out" / "status.js").read_text()
