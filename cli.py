@@ -416,7 +416,8 @@ def _echo_outcome(outcome: Outcome) -> None:
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
     elif outcome.status == "passed":
         if outcome.message:
-            _say(f"{outcome.path}: passed over, no line of a known framework")
+            why = outcome.message.removeprefix(f"{outcome.path}: ").partition("\n")[0]
+            _say(f"{outcome.path}: passed over, {why}")
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
 

@@ -45,6 +45,7 @@ CLOCK: Final = pl.Schema(
         "after_s": FLOAT,
         "wall_s": FLOAT,
         "runtime_s": FLOAT,
+        "engine_s": FLOAT,
     }
 )
 
@@ -74,7 +75,8 @@ def clock(
     the steps that this line speaks of; null where no line before it is stamped. after_s: from the
     last step line to the last stamp. wall_s: from the first stamp to the last. runtime_s: of the
     whole training as the log prints it, or between its stamped start and end where the steps have
-    no stamps. A time is null where the log has no stamp for it.
+    no stamps. engine_s: between the first and the last stamp of a companion's step lines. A time is
+    null where the log has no stamp for it.
     """
     by_run = Columns(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
@@ -129,6 +131,9 @@ class _Launch:
             row |= self._without_stamps()
         ends = (e["seconds"] for e in self.events if e["kind"] == "end" and e["seconds"])
         row["runtime_s"] = next(ends, row["runtime_s"])
+        engine = [e["logged_at"] for e in self.events if e["kind"] == "engine_step"]
+        stamps = sorted(at for at in engine if at is not None)
+        row["engine_s"] = _seconds(stamps[0], stamps[-1]) if stamps else None
         row["wall_s"] = _seconds(row["launched_at"], row["ended_at"])
         row["after_s"] = _seconds(row["last_step_at"], row["ended_at"])
         row["startup_s"] = self._startup(row)

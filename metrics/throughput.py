@@ -368,13 +368,25 @@ PADDED: Final = (
 NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
 SINGLE_STEP: Final = "a single logged step, which may hold start-up"
 NO_TIMES: Final = "no times in the log"
+TIMES_OF_ENGINE: Final = (
+    "no times in its own step lines, but those of DeepSpeed's engine are stamped: ingest the log "
+    "with --log-format deepspeed, into another --store or after fairmfu remove"
+)
+TIMES_ELSEWHERE: Final = {
+    "hf-trainer": f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in "
+    "its TensorBoard files",
+    "deepspeed-chat": f"{NO_TIMES}: steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the "
+    "engine's step lines (steps_per_print) are stamped; E2E latency, of step 3, is of generation "
+    "and two models, of which the formula for one says nothing",
+}
+"""By log format: what to give that has times."""
 NO_TOKENS: Final = "its steps count no token"
 NO_UPDATE: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
 )
 NO_RATE: Final = (
-    *(NO_CLEAN_WINDOW, SINGLE_STEP, NO_TIMES, NO_TOKENS, NO_UPDATE),
-    *OTHER_WORK.values(),
+    *(NO_CLEAN_WINDOW, SINGLE_STEP, NO_TOKENS, NO_UPDATE),
+    *(NO_TIMES, TIMES_OF_ENGINE, *TIMES_ELSEWHERE.values(), *OTHER_WORK.values()),
 )
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
@@ -415,4 +427,11 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if windows.known("tokens_per_gpu") and not np.nansum(windows["tokens_per_gpu"]):
         return {"throughput_warnings": [NO_TOKENS]}
     reason = NO_CLEAN_WINDOW if windows.height > 1 else SINGLE_STEP
-    return {"throughput_warnings": [reason if timed or windows.height <= 1 else NO_TIMES]}
+    return {"throughput_warnings": [reason if timed or windows.height <= 1 else _untimed(run)]}
+
+
+def _untimed(run: Mapping[str, Any]) -> str:
+    """That its steps have no times, and where there are some."""
+    if run["engine_s"]:
+        return TIMES_OF_ENGINE
+    return TIMES_ELSEWHERE.get(run["log_format"], NO_TIMES)

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from ingest.facts import from_flags
 from ingest.formats.hf_trainer import GENERATED, OBJECTIVES, UNTOLD
+from ingest.known_formats import known
 from ingest.log_rows import read_source
 from ingest.logs import read_logs
 from ingest.parse import Parsed
 from metrics.analysis import analyse
+from metrics.throughput import TIMES_ELSEWHERE, TIMES_OF_ENGINE, why_no_rate
 from metrics.tokens import SHARED, TOO_COARSE
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
@@ -138,6 +141,50 @@ def test_the_framework_is_the_engine_that_prints_beside_the_trainer(tmp_path: Pa
         tables = read_source(log)
         assert tables["runs"]["framework"].to_list() == [name]
         assert tables["sources"]["companions"].to_list() == [["deepspeed"] if lines else []]
+
+
+def engine(step: int, second: int) -> list[str]:
+    stamp, spent = f"[2024-01-01 00:{second // 60:02}:{second % 60:02},000] [INFO]", "MemAllocated"
+    return [
+        f"{stamp} [logging.py:96:log_dist] [Rank 0] step={step}, skipped=0, lr=[1e-05], "
+        "mom=[(0.9, 0.95)]",
+        f"{stamp} [timer.py:260:stop] epoch=0/micro_step={step}/global_step={step}, "
+        f"RunningAvgSamplesPerSec=32.1, CurrSamplesPerSec=32.1, {spent}=7.8GB, Max{spent}=25.1GB",
+    ]
+
+
+@pytest.mark.parametrize("lines", [[0], [0, 1]], ids=["steps", "steps and timer"])
+def test_dicts_without_times_say_that_the_engine_between_them_has_some(
+    lines: list[int], tmp_path: Path
+) -> None:
+    """10 steps of 64 samples of 2,048 tokens on 8 GPUs in 20 s are 8,192 tokens/s/GPU."""
+    log = tmp_path / "run.log"
+    each = [[engine(10 * n, 20 * n)[k] for k in lines] + [DICT.format(3 - n / 9)] for n in range(9)]
+    log.write_text("".join(f"{line}\n" for few in each[1:] for line in few))
+    (row,) = analyse(read_source(log)).metrics.rows(named=True)
+    assert why_no_rate(row) == (TIMES_OF_ENGINE, [])
+    assert "--log-format deepspeed" in TIMES_OF_ENGINE
+    given = from_flags(["seq_len=2048", "gpus=8", "global_batch_size=64", "packed=true"])
+    by_engine = read_source(log, extra=given, tried=known().tried(["deepspeed"]))
+    (row,) = analyse(by_engine).metrics.rows(named=True)
+    assert row["tgs"] == pytest.approx(8192.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("hf-trainer", DICT.format(2.5)),
+        (
+            "deepspeed-chat",
+            "epoch: 0|step: 7|ppo_ep: 1|act_loss: 0.1|cri_loss: 0.2|unsuper_loss: 0.0",
+        ),
+    ],
+)
+def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(f"{line}\n" * 9)
+    (row,) = analyse(read_source(log)).metrics.rows(named=True)
+    assert why_no_rate(row) == (TIMES_ELSEWHERE[name], [])
 
 
 def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., Parsed]) -> None:

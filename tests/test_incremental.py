@@ -155,7 +155,7 @@ def test_the_command_counts_them_and_says_nothing_of_each(log: Path, store: Stor
         said.append(result.stderr)
     assert said[0].splitlines() == [
         f"{log}: torchtitan, 3 step lines, 0 other lines",
-        f"{log.with_name('notes.txt')}: passed over, no line of a known framework",
+        f"{log.with_name('notes.txt')}: passed over, no known format matches.",
         "1 read, 1 passed over",
     ]
     assert said[1] == "1 unchanged, 1 passed over\n"

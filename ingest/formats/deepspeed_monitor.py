@@ -333,5 +333,10 @@ NO_STEPS: Final[tuple[tuple[str, str], ...]] = (
         r'\{.*"train_micro_batch_size_per_gpu": ',
         "a DeepSpeed config. Called ds_config.json and beside a log, its facts are that log's.",
     ),
+    (
+        r".*\|E2E latency=[\d.]+s +\|Gather latency=",
+        "times of DeepSpeed's hybrid engine, and no step. Each is of generation and of two models, "
+        "of which the formula for one says nothing. Read a log that has the script's step lines.",
+    ),
 )
-"""What DeepSpeed leaves that is no log, by how it begins, and what to read instead."""
+"""What DeepSpeed leaves that is no log of steps, by how it begins, and what to read instead."""
