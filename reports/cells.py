@@ -103,15 +103,16 @@ CONVENTION: Final = (
 
 def named(row: Row) -> str:
     """A run's name behind a dot in its framework's colour; synthetic runs say so."""
-    return _dotted(row) + _tag(row)
+    return dotted(row) + _tag(row)
 
 
 def name(row: Row) -> str:
     """The same as a button that marks the run everywhere."""
-    return pick(row["run_id"], _dotted(row), str(row["label"])) + _tag(row)
+    return pick(row["run_id"], dotted(row), str(row["label"])) + _tag(row)
 
 
-def _dotted(row: Row) -> str:
+def dotted(row: Row) -> str:
+    """The label of a run or a series behind the dot."""
     colour = FRAMEWORK_COLOURS.get(row["framework"], ACCENT)
     dot = f'<span style="color:{colour}" aria-hidden="true">{DOT}&nbsp;</span>'
     return f'<span class="name">{dot}{esc(row["label"])}</span>'

@@ -171,12 +171,14 @@ def told(night: Night) -> Told:
 def labels(series: Sequence[str]) -> tuple[dict[str, str], str]:
     """A short label for each series, without what all of them share; and what that is.
 
-    The first two parts, framework and model as a rule, always stay. `8 x NVIDIA H100 SXM` is
-    `8 x H100 SXM` where no two series then read alike.
+    The first two parts, framework and model as a rule, always stay, and so does SYNTHETIC: a label
+    is all that is told of a series in many places. `8 x NVIDIA H100 SXM` is `8 x H100 SXM` where no
+    two series then read alike.
     """
     parts = {name: name.split(", ") for name in series}
     several = len(parts) > 1
     shared = set.intersection(*map(set, parts.values())) if several else set[str]()
+    shared.discard(SYNTHETIC)
     plain = {
         name: ", ".join(part for place, part in enumerate(own) if place < 2 or part not in shared)  # noqa: PLR2004
         for name, own in parts.items()

@@ -56,9 +56,7 @@ def _safe(text: str) -> str:
 
 
 MARKDOWN: Final = Style(
-    name=lambda row: (
-        f"**{_safe(str(row['label']))}**" + (" (synthetic)" if row["synthetic"] else "")
-    ),
+    name=lambda row: f"**{_safe(str(row['label']))}**",
     strong=lambda text: f"**{text}**",
     quiet=str,
     aside=str,

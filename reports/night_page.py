@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 import polars as pl
 
 from reports import history_charts
+from reports.cells import dotted
 from reports.document import DASH, Column, Sheet, esc, number, packaged, table
 from reports.night import (
     BASELINE,
@@ -55,6 +57,9 @@ LATE_HOURS: Final = 26
 MOST_RUNS: Final = 40
 """Runs of a night that the page shows without a fold."""
 
+OF_SERIES: Final = replace(HTML, name=dotted)
+"""A series' label says itself that it is synthetic; a run's does not."""
+
 MARKS: Final = {
     REGRESSED: "\N{BLACK DOWN-POINTING TRIANGLE}",
     IMPROVED: "\N{BLACK UP-POINTING TRIANGLE}",
@@ -85,7 +90,7 @@ def pages(night: Night) -> tuple[str, str]:
     }
     sheet = Sheet()
     body = [
-        spoken(says(found, HTML), kind="alarm" if found.regressions else ""),
+        spoken(says(found, OF_SERIES), kind="alarm" if found.regressions else ""),
         _changes(found, sheet),
         _all_series(found, points),
         _histories(found, points, sheet),
@@ -191,10 +196,11 @@ def _item(change: Row, found: Told) -> str:
     now, threshold = found.night.at, found.night.threshold
     state = REGRESSED if change["kind"] == REGRESSION else IMPROVED
     quiet = "" if change["counts"] else " quiet"
+    found_by = change_found(change, now, threshold, OF_SERIES)
     return (
         f'<li class="{state}{quiet}"><span class="mark" aria-hidden="true">{MARKS[state]}</span>'
-        f"{change_says(change, now, HTML)}."
-        f'<span class="note">{change_found(change, now, threshold, HTML)}{_command(change)}</span>'
+        f"{change_says(change, now, OF_SERIES)}."
+        f'<span class="note">{found_by}{_command(change)}</span>'
         "</li>"
     )
 
@@ -249,7 +255,7 @@ def _state(row: Row) -> str:
 
 
 def _series_name(row: Row) -> str:
-    return f'<a class="quiet" href="#series-{row["place"]}">{HTML.name(row)}</a>'
+    return f'<a class="quiet" href="#series-{row["place"]}">{OF_SERIES.name(row)}</a>'
 
 
 def _level(row: Row) -> str:
@@ -344,7 +350,7 @@ def _histories(found: Told, points: dict[str, pl.DataFrame], sheet: Sheet) -> st
         if own is None:
             continue
         inner = _history(row, own, sheet)
-        name, summary = f"series-{place}", f"{HTML.name(row)} {_in_short(row)}"
+        name, summary = f"series-{place}", f"{OF_SERIES.name(row)} {_in_short(row)}"
         if row["telling"]:
             parts.append(f'<div id="{name}"><h3>{summary}</h3>{inner}</div>')
         else:

@@ -409,6 +409,24 @@ def test_labels_leave_out_what_all_share_and_never_make_two_series_one():
     assert list(labels(alike)[0].values()) == alike
 
 
+@pytest.mark.parametrize("names", [["xtuner"], ["xtuner", "torchtitan"]])
+def test_a_synthetic_series_says_so_once_wherever_it_is_named(names):
+    """Its label does, also where all are synthetic, so that no style has to add it."""
+    series = [a_series(name, nights=60, steps=((2, 0.9),)) for name in names]
+    for row in (row for one in series for table in one.values() for row in table):
+        row["series"] += ", synthetic"
+    for point in (point for one in series for point in one["points"]):
+        point["synthetic"] = True
+    night = a_night(*series)
+    (first, *_) = labels_of = [row["label"] for row in told(night).series]
+    assert all(label.count("synthetic") == 1 for label in labels_of)
+    assert f"**{first}** is **10.0 % slower**" in markdown(night)
+    assert f"{first} is 10.0 % slower" in says(told(night)).says
+    page = Page(night_page(night))
+    assert "synthetic synthetic" not in page.text
+    assert first in page.text
+
+
 @given(st.lists(st.text("ab, 8GNVIDA"), unique=True, max_size=5))
 def test_every_series_has_a_label_of_its_own(series):
     short, _ = labels(series)
