@@ -368,20 +368,24 @@ def scaling(rows: Sequence[Row]) -> Figure | None:
     if len({card["gpus"] for card in cards}) < 2:  # noqa: PLR2004 - nothing to set side by side
         return None
     dots, folded = _folded([card | {"series": _series(card)} for card in cards], "gpus", "series")
+    lines = len({(dot["series"], dot["gpus"]) for dot in dots}) > len({d["series"] for d in dots})
     return Figure(
         kind="scaling",
         title="TGS over GPUs",
-        notes=(
-            "Each line is one model, length, number format, recomputation and device. Level is "
-            "perfect scaling: every GPU added is worth as much as the first. Both axes are "
-            "logarithmic.",
-            *folded,
-        ),
+        notes=(f"{_LINES if lines else _NO_LINE} {_BOTH_LOGARITHMIC}", *folded),
         description=f"Tokens per second per GPU of {len(cards)} runs over the number of GPUs.",
         spec=_scaling(),
         datasets={"runs": dots},
         params={},
     )
+
+
+_LINES: Final = (
+    "Each line is one framework, model, length, number format, recomputation and device. Level is "
+    "perfect scaling: every GPU added is worth as much as the first."
+)
+_NO_LINE: Final = "No two of these runs differ in GPUs alone, so no line joins them."
+_BOTH_LOGARITHMIC: Final = "Both axes are logarithmic."
 
 
 def _series(card: Row) -> str:
@@ -437,7 +441,8 @@ def mfu_by_length(rows: Sequence[Row]) -> Figure | None:
         title="MFU over sequence length",
         notes=(
             "Under full attention a longer sequence counts ever more work that a causal mask "
-            "leaves out; under exact attention lengths stand side by side.",
+            "leaves out; under exact attention lengths stand side by side. The axis of lengths is "
+            "logarithmic.",
             *folded,
         ),
         description=f"MFU of {len(cards)} runs over their sequence length in tokens.",

@@ -520,6 +520,19 @@ def test_many_runs_are_drawn_as_few_dots():
     assert len(charts.mfu_by_run(rows).datasets["runs"]) == across_charts.MOST_RUNS
 
 
+def test_a_caption_speaks_of_lines_where_there_are_some_and_of_each_logarithmic_axis():
+    """A line joins runs that differ in GPUs alone."""
+    apart = [row | {"model": f"m{n}"} for n, row in enumerate(varied(three().rows))]
+    alike = [row | dict.fromkeys(("model", "framework"), "one") for row in apart]
+    alike = [row | {"seq_len": 4096, "precision": "bf16", "recompute": "none"} for row in alike]
+    (note,) = charts.scaling(apart).notes
+    assert note.startswith("No two of these runs differ in GPUs alone, so no line joins them.")
+    (note,) = charts.scaling(alike).notes
+    assert note.startswith("Each line is one framework, model, length")
+    for figure in (charts.scaling(apart), charts.mfu_by_length(apart)):
+        assert "logarithmic" in figure.notes[0]
+
+
 @pytest.mark.parametrize("name", ["scaling", "mfu_by_length", "mfu_by_precision"])
 def test_one_value_is_no_comparison(name):
     assert getattr(charts, name)(three().rows) is None
