@@ -150,10 +150,24 @@ def table(  # noqa: PLR0913 - what a table may say of itself
         f"<tr{_place(at, row, key, n)}>{_cells(columns, row)}</tr>" for n, row in enumerate(rows)
     )
     below = f'<span class="note">{note}</span>' if note else ""
+    title = f'<caption><span class="title">{caption}</span>{below}</caption>'
     return (
-        f'<div class="scroll"><table><caption><span class="title">{caption}</span>{below}</caption>'
+        f'<div class="scroll">{_opened(columns)}{title}'
         f"<thead><tr>{heads}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+CARDS: Final = range(5, 11)
+"""Columns of a table that is wider than a telephone; the style sheet names as many in a card."""
+
+
+def _opened(columns: Sequence[Column]) -> str:
+    """The tag of a table; of a wide one with its headings, for where each row is a card."""
+    if len(columns) not in CARDS:
+        return "<table>"
+    words = (re.sub(r"<[^>]*>", "", c.heading.replace("<br>", " ")) for c in columns)
+    named = ";".join(f"--h{n}:'{word}'" for n, word in enumerate(words, 1) if n > 1)
+    return f'<table class="cards" style="{named}">'
 
 
 def _place(at: str, row: Row, key: str, index: int) -> str:

@@ -440,6 +440,27 @@ def test_a_narrow_screen_need_not_scroll_sideways(
         assert tab.ask("document.documentElement.scrollWidth") <= 390
 
 
+CUT: Final = """() => [...document.querySelectorAll(".cards th, .cards td, .cards svg")].filter(
+  (part) => part.checkVisibility() && part.getBoundingClientRect().right > innerWidth
+).map((part) => part.textContent)"""
+"""What of wide tables stands beyond the edge of the screen."""
+
+UNNAMED: Final = """() => [...document.querySelectorAll(".cards td")].filter(
+  (part) => part.checkVisibility() && getComputedStyle(part, "::before").content === "normal"
+).map((part) => part.textContent)"""
+
+
+@pytest.mark.parametrize("which", ["report", "nightly"])
+def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(
+    reading: Reading, request: pytest.FixtureRequest, which: str
+) -> None:
+    """The history of a series was beyond the edge, a reason made a row of one run a screen high."""
+    with reading(request.getfixturevalue(which), width=400, height=844) as tab:
+        all_open(tab)
+        assert tab.page.locator(".cards").count()
+        assert tab.ask(CUT) == tab.ask(UNNAMED) == []
+
+
 @pytest.mark.parametrize("which", ["report", "nightly"])
 def test_dark_where_the_reader_has_it_dark(
     reading: Reading, request: pytest.FixtureRequest, which: str
