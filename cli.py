@@ -272,6 +272,7 @@ class _Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         from ingest import FairmfuError
+        from ingest.errors import not_read
 
         try:
             return super().invoke(ctx)
@@ -283,7 +284,7 @@ class _Group(click.Group):
         except OSError as error:
             if error.filename is None:  # no file of the user's: a pipe that was closed
                 raise
-            words = _printable(f"{error.filename}: {error.strerror}.")
+            words = _printable(f"{error.filename}: {not_read(error)}")
             raise click.ClickException(words) from error
 
 

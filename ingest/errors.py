@@ -86,6 +86,14 @@ def not_written(error: Exception, option: str) -> tuple[str, str]:
     return reason, "Run it again; if that fails too, have the disk looked at."
 
 
+def not_read(error: OSError) -> str:
+    """Why a read failed, in sentences; an object store's words say themselves what to do."""
+    why = f"{error.strerror or error}."
+    if error.errno in FORBIDDEN and error.strerror == os.strerror(error.errno):
+        return f"{why} Get the right to read it; ls -ld shows whose it is."
+    return why
+
+
 def _is_one_of(numbers: tuple[int, ...], error: Exception) -> bool:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in numbers

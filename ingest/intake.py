@@ -15,7 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from ingest import facts as given
 from ingest.ahead import Processes
-from ingest.errors import ClusterError, FairmfuError, UnknownFormatError, UnreadableSourceError
+from ingest.errors import (
+    ClusterError,
+    FairmfuError,
+    UnknownFormatError,
+    UnreadableSourceError,
+    not_read,
+)
 from ingest.facts import Fact
 from ingest.fanout import Engine, Given, Reading
 from ingest.log_format import LogFormat
@@ -145,7 +151,7 @@ class _Job:
         except FairmfuError as error:
             return Outcome(found.path, "failed", str(error))
         except OSError as error:
-            return Outcome(found.path, "failed", f"{found.path}: {error.strerror or error}.")
+            return Outcome(found.path, "failed", f"{found.path}: {not_read(error)}")
 
     def _take(self, found: Found) -> Outcome:
         if found.error:

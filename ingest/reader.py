@@ -28,7 +28,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from ingest.arrays import Ints, places
-from ingest.errors import UnreadableSourceError
+from ingest.errors import UnreadableSourceError, not_read
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
 
@@ -367,7 +367,7 @@ def _open_file(path: Path) -> IO[bytes]:
     try:
         return path.open("rb")
     except OSError as error:
-        raise UnreadableSourceError(f"{path}: {error.strerror or error}.") from error
+        raise UnreadableSourceError(f"{path}: {not_read(error)}") from error
 
 
 class _HashingStream:

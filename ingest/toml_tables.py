@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from ingest.errors import FairmfuError
+from ingest.errors import FairmfuError, not_read
 
 _T = TypeVar("_T")
 
@@ -79,8 +79,10 @@ def read(path: Path, error_of: type[FairmfuError]) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         hint = " Put regexes in single quotes: '\\d+'." if "\\" in str(error) else ""
         raise error_of(f"{path}: not a TOML file: {error}.{hint}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise error_of(f"{path}: cannot be read: {error}.") from error
+    except OSError as error:
+        raise error_of(f"{path}: cannot be read: {not_read(error)}") from error
 
 
 def loads(text: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ingest import facts as given
-from ingest.errors import UnreadableSourceError
+from ingest.errors import UnreadableSourceError, not_read
 from ingest.facts import Fact
 from ingest.log_format import LogFormat
 from ingest.places import (
@@ -472,7 +472,7 @@ def _seen(folder: _Folder, entry: os.DirEntry[str]) -> Found | None:
 
 
 def _not_seen(path: str, whole: str, error: OSError) -> Found:
-    return Found(path, whole, named=False, error=f"{path}: {error.strerror or error}.")
+    return Found(path, whole, named=False, error=f"{path}: {not_read(error)}")
 
 
 def _stat(path: Path) -> os.stat_result | None:

@@ -121,10 +121,12 @@ def test_a_bad_sidecar_fails_its_log_by_name(good: Path, ingest: Ingest) -> None
     assert "good.log.facts.toml: no fact is called 'gpu'. Did you mean gpus" in outcome.message
 
 
+@pytest.mark.parametrize("name", ["closed.log", "closed.log.gz", "closed.log.zst"])
 def test_a_log_that_may_not_be_read_harms_no_other(
-    good: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+    name: str, good: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed, open_ = good.with_name("closed.log"), Path.open
+    """And says what to do, however it is packed."""
+    closed, open_ = good.with_name(name), Path.open
 
     def refuse(path: Path, *arguments: Any, **named: Any) -> object:
         if path == closed:
@@ -135,7 +137,8 @@ def test_a_log_that_may_not_be_read_harms_no_other(
     monkeypatch.setattr(Path, "open", refuse)
     first, second = ingest(closed, good)
     assert (first.status, second.status) == ("failed", "read")
-    assert "Permission denied" in first.message
+    why = "Permission denied. Get the right to read it; ls -ld shows whose it is."
+    assert first.message == f"{closed}: {why}"
 
 
 def test_a_file_of_another_program_in_a_folder_is_passed_over(good: Path, ingest: Ingest) -> None:

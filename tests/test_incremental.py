@@ -670,7 +670,8 @@ def test_a_folder_that_cannot_be_listed_is_told(
         return scan(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: Permission denied.")]
+    why = "Permission denied. Get the right to read it; ls -ld shows whose it is."
+    assert said(ingest(log.parent)) == [*READ, ("failed", f"{closed}: {why}")]
 
 
 def test_a_file_that_went_since_its_folder_was_listed_is_not_there(logs: Path) -> None:

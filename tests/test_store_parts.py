@@ -458,7 +458,9 @@ def test_a_part_that_may_not_be_read_is_said_in_one_line(
     done = CliRunner().invoke(main, ["doctor", "--store", str(full.path)])
     assert done.exit_code == 1
     assert done.stderr.startswith(f"Error: {full.path}/parts/")
-    assert done.stderr.endswith(".parquet: Permission denied.\n")
+    assert done.stderr.endswith(
+        ".parquet: Permission denied. Get the right to read it; ls -ld shows whose it is.\n"
+    )
 
 
 def test_what_goes_by_itself_is_explained(full: Store) -> None:
