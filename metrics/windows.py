@@ -32,7 +32,7 @@ from metrics.tokens import length, step_samples, with_counts, with_non_padding
 DISAGREEMENT: Final = 0.01
 """A gap between two kinds of time evidence above this has to have a cause."""
 
-WHOLE_SECONDS: Final = 1.0
+SECOND: Final = 1.0
 STAMP_ERROR: Final = 1.0
 """The unit of stamps of whole seconds, and how far a difference of two of them may be off, s."""
 
@@ -430,7 +430,7 @@ def stamp_error(run: Columns, evidence: str, at: NDArray[np.int64] | None = None
 
     at: places of the windows that are meant; all without it
     """
-    whole = evidence in WALL_CLOCKS and unit_of(run, evidence, at) == WHOLE_SECONDS
+    whole = evidence in WALL_CLOCKS and unit_of(run, evidence, at) == SECOND
     return STAMP_ERROR if whole else 0.0
 
 
