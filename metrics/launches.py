@@ -33,6 +33,7 @@ import polars as pl
 
 from metrics.digits import Array, Digits, Whole, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
+from metrics.pooling import WITH_ENGINE, pooled
 from metrics.statistics import robust_spread
 from metrics.windows import split, with_losses
 
@@ -72,25 +73,6 @@ ZONES: Final = 14 * 3600.0
 STAMP_GAP: Final = 0.002
 """A step's stamps in an event file and on the console, in s, are printed to the millisecond. They
 are written one after another, so how much they scatter is taken from them."""
-
-GROUPS: Final = (
-    ("elapsed_s", "data_s"),
-    ("logged_tgs", "logged_samples_per_second", "logged_tflops", "logged_mfu"),
-    ("logged_at",),
-    ("rank_tokens", "rank_slots", "attention_ratio"),
-)
-"""Columns that only make sense together: a launch takes each from sources of one format."""
-
-TIMED_BY: Final = {
-    "elapsed": ("elapsed_s",),
-    "rate": ("logged_tgs", "logged_samples_per_second"),
-    "clock": ("since_start_s",),
-    "stamp": ("logged_at",),
-}
-"""Columns of each kind of time evidence."""
-
-WITH_ENGINE: Final = {"transformers": "deepspeed"}
-"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
 
 HALF_UNITS: Final = 0.51
 FLOAT32: Final = 1e-6
@@ -144,7 +126,7 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
         linked.setdefault(other, []).append(one)
     merged = dict(tables)
     if any(len(group) > 1 for group in groups):
-        merged = _merged(tables, members)
+        merged = pooled(tables, members)
     return United(merged, members, doubts, linked, _ends(rows))
 
 
@@ -167,6 +149,12 @@ def _doubts(
         ]
         for lead, names in others.items()
     }
+
+
+def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
+    """Facts that each source states beside its steps: the one that states most leads."""
+    logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
+    return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
 
 
 # -- some runs against the others ----------------------------------------------------------
@@ -711,221 +699,3 @@ UNLIKE_PACES: Final = 0.03
 def _beside(told: _Told) -> str:
     """The path of a rank's file that all files of the ranks beside it have in common."""
     return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")
-
-
-# -- one launch of several sources ---------------------------------------------------------
-
-
-def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
-    """Facts that each source states beside its steps: the one that states most leads."""
-    logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
-    return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
-
-
-def _merged(
-    tables: Mapping[str, pl.DataFrame], members: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> dict[str, pl.DataFrame]:
-    lead_of = {row["run_id"]: lead for lead, rows in members.items() for row in rows}
-    several = {lead: rows for lead, rows in members.items() if len(rows) > 1}
-    sources = pl.DataFrame(
-        [
-            {"run_id": row["run_id"], "lead": lead, "place": place, "told_by": row["log_format"]}
-            for lead, rows in several.items()
-            for place, row in enumerate(rows)
-        ]
-    )
-    alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
-    own = tables["steps"].join(sources, on="run_id", maintain_order="left")
-    taken = _formats_of_groups(own, sources)
-    formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
-    united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
-    runs = pl.DataFrame(united, schema=tables["runs"].schema)
-    timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
-    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
-    return {
-        **tables,
-        "runs": pl.concat([tables["runs"].filter(alone), runs]),
-        "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
-            "run_id", "line", maintain_order=True
-        ),
-        "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
-        "facts": _pooled(tables["facts"], members, lead_of),
-    }
-
-
-def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
-    """For each lead the format that each column of GROUPS is taken from.
-
-    The one of most steps, then of most digits, then of the first source. steps: with the columns
-    of `sources`, which are lead, place and told_by.
-    """
-    by = ["lead", "told_by"]
-    formats = sources.group_by(by, maintain_order=True).agg(pl.col("place").min())
-    taken = sources.select("lead").unique(maintain_order=True)
-    for group in GROUPS:
-        numbers = [name for name in group if steps.schema[name].is_numeric()]
-        told = steps.filter(pl.any_horizontal(pl.col(*group).is_not_null()))
-        digits = digits_by(told, by, numbers).select(
-            *by, fine=pl.max_horizontal(0, *(f"{name}_significant" for name in numbers))
-        )
-        best = (
-            formats.join(told.group_by(by).agg(pl.col("step").n_unique()), on=by, how="left")
-            .join(digits, on=by, how="left")
-            .with_columns(pl.col("step", "fine").fill_null(0))
-            .sort("lead", "step", "fine", "place", descending=[False, True, True, False])
-            .group_by("lead")
-            .agg(*(pl.col("told_by").first().alias(name) for name in group))
-        )
-        taken = taken.join(best, on="lead", maintain_order="left")
-    return taken
-
-
-def _timed_steps(
-    steps: pl.DataFrame, taken: pl.DataFrame, evidence: Mapping[str, Sequence[str]]
-) -> pl.DataFrame:
-    """Rows of the steps of the format that gives a lead's preferred kind of time evidence.
-
-    Others would cut its windows, and with them the first one, which holds start-up. All steps
-    where no source gives evidence.
-    """
-    by = ("lead", "told_by")
-    giving: dict[tuple[str, str], list[str]] = {}
-    for kind, columns in TIMED_BY.items():
-        told = steps.filter(pl.any_horizontal(pl.col(*columns).is_not_null()))
-        if columns[0] in taken.columns:
-            told = taken.select("lead", told_by=columns[0]).join(told, on="lead", how="semi")
-        for lead, told_by in told.select(by).unique().iter_rows():
-            giving.setdefault((lead, kind), []).append(told_by)
-    timers = [
-        (lead, told_by)
-        for lead, kinds in evidence.items()
-        for told_by in next((giving[lead, kind] for kind in kinds if (lead, kind) in giving), ())
-    ]
-    timing = pl.DataFrame(timers, schema=dict.fromkeys(by, pl.String), orient="row")
-    told = steps.select(*by, "step")
-    kept = [told.join(timing, on=by, how="semi"), told.join(timing, on="lead", how="anti")]
-    return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
-
-
-def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
-    """For each lead one row per step and rank, each column from the source that prints it best.
-
-    A source that does not say its rank is the lowest of the lead's, which writes such files.
-    Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
-    behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
-    and from `_formats_of_groups`.
-    """
-    whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
-    columns = [name for name in steps.columns if name not in whose]
-    grouped = [name for group in GROUPS for name in group]
-    floats = [name for name in columns if name not in grouped and steps.schema[name].is_float()]
-    fine = digits_by(steps, ["run_id"], floats).select(
-        "run_id", pl.col([f"{name}_significant" for name in floats]).cast(pl.Int8)
-    )
-    rows = (
-        rows.join(taken, on="lead", suffix="_from")
-        .with_columns(
-            pl.when(pl.col("told_by") == pl.col(f"{name}_from")).then(name) for name in grouped
-        )
-        .select(steps.columns)
-        .join(fine, on="run_id")
-        .with_columns(pl.col("rank").fill_null(_lowest_ranks(steps)))
-        .sort("lead", "step", "place", "line", maintain_order=True)
-    )
-    picks = []
-    for name in columns:
-        mine = pl.col(name)
-        if name in floats:  # rows stay in the order of the sources where equal
-            mine = mine.sort_by(f"{name}_significant", descending=True, maintain_order=True)
-        picks.append(mine.drop_nulls().first())
-    line = pl.col("line").filter(pl.col("run_id") == pl.col("lead")).first()
-    return (
-        rows.group_by("lead", "step", "rank", maintain_order=True)
-        .agg(line, *picks)
-        .with_columns(pl.col("line").backward_fill().forward_fill().over("lead"))
-        .rename({"lead": "run_id"})
-    )
-
-
-def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
-    """The lowest rank that a row's lead says; null where it says none."""
-    said = steps.filter(pl.col("run_id") == pl.col("lead"), pl.col("rank").is_not_null())
-    lowest: dict[str, str] = {}
-    for lead, rank in said.select("lead", "rank").unique().iter_rows():
-        lowest[lead] = min(lowest.get(lead, rank), rank, key=_rank_order)
-    return pl.col("lead").replace_strict(lowest, default=None, return_dtype=pl.String)
-
-
-def _rank_order(rank: str) -> tuple[int, str]:
-    return (int(rank) if rank.isdigit() else 0, rank)
-
-
-def _one_run(rows: Sequence[Mapping[str, Any]], taken: Mapping[str, str]) -> dict[str, Any]:
-    """The lead's row, with what its steps' columns mean where they are taken from."""
-    of_format = {row["log_format"]: row for row in reversed(rows)}
-    elapsed, rate = of_format[taken["elapsed_s"]], of_format[taken["logged_tgs"]]
-    ended = next((row for row in rows if row["outcome"] != "incomplete"), rows[0])
-    started = [row["started_at"] for row in rows if row["started_at"] is not None]
-    return {
-        **rows[0],
-        "framework": _framework(rows),
-        "elapsed_covers": elapsed["elapsed_covers"],
-        "elapsed_excludes_data": elapsed["elapsed_excludes_data"],
-        "rate_covers": rate["rate_covers"],
-        "rate_excludes_data": rate["rate_excludes_data"],
-        "utc": of_format[taken["logged_at"]]["utc"],
-        "evidence": _evidence(rows, elapsed["evidence"]),
-        "started_at": rows[0]["started_at"] or next(iter(started), None),
-        **{name: ended[name] for name in ("outcome", "outcome_line", "outcome_text")},
-    }
-
-
-def _framework(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The engine where one of the sources tells of it, as within one file; else the lead's."""
-    own = str(rows[0]["framework"])
-    engine = WITH_ENGINE.get(own, own)
-    return engine if any(row["framework"] == engine for row in rows) else own
-
-
-def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> list[str]:
-    """Kinds of time evidence in the order that the lead prefers.
-
-    The step time stands behind the stamps where its own source puts it there: it may hold less.
-    """
-    order = list(dict.fromkeys(kind for row in rows for kind in row["evidence"]))
-    own = [kind for kind in of_elapsed if kind in ("elapsed", "stamp")]
-    if own == ["stamp", "elapsed"]:
-        order.remove("elapsed")
-        order.insert(order.index("stamp") + 1, "elapsed")
-    return order
-
-
-def _pooled(
-    facts: pl.DataFrame,
-    members: Mapping[str, Sequence[Mapping[str, Any]]],
-    lead_of: Mapping[str, str],
-) -> pl.DataFrame:
-    """The facts of all sources of a launch; of two of one kind of origin the lead's holds.
-
-    A line number of another source is followed by that source's name.
-    """
-    place = {row["run_id"]: -i for rows in members.values() for i, row in enumerate(rows)}
-    names = {row["run_id"]: row["name"] for rows in members.values() for row in rows}
-    logged = pl.col("origin").str.contains(r"log:\d")
-    other = pl.col("run_id") != pl.col("lead")
-    named = pl.format(
-        "{} of {}", "origin", pl.col("run_id").replace_strict(names, default="another source")
-    )
-    return (
-        facts.with_columns(
-            lead=pl.col("run_id").replace(lead_of),
-            place=pl.col("run_id").replace_strict(place, default=0, return_dtype=pl.Int64),
-        )
-        .with_columns(origin=pl.when(logged & other).then(named).otherwise("origin"))
-        .sort("lead", "place", "sequence")
-        .with_columns(
-            run_id=pl.col("lead"),
-            sequence=pl.int_range(pl.len()).over("lead"),
-        )
-        .select(facts.columns)
-    )
