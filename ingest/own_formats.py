@@ -41,7 +41,8 @@ from ingest.log_format import (
     StepLine,
     Target,
 )
-from ingest.parse import Parsed, Parser, matched_prefix
+from ingest.parse import Parsed, Parser
+from ingest.reach import matched_prefix
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.schema import EVENT_KINDS, FACT_NAMES, STEPS

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cache, lru_cache, partial
+from datetime import datetime
+from functools import lru_cache, partial
 from itertools import chain, takewhile
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -27,9 +26,17 @@ from ingest.clean import Cleaner, storable
 from ingest.endings import ENDINGS
 from ingest.events import Events
 from ingest.familiar import Familiar
-from ingest.launch import LAST_STEP, Launch, starts_again
+from ingest.fields import (
+    Rejected,
+    closed_alike,
+    columns_of,
+    cutter,
+    refuse_another_record,
+    refuse_half_a_number,
+)
+from ingest.heads import parse_stamp, rank_of
+from ingest.launch import Launch, starts_again
 from ingest.log_format import (
-    JSON,
     LAUNCH_STEPS,
     Block,
     EventLine,
@@ -37,30 +44,21 @@ from ingest.log_format import (
     LogFormat,
     Misprint,
     StepLine,
-    Target,
 )
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.pieces import Part, Row
 from ingest.prefilter import Deferred, Guarded, any_of, spelled
+from ingest.reach import matched_prefix
 from ingest.reader import LONGEST_LINE_BYTES, NumberedLine, text_of
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
 from ingest.scan.readings import Aside, Idle, Other, Reading, Step
-from ingest.scan.stamps import YEAR_UNKNOWN, YEARS
-from ingest.schema import FACT_NAMES, STEPS
+from ingest.schema import FACT_NAMES
 from ingest.spool import Spool
 from ingest.watch import Watch
 
 _T = TypeVar("_T")
-
-LAUNCHER_RANK: Final = re.compile(
-    r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
-    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
-)
-"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
-GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
-"""The tag of torchrun behind what was printed without a newline, such as a progress bar."""
 
 STATED: Final = ("fact", "companion")
 """Kinds of what waits that may begin a launch."""
@@ -76,13 +74,6 @@ PREFIX_REACH: Final = 64
 
 FORMATS_AT_ONCE: Final = 64
 """Formats, each with the companions of a file, that are kept compiled."""
-
-
-_DIGITS: Final = re.compile(r"\d+")
-_EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
-_INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
-_FLOAT: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_float())
-_NOT_APPLICABLE: Final = frozenset({"N/A", "None", "null", ""})
 
 
 @dataclass(slots=True)
@@ -105,27 +96,6 @@ class TextsWantedError(Exception):
     """Rows became events whose texts were not kept: all is to be read again with them."""
 
 
-def _closed_alike(text: str, before: str) -> bool:
-    """Whether a line ends with the character that another did, or with as long a number.
-
-    Of `tokens_per_sec: 4749.02` half may be left, a number too: with as many decimals it is whole,
-    or, where there are none, with as many digits.
-    """
-    mine, theirs = (CLOSING.search(one) for one in (text, before))
-    if mine is None or theirs is None:
-        return text[-1:] == before[-1:]
-    kind = mine.lastindex or 0
-    return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
-
-
-CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(\d+))$")
-"""The decimals, or the digits, of the number that ends a line."""
-
-
-class _Rejected(Exception):  # noqa: N818 - a verdict on a line, not an error of ours
-    """A line that looks like a step and cannot be read, with the reason."""
-
-
 class _Compiled:
     """What a format and its companions say, made ready once for all files of them.
 
@@ -141,7 +111,7 @@ class _Compiled:
         self.looks = Guarded(primary.looks_like_step)
         self.launch = Guarded(primary.launch) if primary.launch else None
         self.steps = [(line, Deferred(line.regex)) for line in primary.steps]
-        self.pairs = {id(s): _cutter(s.pair) for f in both for s in f.steps if s.pair}
+        self.pairs = {id(s): cutter(s.pair) for f in both for s in f.steps if s.pair}
         self.companion_steps = [
             (f, s, Deferred(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
@@ -352,7 +322,7 @@ class Parser:
         try:
             printed = self._cut(line, match)
             row = self._meaning(line, text, match, printed)
-        except _Rejected:
+        except Rejected:
             return None
         return Step(line, frozenset(printed), row)
 
@@ -439,7 +409,7 @@ class Parser:
         """A step line of a companion: what it says beside the primary's own step."""
         for form, line, regex, clock in self._companion_steps:
             if line.anchor in text and (match := regex.search(text)):
-                with suppress(_Rejected):  # damaged: it is no line of the primary's
+                with suppress(Rejected):  # damaged: it is no line of the primary's
                     stamp = self._stamp(text, match.start(), clock)
                     return self._beside(number, text, form, line, match) | {"logged_at": stamp}
         return None
@@ -449,8 +419,8 @@ class Parser:
     ) -> dict[str, Any]:
         printed = self._cut(line, match)
         seconds = None
-        with suppress(_Rejected):
-            seconds = _values(form, line, printed).get("elapsed_s")
+        with suppress(Rejected):
+            seconds = columns_of(form, line, printed).get("elapsed_s")
         own = line.numbered or line.counts is not None
         step = None if own else optional(whole, printed.pop("step", None))
         return _event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
@@ -458,7 +428,7 @@ class Parser:
     def _step(self, number: int, text: str) -> bool:
         try:
             read, row = self._read_step(number, text)
-        except _Rejected as rejected:
+        except Rejected as rejected:
             self._unread(number, text, str(rejected))
             return True
         if row is not None and read is not None and not read.may_continue:
@@ -487,7 +457,7 @@ class Parser:
             joined = f"{held.text.rstrip()} {text.strip()}"
             try:
                 line, row = self._read_step(held.number, joined)
-            except _Rejected:
+            except Rejected:
                 line, row = None, None
             if row is not None and line is not None and self._reads_past(held, joined):
                 self._held = replace(held, text=joined, row=row) if line.may_continue else None
@@ -565,19 +535,19 @@ class Parser:
         self, line: StepLine, text: str, match: re.Match[str], printed: Mapping[str, str]
     ) -> dict[str, Any]:
         """The row of a step line, but for what depends on where it stands."""
-        _refuse_half_a_number(text, match)
+        refuse_half_a_number(text, match)
         if not self.primary.join_by_step:  # else a record is put together from many lines
-            _refuse_another_record(text, match)
-        row: dict[str, Any] = {"rank": _rank(text)}
+            refuse_another_record(text, match)
+        row: dict[str, Any] = {"rank": rank_of(text)}
         row["logged_at"] = self._stamp(text, match.start(), self._clock)
         if line.numbered:
             row["step"] = None
-        row |= _values(self.primary, line, printed)
+        row |= columns_of(self.primary, line, printed)
         says = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
         says |= dict(told for key, told in line.tells.items() if key in printed)
         row["says"] = row.get("says", {}) | says
         if row.get("step") is None and not line.numbered:
-            raise _Rejected("no step number")
+            raise Rejected("no step number")
         return row
 
     def _cut(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
@@ -596,8 +566,8 @@ class Parser:
         """
         if not self._ended:
             fields, before = self._printed.get(id(line), (None, ""))
-            if fields is None or not fields <= printed or not _closed_alike(text, before):
-                raise _Rejected("cut off at the end of the file")
+            if fields is None or not fields <= printed or not closed_alike(text, before):
+                raise Rejected("cut off at the end of the file")
         self._printed[id(line)] = printed, text
 
     def _add_row(self, row: dict[str, Any], text: str) -> None:
@@ -855,27 +825,6 @@ class _OpenBlock:
             self.open_braces += bare.count("{") - bare.count("}")
 
 
-def _values(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
-    """The columns that a step line fills, and the rest as `extra`."""
-    row, extra = dict[str, Any](), {}
-    for key, value in printed.items():
-        target = line.columns.get(key)
-        if target is not None:
-            column, number = _convert(key, value, target)
-            row[column] = number
-        elif key not in line.facts:
-            extra[key] = value
-    if form.complete is not None:
-        try:
-            form.complete(row, printed)
-        except ValueError as error:
-            raise _Rejected(f"a value is not a number ({error})") from error
-    if (row.get("step") or 0) > LAST_STEP:
-        raise _Rejected(f"step {row['step']} is beyond 64 bits")
-    row["extra"] = json.dumps(extra) if extra else None
-    return row
-
-
 def _each(lines: Iterable[_T]) -> list[_T]:
     """Every line once: formats of one framework share lines."""
     return list({id(line): line for line in lines}.values())
@@ -958,63 +907,6 @@ def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[
     }
 
 
-def _cutter(pair: str) -> Callable[[str], dict[str, str]]:
-    return _json_pairs if pair == JSON else partial(_cut_pairs, re.compile(pair))
-
-
-def _json_pairs(text: str) -> dict[str, str]:
-    """The fields of a JSON object as printed; those of objects in it with a dotted key."""
-    try:
-        values = json.loads(text, parse_float=str, parse_int=str, parse_constant=str)
-    except (ValueError, RecursionError) as error:
-        raise _Rejected(f"no JSON object ({error})") from error
-    if not isinstance(values, dict):
-        raise _Rejected("no JSON object")
-    return dict(_flat(values))
-
-
-def _flat(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{path}{key}.")
-        elif isinstance(value, str):
-            yield f"{path}{key}", value
-        else:
-            yield f"{path}{key}", json.dumps(value)
-
-
-def _cut_pairs(pair: re.Pattern[str], text: str) -> dict[str, str]:
-    """Keys and values; a key that comes twice keeps its first value, then `key#2`."""
-    out: dict[str, str] = {}
-    next_times: dict[str, int] = {}
-    for match in pair.finditer(text):
-        if match["key"] is None or match["value"] is None:
-            continue
-        first = key = match["key"].strip()
-        times = next_times.get(first, 2)
-        while key in out:
-            key, times = f"{first}#{times}", times + 1
-            next_times[first] = times
-        _refuse_more(text, match.end("value"), _GOES_ON_UNREAD)
-        out[key] = match["value"].strip()
-    return out
-
-
-def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
-    column, factor = (target, None) if isinstance(target, str) else target
-    if text in _NOT_APPLICABLE:
-        return column, None
-    try:
-        if column in _FLOAT:
-            value = float(without_commas(text.rstrip("%")))
-            return column, value if factor is None else value * factor
-        if column in _INTEGER:
-            return column, whole(without_commas(text.rstrip("%")))
-    except (ValueError, OverflowError) as error:
-        raise _Rejected(f"{key} is {text!r}: not a number") from error
-    return column, text
-
-
 def _read(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
     """The facts of what a line or block says; numbers that no machine holds state none."""
     with suppress(ValueError):
@@ -1032,108 +924,3 @@ def _scaled(value: str, factor: float | None) -> str | None:
 
 def _times(value: float | None, factor: float | None) -> float | None:
     return value if value is None or factor is None else value * factor
-
-
-def _rank(text: str) -> str | None:
-    """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
-
-    XTuner's own is the global rank, so it stands for all.
-    """
-    ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
-    match = LAUNCHER_RANK.match(text)
-    if match is None and (glued := GLUED.search(text)):
-        match = LAUNCHER_RANK.match(text, glued.start())
-    while match:
-        if match["xtuner"]:
-            return match["xtuner"]
-        ranks[match[0].strip()] = next(group for group in match.groups() if group)
-        match = LAUNCHER_RANK.match(text, match.end())
-    return ":".join(ranks.values()) or None
-
-
-_EXPONENT: Final = r"[eE][-+]?\d"
-_GOES_ON: Final = re.compile(_EXPONENT)
-_GOES_ON_UNREAD: Final = re.compile(rf",?{_EXPONENT}|[.,_]?\d|,\.\d|_\w")
-"""Where no pattern has read what follows: else a comma may stand between two values."""
-
-
-def _refuse_half_a_number(text: str, match: re.Match[str]) -> None:
-    """A pattern that knows no exponents reads 1e-05 as 1, one without commas 52,345 as 52.
-
-    One that ends there reads 1.5.2 as 1.5.
-    """
-    for group in range(1, match.re.groups + 1):
-        if (end := match.end(group)) > 0:
-            _refuse_more(text, end, _GOES_ON_UNREAD if end == match.end() else _GOES_ON)
-    if text[match.end() - 1 : match.end()].isdigit():
-        _refuse_more(text, match.end(), _GOES_ON_UNREAD)
-
-
-def _refuse_more(text: str, end: int, goes_on: re.Pattern[str]) -> None:
-    """A number that ends there and goes on."""
-    last = text[end - 1 : end]
-    if (last.isdigit() or last in (".", ",")) and goes_on.match(text, end):
-        raise _Rejected(f"a number goes on behind {text[:end][-20:]!r}: {text[end : end + 20]!r}")
-
-
-def matched_prefix(pattern: str, text: str) -> str:
-    """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
-
-    def fails(end: int) -> bool:
-        return _prefix(pattern, end).search(text) is None
-
-    end = bisect_left(range(len(pattern) + 1), x=True, key=fails) - 1
-    match = _prefix(pattern, end).search(text)
-    return match[0] if match else ""
-
-
-@cache
-def _prefix(pattern: str, end: int) -> re.Pattern[str]:
-    """The longest beginning of `pattern` up to there that is a regex of its own.
-
-    Where one is not, a set or group is open, and none is that ends within it.
-    """
-    while True:
-        try:
-            return re.compile(pattern[:end])
-        except re.error as error:
-            end = end - 1 if error.pos is None else min(end - 1, error.pos)
-        except FutureWarning:
-            end -= 1
-
-
-def parse_stamp(text: str) -> datetime | None:
-    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown).
-
-    A bare number counts from the epoch, in s (with a fraction), ms or us.
-    """
-    parts = _DIGITS.findall(text)
-    if len(parts) < 3 and _EPOCH.fullmatch(text):  # noqa: PLR2004 - date and time have more
-        seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
-        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
-    digits = [int(part[:9]) for part in parts]
-    if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
-        digits = [YEAR_UNKNOWN, *digits]
-    if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
-        digits[6] = int(parts[6][:6].ljust(6, "0"))
-    if not digits or digits[0] not in YEARS:
-        return None
-    try:
-        return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
-    except (ValueError, TypeError):
-        return None
-
-
-def _refuse_another_record(text: str, match: re.Match[str]) -> None:
-    """Where a newline is missing, the second record would be lost, or mixed into the first."""
-    printed = [group for group in range(1, match.re.groups + 1) if match.end(group) > 0]
-    first = min(map(match.end, printed), default=len(text))
-    again = _anywhere(match.re).search(text, first)
-    if again and any(again.start(group) >= match.end(group) for group in printed):
-        raise _Rejected("two records in one line: a newline is missing")
-
-
-@cache
-def _anywhere(regex: re.Pattern[str]) -> re.Pattern[str]:
-    """The same behind the beginning of a line."""
-    return re.compile(regex.pattern.removeprefix("^"), regex.flags)

@@ -40,8 +40,8 @@ from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
-from ingest.parse import matched_prefix
 from ingest.prefilter import Guarded, any_of, sieve
+from ingest.reach import matched_prefix
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
 from ingest.watch import Watch
 

@@ -51,7 +51,7 @@ GOODPUT: Final = pl.Schema(
 )
 
 DATED: Final = 2001
-"""Stamps of logs without a year lie before it (ingest.parse.YEAR_UNKNOWN)."""
+"""Stamps of logs without a year lie before it (ingest.scan.stamps.YEAR_UNKNOWN)."""
 
 
 def goodput(

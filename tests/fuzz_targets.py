@@ -38,7 +38,7 @@ from damaged_lines import DAMAGES, damaged_log
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ingest import facts as given
-from ingest import parse
+from ingest import parse, reach
 from ingest.config import load as load_config
 from ingest.errors import FairmfuError
 from ingest.event_files import event_values, is_event_file
@@ -547,7 +547,7 @@ def read_format(data: bytes, folder: Path) -> None:
     """A format of the user's own, and a log of its examples as it reads that."""
     path = folder / "own.toml"
     path.write_bytes(data)
-    parse._prefix.cache_clear()  # of every pattern that it ever saw
+    reach._prefix.cache_clear()  # of every pattern that it ever saw
     parse._compiled.cache_clear()
     try:
         own = load_format(path)

@@ -18,13 +18,14 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from ingest.endings import ENDINGS
 from ingest.errors import FairmfuError, UnreadableSourceError
 from ingest.event_files import event_values
+from ingest.fields import closed_alike
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.intake import Outcome
 from ingest.log_format import JSON, LogFormat, StepLine
 from ingest.log_rows import read_source
-from ingest.parse import Parsed, Parser, _closed_alike
+from ingest.parse import Parsed, Parser
 from ingest.reader import Chunk, NumberedLine
 from ingest.registry import FORMATS, detect
 from ingest.schema import TABLES
@@ -327,7 +328,7 @@ def test_no_cut_of_a_last_line_gives_a_wrong_number(log_format: LogFormat, line:
     ],
 )
 def test_a_line_is_closed_as_the_one_before(text: str, before: str, *, whole: bool) -> None:
-    assert _closed_alike(text, before) is whole
+    assert closed_alike(text, before) is whole
 
 
 def test_a_whole_last_line_needs_no_newline(good: Path, ingest: Ingest) -> None:

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest import log_rows
+from ingest.fields import _cut_pairs
 from ingest.formats.torchtitan import TORCHTITAN
+from ingest.heads import parse_stamp
 from ingest.log_format import LogFormat
-from ingest.parse import Parsed, Parser, _cut_pairs, parse_stamp
+from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, Source
 from ingest.registry import FORMATS
 from ingest.spool import Spool

@@ -19,9 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingest import bulk, bulk_plan, parse
+from ingest.heads import parse_stamp
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
-from ingest.parse import Parser, parse_stamp
+from ingest.parse import Parser
 from ingest.registry import FORMATS
 from ingest.scan import layouts, learned
 from ingest.scan.block import MARGIN, SEEN, Block

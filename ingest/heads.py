@@ -1,0 +1,59 @@
+"""What stands at the head of a line: the tags of its rank, and its time stamp."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from ingest.scan.stamps import YEAR_UNKNOWN, YEARS
+
+LAUNCHER_RANK: Final = re.compile(
+    r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
+)
+"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
+GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
+"""The tag of torchrun behind what was printed without a newline, such as a progress bar."""
+
+_DIGITS: Final = re.compile(r"\d+")
+_EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
+
+
+def rank_of(text: str) -> str | None:
+    """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
+
+    XTuner's own is the global rank, so it stands for all.
+    """
+    ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
+    match = LAUNCHER_RANK.match(text)
+    if match is None and (glued := GLUED.search(text)):
+        match = LAUNCHER_RANK.match(text, glued.start())
+    while match:
+        if match["xtuner"]:
+            return match["xtuner"]
+        ranks[match[0].strip()] = next(group for group in match.groups() if group)
+        match = LAUNCHER_RANK.match(text, match.end())
+    return ":".join(ranks.values()) or None
+
+
+def parse_stamp(text: str) -> datetime | None:
+    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown).
+
+    A bare number counts from the epoch, in s (with a fraction), ms or us.
+    """
+    parts = _DIGITS.findall(text)
+    if len(parts) < 3 and _EPOCH.fullmatch(text):  # noqa: PLR2004 - date and time have more
+        seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    digits = [int(part[:9]) for part in parts]
+    if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
+        digits = [YEAR_UNKNOWN, *digits]
+    if len(digits) == 7:  # noqa: PLR2004 - a fraction of a second
+        digits[6] = int(parts[6][:6].ljust(6, "0"))
+    if not digits or digits[0] not in YEARS:
+        return None
+    try:
+        return datetime(*digits)  # type: ignore[arg-type]  # noqa: DTZ001 - zone unknown
+    except (ValueError, TypeError):
+        return None
