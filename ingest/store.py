@@ -11,7 +11,7 @@ A batch writes its parts, then the record that lists them, and renames a new cat
 one last. The record is what makes it count: a crash before leaves the old state, one behind it the
 new, which the next writer puts into the catalogue. What a new file replaces, and how its runs are
 called, is decided under the lock, by the catalogue (ingest.plan). Readers open the catalogue of the
-moment; parts that a merge made needless stay for GRACE, so nobody reads into the void.
+moment; parts that a merge made needless stay for writing.GRACE, so nobody reads into the void.
 """
 
 from __future__ import annotations
@@ -22,12 +22,10 @@ import random
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain
 from os import getpid
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -35,24 +33,19 @@ from typing import Any, Final, NamedTuple, TypeVar
 import duckdb
 import polars as pl
 
-from ingest import catalogue, compaction, lock, older_stores, parts, unbatched
+from ingest import catalogue, compaction, lock, older_stores, parts
 from ingest.catalogue import FILE_SCHEMA, Connection
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
-from ingest.plan import FileMark, Plan, Remark, Seen, Stored, Tables, base_id
+from ingest.plan import FileMark, Remark, Seen, Tables
 from ingest.schema import SCHEMA_VERSION, TABLES, frame_schema
 from ingest.shelf import WRITING, OvertakenError, Shelf, sync
-from ingest.spool import LogTables, Spool, Table, whole
+from ingest.spool import LogTables, Spool
+from ingest.writing import Asked, Writer, read_now, replayed
 
 __all__ = ["FileMark", "Remark", "Seen", "Store", "Tables"]
 
 CATALOGUE: Final = "catalogue.duckdb"
-GRACE: Final = timedelta(hours=1)
-"""How long parts that were merged stay for readers of the catalogue before."""
-RECORD_GRACE: Final = timedelta(days=7)
-"""How long records stay where other machines write too: who is slower than that would take a number
-that was taken."""
-
 ORDER: Final = {
     "sources": "path",
     "runs": "name, launch, run_id",
@@ -91,33 +84,6 @@ class Folders(NamedTuple):
 
     listed: dict[str, str]
     state: State
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a batch is about: all that it can touch follows from it."""
-
-    paths: Collection[str] = ()
-    sources: Collection[str] = ()
-    runs: Collection[str] = ()
-
-    @classmethod
-    def of(cls, batch: Sequence[LogTables], seen: Sequence[Seen]) -> Asked:
-        """Logs that were read, and files of known content."""
-        sources = [whole(tables["sources"]) for tables in batch]
-        runs = (run for tables in batch for run in whole(tables["runs"])["run_id"])
-        return cls(
-            [*(one["path"][0] for one in sources), *(one.path for one in seen)],
-            [*(one["sha256"][0] for one in sources), *(one.sha256 for one in seen)],
-            list(runs),
-        )
-
-    def frame(self) -> pl.DataFrame:
-        """A row for each, in the columns of catalogue.ASKED_SCHEMA."""
-        bases = [base_id(run) for run in self.runs]
-        named = {"path": self.paths, "sha256": self.sources, "base": bases}
-        frames = [pl.DataFrame({name: list(one)}) for name, one in named.items() if one]
-        return pl.concat([catalogue.ASKED_SCHEMA.to_frame(), *frames], how="diagonal")
 
 
 class Store:
@@ -206,7 +172,7 @@ class Store:
         files: Sequence[FileMark],
         folders: Folders | None,
         grown: Collection[str],
-        writer: _Writer,
+        writer: Writer,
     ) -> list[Remark]:
         before = catalogue.state_of_sources(writer.con)
         began = self._added[0] if self._added and self._added[1] == before else before
@@ -234,7 +200,7 @@ class Store:
         if not any(facts_of_runs.values()):
             return 0
 
-        def give(writer: _Writer) -> int:
+        def give(writer: Writer) -> int:
             plan = writer.plan(Asked(runs=facts_of_runs))
             new = plan.give(facts_of_runs)
             writer.write(plan.frames(writer.number))
@@ -248,7 +214,7 @@ class Store:
         A file that is still there is read again by the next ingest of it.
         """
 
-        def remove(writer: _Writer) -> dict[str, list[str]]:
+        def remove(writer: Writer) -> dict[str, list[str]]:
             plan = writer.plan(Asked(runs=runs))
             gone = plan.remove(runs)
             writer.write(plan.frames(writer.number))
@@ -266,7 +232,7 @@ class Store:
         if frame.is_empty():
             return
 
-        def keep(writer: _Writer) -> None:
+        def keep(writer: Writer) -> None:
             state = writer.number if as_of is None else as_of
             rows = frame.with_columns(as_of=pl.lit(state, pl.Int64))
             if table == catalogue.SCORED:
@@ -297,7 +263,7 @@ class Store:
         if self._is_new():
             raise self._lost()
 
-        def merge(writer: _Writer) -> tuple[int, int]:
+        def merge(writer: Writer) -> tuple[int, int]:
             if self.shelf.shared:  # else each write does it
                 writer.sweep(astray=True)
             before = catalogue.parts_of(writer.con)
@@ -444,7 +410,7 @@ class Store:
     def strays(self) -> list[str]:
         """Parts that no reader of now reads: merged ones, and what killed writers left."""
         with self._connected() as con:
-            known, number = _read_now(con), catalogue.last_batch(con) + 1
+            known, number = read_now(con), catalogue.last_batch(con) + 1
         pending = parts.read_record(self.shelf, number)
         known |= {part.path for part in pending.parts} if pending else set()
         return parts.strays(self.shelf, known | {parts.record_path(number)})
@@ -590,7 +556,7 @@ class Store:
         except (OSError, duckdb.Error, pl.exceptions.ComputeError) as error:
             raise StoreError(_refused(self.path, error)) from error
 
-    def _written(self, act: Callable[[_Writer], Result]) -> Result:
+    def _written(self, act: Callable[[Writer], Result]) -> Result:
         """What comes of writing; done again where another machine was faster."""
         for attempt in range(ATTEMPTS):
             time.sleep(attempt and random.uniform(0, attempt))  # noqa: S311 - who comes next
@@ -602,7 +568,7 @@ class Store:
         )
 
     @contextmanager
-    def _writing(self) -> Iterator[_Writer]:
+    def _writing(self) -> Iterator[Writer]:
         """The only writer, of a store that is up to date and whole."""
         with self._locked():
             if self.shelf.shared:
@@ -685,7 +651,7 @@ class Store:
             found = kept | {part.path: part for part in record.parts}
             last = record.batch
         by_batch: dict[int, Tables] = {}
-        for table, frame in _replayed(self.shelf, found.values()).items():
+        for table, frame in replayed(self.shelf, found.values()).items():
             for (batch,), rows in frame.partition_by("batch", as_dict=True).items():
                 by_batch.setdefault(int(batch), {})[table] = rows
         catalogue.register(con, list(found.values()))
@@ -728,7 +694,7 @@ class Store:
         )
 
     @contextmanager
-    def _new_catalogue(self, *, from_old: bool) -> Iterator[_Writer]:
+    def _new_catalogue(self, *, from_old: bool) -> Iterator[Writer]:
         """A new catalogue, renamed over the old one when all went well and something changed."""
         aside = self.home / f"{CATALOGUE}.{getpid()}{WRITING}"
         for left in self.home.glob(f"{CATALOGUE}.*"):
@@ -742,7 +708,7 @@ class Store:
                 con.execute("begin")
                 if not from_old:
                     catalogue.create(con)
-                writer = _Writer(self.shelf, con)
+                writer = Writer(self.shelf, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
                 con.execute("checkpoint")  # closing does it too, and says nothing where it fails
@@ -753,146 +719,6 @@ class Store:
         finally:
             for left in self.home.glob(f"{aside.name}*"):
                 left.unlink()
-
-
-class _Writer:
-    """What the holder of the lock does: parts and records first, and a catalogue that says so.
-
-    con: to the catalogue that will take the place of the old one; changed: whether it has to.
-    """
-
-    def __init__(self, shelf: Shelf, con: Connection) -> None:
-        self.shelf = shelf
-        self.con = con
-        self.changed = False
-
-    @property
-    def number(self) -> int:
-        """Of the next batch."""
-        return catalogue.last_batch(self.con) + 1
-
-    def plan(self, asked: Asked, grown: Collection[str] = ()) -> Plan:
-        """A plan on what stands of that; grown: contents that files began with."""
-        self.con.register("asked", asked.frame())
-        found = self.con.sql(catalogue.STANDING).fetchall()
-        facts = self.con.sql(catalogue.FROM_OUTSIDE).pl()
-        self.con.unregister("asked")
-        stored = [
-            Stored(path, sha256, tuple(runs), read_at, partial(self._stepped, batch, tuple(runs)))
-            for path, sha256, batch, read_at, runs in found
-        ]
-        return Plan(stored, facts, _now(), grown)
-
-    def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
-        """Those of a batch's runs that have a step."""
-        steps = catalogue.parts_of(self.con, {"steps"})
-        here = (part for part in steps if part.first_batch <= batch <= part.last_batch)
-        mine = pl.col("batch") == batch, pl.col("run_id").is_in(runs)
-        each = (parts.rows_of(self.shelf, part, ["run_id"]).filter(*mine) for part in here)
-        return frozenset(run for rows in each for run in rows["run_id"].unique())
-
-    def write(self, frames: Mapping[str, Table]) -> None:
-        """One batch of rows, by table; nothing where there are none."""
-        if not frames:
-            return
-        number = self.number
-        written = [self._parts(name, table, number) for name, table in frames.items()]
-        record = Record(number, tuple(chain.from_iterable(written)), full=False)
-        parts.write_record(self.shelf, record)
-        mark = pl.lit(number, pl.Int64).alias("batch")
-        told = {n: f.with_columns(mark) for n, f in frames.items() if isinstance(f, pl.DataFrame)}
-        self._register(record, told)
-        with suppress(OvertakenError):  # what is written stands; whoever overtook it may merge
-            while groups := compaction.due(catalogue.parts_of(self.con)):
-                self.merge(groups)
-
-    def _parts(self, name: str, rows: Table, number: int) -> list[Part]:
-        """Rows of one table as parts; those that workers wrote as they are, where all is stored."""
-        taken, left = unbatched.taken(rows)
-        of_batch = [one.of_batch(number) for one in taken]
-        written = [] if left is None else parts.write_parts(self.shelf, name, left, number)
-        return of_batch + written
-
-    def mark(self, files: Sequence[FileMark]) -> None:
-        """How files stood."""
-        if files:
-            catalogue.mark_files(self.con, files)
-            self.changed = True
-
-    def merge(self, groups: Sequence[Sequence[Part]]) -> None:
-        """Each group of parts of one table becomes one part, in a batch that changes no row."""
-        if not groups:
-            return
-        number = self.number
-        live = {
-            "runs": self.con.sql("select run_id, batch from held.runs").pl(),
-            "sources": self.con.sql("select sha256, batch from held.sources").pl(),
-        }
-        merged = {part.path for group in groups for part in group}
-        after = [part for part in catalogue.parts_of(self.con) if part.path not in merged]
-        for group in groups:
-            rows = compaction.merged(self.shelf, group, live)
-            if rows.height:
-                table, tier = group[0].table_name, max(part.tier for part in group) + 1
-                after.append(parts.write_part(self.shelf, table, rows, number, tier))
-        record = Record(number, tuple(after), full=True)
-        parts.write_record(self.shelf, record)
-        self._register(record, {})
-
-    def catch_up(self) -> None:
-        """Batches whose writer was killed before its catalogue stood."""
-        while (record := parts.read_record(self.shelf, self.number)) is not None:
-            self._register(record, {} if record.full else _replayed(self.shelf, record.parts))
-
-    def sweep(self, *, astray: bool) -> None:
-        """Delete what no reader needs: parts that were merged, and what killed writers left.
-
-        astray: look for the latter, by all files that there are.
-        """
-        dead = catalogue.dead(self.con)
-        gone = {path for path, since in dead.items() if abs(_now() - since) >= self._grace(path)}
-        left = parts.strays(self.shelf, _read_now(self.con) | dead.keys()) if astray else ()
-        for path in (*gone, *(path for path in left if not unbatched.young(self.shelf, path))):
-            self.shelf.delete(path)
-        if gone:
-            catalogue.bury(self.con, gone)
-            self.changed = True
-
-    def _grace(self, path: str) -> timedelta:
-        """How long a file that readers of now do not need stays."""
-        is_record = path.startswith(f"{parts.PARTS}/{parts.RECORD}/")
-        return RECORD_GRACE if is_record and self.shelf.shared else GRACE
-
-    def _register(self, record: Record, frames: Mapping[str, pl.DataFrame]) -> None:
-        """Put what a record says into the catalogue; frames: its rows, of a full one none."""
-        known = {part.path for part in catalogue.parts_of(self.con)}
-        if record.full:
-            gone = known - {part.path for part in record.parts}
-            earlier = parts.records_before(self.shelf, record.batch)
-            catalogue.retire(self.con, [*gone, *earlier], _now())
-        catalogue.register(self.con, [part for part in record.parts if part.path not in known])
-        catalogue.apply(self.con, record.batch, frames)
-        self.changed = True
-
-
-def _read_now(con: Connection) -> set[str]:
-    """Paths of the parts that are read, and of the records that a rebuild may need."""
-    batches = range(1, catalogue.last_batch(con) + 1)
-    records = {parts.record_path(number) for number in batches} - set(catalogue.dead(con))
-    return {part.path for part in catalogue.parts_of(con)} | records
-
-
-def _replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
-    """The rows of parts that the catalogue follows from. Raises StoreError on a damaged part.
-
-    So no changed byte of theirs becomes a row: each has the checksum that its record says.
-    """
-    found: dict[str, list[pl.DataFrame]] = {}
-    for part in written:
-        parts.check(shelf, part)
-        if part.table_name in catalogue.REPLAYED:
-            found.setdefault(part.table_name, []).append(parts.rows_of(shelf, part))
-    return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
 
 
 def _named(path: str) -> Path:
@@ -932,8 +758,3 @@ def _refused(store: Path, error: Exception) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _now() -> datetime:
-    """UTC, without a zone, as all times of a store."""
-    return datetime.now(UTC).replace(tzinfo=None)

@@ -27,7 +27,8 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest import store
+from ingest import writing
+from ingest.store import Store
 from metrics.model_shapes import ModelShape, known
 from reports import night_files, nightly
 
@@ -752,8 +753,8 @@ def quiet_night(logs: Path, into: Path, out: Path) -> dict[str, Any]:
 
     Parts that were merged go at once: a night later they would, and nights are minutes apart here.
     """
-    order = nightly.Order(sources=[logs], store=store.Store(into), out=out)
-    with without_report(), mock.patch.object(store, "GRACE", timedelta(0)):
+    order = nightly.Order(sources=[logs], store=Store(into), out=out)
+    with without_report(), mock.patch.object(writing, "GRACE", timedelta(0)):
         night, code = nightly.nightly(order)
     assert code in (0, 3), night.notes
     return night_files.summary(night)

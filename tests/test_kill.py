@@ -36,8 +36,7 @@ from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
 from cli import main
-from ingest import compaction, intake
-from ingest import store as store_module
+from ingest import compaction, intake, writing
 from ingest.errors import StoreError
 from ingest.facts import from_flags
 from ingest.health import examine
@@ -215,7 +214,7 @@ def plain_pages() -> Iterator[None]:
 def no_grace_and_plain_pages() -> Iterator[None]:
     """Merged parts may go at once; see plain_pages."""
     with plain_pages(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store_module, "GRACE", timedelta(0))
+        patch.setattr(writing, "GRACE", timedelta(0))
         yield
 
 
@@ -505,7 +504,7 @@ SLOW_S: Final = 0.01
 def test_a_slow_disk_keeps_no_reader_waiting_and_loses_no_other_writer(
     place: Place, before: Content, undisturbed: Undisturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "GRACE", timedelta(hours=1))  # for the reader
+    monkeypatch.setattr(writing, "GRACE", timedelta(hours=1))  # for the reader
     place.reset()
     failed: list[BaseException] = []
     ended = threading.Event()

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
-from ingest import health, parts
+from ingest import health, parts, writing
 from ingest import store as stores
 from ingest.errors import FairmfuError, StoreError
 from ingest.intake import ingest
@@ -58,7 +58,7 @@ def test_a_store_at_an_address_is_as_one_in_a_folder(
     sql = "select count(*) n, sum(loss) loss from steps"
     assert there.query(sql).equals(here.query(sql))
     assert all(key.startswith("perf/store/parts/") for key in bucket.held())
-    monkeypatch.setattr(stores, "GRACE", stores.GRACE * 0)
+    monkeypatch.setattr(writing, "GRACE", writing.GRACE * 0)
     there.compact()
     there.compact()  # which deletes what the first one made needless
     there.rebuild()

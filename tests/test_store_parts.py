@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from polars.testing import assert_frame_equal
 
 from cli import main
-from ingest import catalogue, compaction, intake, parts
+from ingest import catalogue, compaction, intake, parts, writing
 from ingest import store as store_module
 from ingest.errors import StoreError
 from ingest.facts import from_flags
@@ -262,7 +262,7 @@ def test_merged_parts_go_when_their_time_is_over(
     before = state(full)
     full.compact()
     there = len(list(full.path.rglob("*.parquet")))
-    monkeypatch.setattr(store_module, "GRACE", timedelta(0))
+    monkeypatch.setattr(writing, "GRACE", timedelta(0))
     full.compact()
     assert len(list(full.path.rglob("*.parquet"))) == live_files(full) + 1 < there
     full.rebuild()
@@ -302,7 +302,7 @@ def assert_a_rebuild_changes_nothing(store: Store) -> None:
 
 @pytest.fixture
 def merged_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "GRACE", timedelta(0))
+    monkeypatch.setattr(writing, "GRACE", timedelta(0))
 
 
 @pytest.mark.usefixtures("merged_at_once")
