@@ -61,18 +61,17 @@ GENERIC: Final = re.compile(
 def read_source(
     path: Path,
     *,
-    by_path: Sequence[Fact] = (),
     extra: Sequence[Fact] = (),
     tried: Tried = BUILT_IN,
     fast: bool = True,
 ) -> Tables:
     """All rows of one log file, with its facts. Raises FairmfuError.
 
-    by_path: facts that those beside the file hold before. extra: facts that hold before all. fast:
-    lines that look alike are read many at once, which comes to the same.
+    extra: facts that hold before all. fast: lines that look alike are read many at once, which
+    comes to the same.
     """
     spool = Spool(held=math.inf)  # all of them are asked for at once, so none has to go to the disk
-    log = read_log(path, spool, by_path=by_path, extra=extra, tried=tried, fast=fast)
+    log = read_log(path, spool, extra=extra, tried=tried, fast=fast)
     return {name: whole(table) for name, table in log.tables(spool).items()}
 
 
@@ -89,7 +88,8 @@ def read_log(  # noqa: PLR0913 - as above
 ) -> Log:
     """The same before it is tables. Raises FairmfuError.
 
-    spool: where steps wait; planned: who may look at blocks of a large file before their turn.
+    spool: where steps wait; by_path: facts that those beside the file hold before; planned: who may
+    look at blocks of a large file before their turn.
     """
     with Source(path) as source:
         first, parsed = _first_look(source, tried, watching=fast), None

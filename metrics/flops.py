@@ -521,7 +521,6 @@ def hardware_flops_bounds(
     recompute: str | None,
     *,
     trainable: Trainable | None = None,
-    attended: float | None = None,
 ) -> tuple[float | None, float | None]:
     """Numerators of `hfu_low` and `hfu_high` [FLOP per token].
 
@@ -530,7 +529,7 @@ def hardware_flops_bounds(
     policy = _POLICIES.get(recompute)
     if policy is None or shape.has_linear_attention:
         return None, None
-    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable, attended=attended)
+    low, high = hardware_operators(shape, seq_len, policy, trainable=trainable)
     return _executed(low), _executed(high)
 
 

@@ -290,7 +290,7 @@ class Sheet:
         self._specs: dict[str, Spec] = {}
         self._folds: list[_Fold] = []
 
-    def figure(self, figure: Figure | Spec, *, caption: bool = True) -> str:
+    def figure(self, figure: Figure | Spec) -> str:
         """A place for a chart with its data beside it; its spec is stored once per kind.
 
         A whole Vega-Lite spec stands beside its place by itself. Raises ValueError where two
@@ -304,7 +304,7 @@ class Sheet:
         sets = {name: _by_column(rows) for name, rows in figure.datasets.items()}
         own = {"datasets": sets, "params": figure.params}
         notes = "".join(f'<span class="note">{esc(note)}</span>' for note in figure.notes)
-        words = f"<figcaption>{esc(figure.title)}{notes}</figcaption>" if caption else ""
+        words = f"<figcaption>{esc(figure.title)}{notes}</figcaption>"
         return _figure(figure.description, _data(own), words, figure.kind)
 
     def fold(

@@ -179,10 +179,6 @@ def test_a_whole_spec_stands_by_itself() -> None:
     assert "data-kind" not in shown
 
 
-def test_a_caption_can_be_left_out() -> None:
-    assert "figcaption" not in Sheet().figure(FIGURE, caption=False)
-
-
 # --- folds --------------------------------------------------------------------------------------
 
 

@@ -156,12 +156,12 @@ def _enabled(old: str, new: str, precision: str) -> FactLine:
     )
 
 
-def _key(name: str, fact: str, value: str = r"\d+") -> FactLine:
+def _key(name: str, fact: str) -> FactLine:
     """A key of the config dump; keys of 29 characters and more have no dots."""
     dots = "." * (29 - len(name))
     return FactLine(
         anchor=f"  {name} ",
-        regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>{value})\s*$",
+        regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>\d+)\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
         printed_by=f"{CONFIG} DeepSpeedConfig.print",
     )
