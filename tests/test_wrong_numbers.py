@@ -132,3 +132,28 @@ def test_masked_documents_are_not_ranked_with_whole_packs(ingest, store, logs):
         (logs / f"{name}.log.facts.toml").write_text(f"{words}document_mask={mark}\n")
     ingest(logs)
     assert compare(metrics(store))["group"].n_unique() == 2
+
+
+@pytest.mark.parametrize(
+    ("mark", "objective"),
+    [
+        ("", None),
+        ("Beginning of Epoch 1/1, Total Generation Batches 478\n", "reinforcement"),
+        ("Actor Model Parameters => 1.4 B, Critic Model Parameters => 0.3 B\n", "reinforcement"),
+        ("***** Evaluating reward, Epoch 0/1 *****\n", "preference"),
+    ],
+)
+def test_the_engine_under_deepspeed_chat_trains_no_language_model_alone(
+    ingest, store, logs, mark, objective
+):
+    """Its iterations write answers on and train two models, or score pairs."""
+    at = (datetime(2026, 1, 1, 9) + timedelta(seconds=10 * n) for n in range(1, 13))
+    steps = [ENGINE.format(at=one, step=10 * n) for n, one in enumerate(at, 1)]
+    (logs / "chat.log").write_text(mark + "".join(steps))
+    stated = {"gpus": 1, "global_batch_size": 8, "seq_len": 512, "packed": "true"}
+    more = {"model": "opt-1.3b", "trainable": "full", "precision": "bf16", "accelerator": "A100"}
+    flags = [f"{name}={value}" for name, value in (stated | more).items()]
+    ingest(logs / "chat.log", extra=given.from_flags(flags))
+    (row,) = metrics(store).rows(named=True)
+    assert row["tgs"] == (None if objective else pytest.approx(10 * 8 * 512 / 10))
+    assert (row["mfu"] is None) is (objective is not None)

@@ -25,6 +25,8 @@ STEP3: Final = f"{CHAT}/training/step3_rlhf_finetuning/main.py@45b4b71"
 HYBRID: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
 NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
 
+REINFORCEMENT: Final = ("objective", "reinforcement")
+
 OPTIONS: Final = {
     "max_seq_len": "seq_len",
     "per_device_train_batch_size": "micro_batch_size",
@@ -56,7 +58,8 @@ DEEPSPEED_CHAT: Final = LogFormat(
     versions="DeepSpeed-Chat 2023-2026, steps 1 to 3",
     signature=r"Model Parameters: [^,]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "
     r"\d+ ?\| ?(?:PPO|ppo)|Epoch: \d+, Step: \d+, Rank: \d+, loss = |[Aa]verage reward score: "
-    r"|Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches",
+    r"|Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches|Actor Model Parameters => "
+    r"|\*{5} Evaluating rewards?, Epoch \d",
     looks_like_step=r"Model Parameters: [^,]+, Latency: |End-to-End => Latency: "
     r"|[Ee]poch: \d+ ?\| ?[Ss]tep: |Epoch: \d+, Step: \d+, Rank: |[Aa]verage reward score: ",
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
@@ -90,6 +93,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             r"(?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
             r"Total Seq\. Length: (?P<length>\d+)",
             columns={"elapsed": "elapsed_s", "tflops": "logged_tflops"},
+            tells={"elapsed": REINFORCEMENT},
             numbered=True,
             every_step=True,
             example="End-to-End => Latency: 3.15s, TFLOPs: 4.12, Samples/sec: 2.54, Time/seq 0.39s, "
@@ -115,6 +119,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
             rf"(?:Critic L|cri_l)oss: (?P<critic_loss>{NUMBER}) ?\| ?(?:Unsupervised L|unsuper_l)oss:"
             rf" (?P<unsupervised_loss>{NUMBER})",
             columns={"epoch": "epoch"},
+            tells={"actor_loss": REINFORCEMENT},
             numbered=True,
             every_step=True,
             example="Epoch: 0 | Step: 7 | PPO Epoch: 1 | Actor Loss: 0.0129 | Critic Loss: 0.0314 | "
@@ -214,6 +219,14 @@ DEEPSPEED_CHAT: Final = LogFormat(
     ),
     facts=(
         FactLine(
+            anchor="***** Evaluating reward",
+            regex=r"\*{5} Evaluating rewards?, Epoch \d+/\d+ \*{5}",
+            constants={"objective": "preference"},
+            example="***** Evaluating reward, Epoch 0/1 *****",
+            printed_by=STEP2,
+            composed=True,
+        ),
+        FactLine(
             anchor="***** Evaluating ",
             regex=r"\*{5} Evaluating \w+, Epoch \d+/\d+ \*{5}",
             constants={"packed": "false"},
@@ -246,6 +259,14 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "***** Running training *****",
             STEP1,
         ),
+        FactLine(
+            anchor="Total Generation Batches ",
+            regex=r"Beginning of Epoch \d+/\d+, Total Generation Batches \d+",
+            constants=dict([REINFORCEMENT]),
+            example="Beginning of Epoch 1/1, Total Generation Batches 478",
+            printed_by=STEP3,
+            composed=True,
+        ),
         _known(
             "Beginning of Epoch ",
             r"Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches \d+",
@@ -258,11 +279,13 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "Epoch 1/1 with loss 0.6034",
             STEP2,
         ),
-        _known(
-            "Actor Model Parameters => ",
-            r"Actor Model Parameters => ",
-            "Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
-            PERF,
+        FactLine(
+            anchor="Actor Model Parameters => ",
+            regex=r"Actor Model Parameters => ",
+            constants=dict([REINFORCEMENT]),
+            example="Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
+            printed_by=PERF,
+            composed=True,
         ),
         _known(
             "Setting model_config.",
