@@ -372,9 +372,13 @@ TIMES_OF_ENGINE: Final = (
     "no times in its own step lines, but those of DeepSpeed's engine are stamped: ingest the log "
     "with --log-format deepspeed, into another --store or after fairmfu remove"
 )
+TIMES_OF_TRAINER: Final = (
+    f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in its TensorBoard "
+    "files"
+)
 TIMES_ELSEWHERE: Final = {
-    "hf-trainer": f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in "
-    "its TensorBoard files",
+    "hf-trainer": TIMES_OF_TRAINER,
+    "hf-trainer-state": TIMES_OF_TRAINER,
     "deepspeed-chat": f"{NO_TIMES}: steps 1 and 2 of DeepSpeed-Chat print them as Latency, and the "
     "engine's step lines (steps_per_print) are stamped; E2E latency, of step 3, is of generation "
     "and two models, of which the formula for one says nothing",
