@@ -148,35 +148,29 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     apart = ranks.compare_ranks(tables["steps"], each_rank)
     of_ranks = apart.rows_by_key("run_id", named=True, unique=True)
     each_printed = logged.printed(single["steps"], single["events"])
-    formats = dict(single["runs"].select("run_id", "log_format").iter_rows())
     odd = impossible.found(single["steps"], single["runs"])
     printed: dict[str, Lines] = {}
     audits: dict[str, Audit] = {}
     known: dict[str, Known] = {}
     rows = []
     for run in runs.iter_rows(named=True):
-        run_id = run["run_id"]
+        run_id, members = run["run_id"], united.members[run["run_id"]]
         known_facts = {row["name"]: row for row in about.get(run_id, [])}
         warnings = [
             *(row["warning"] for row in differ.get(run_id, [])),
             *united.doubts.get(run_id, []),
-            *(one for m in united.members[run_id] for one in odd.get(m["run_id"], [])),
+            *(one for m in members for one in odd.get(m["run_id"], [])),
         ]
         scored = score(known_facts, of_run[run_id], overlay)
-        members = united.members[run_id]
         told_by = [sources[sha256] for sha256 in dict.fromkeys(row["sha256"] for row in members)]
         row = _row(run, of_run[run_id], known_facts, scored, warnings, told_by)
         row |= {"members": [member["run_id"] for member in members]}
-        each = (member["run_id"] for member in members)
-        told = logged.finest([(formats[m], each_printed[m]) for m in each if m in each_printed])
-        if told is not None:
-            run_as_told, printed[run_id] = run | {"log_format": told[0]}, told[1]
-        known[run_id] = logged.with_length(
-            known_of(run if told is None else run_as_told, known_facts), printed.get(run_id)
-        )
-        audits[run_id] = audited = logged.audit(printed.get(run_id), known[run_id])
+        lines, known[run_id] = _own_figures(run, members, known_facts, each_printed)
+        if lines is not None:
+            printed[run_id] = lines
+        audits[run_id] = audited = logged.audit(lines, known[run_id])
         row |= _audited(audited)
-        row |= _outside_of_steps(row, printed.get(run_id))
+        row |= _outside_of_steps(row, lines)
         row["warnings"] += logged.doubt(audited, known[run_id]) + _other_tokens(row)
         row["warnings"] += logged.out_of_time(audited, known[run_id])
         row |= {"bound": ranks.bound(row["data_share"])}
@@ -245,6 +239,26 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+
+
+def _own_figures(
+    run: dict[str, Any],
+    members: Sequence[Mapping[str, Any]],
+    facts: dict[str, dict[str, Any]],
+    printed: Mapping[str, Lines],
+) -> tuple[Lines | None, Known]:
+    """What a run prints of its own speed, and what its own formula reads of its facts.
+
+    Of several sources, by the one that prints it finest. printed: metrics.logged.printed, by the
+    run_id of each source.
+    """
+    told = [
+        (member["log_format"], printed[member["run_id"]])
+        for member in members
+        if member["run_id"] in printed
+    ]
+    log_format, lines = logged.finest(told) or (run["log_format"], None)
+    return lines, logged.with_length(known_of(run | {"log_format": log_format}, facts), lines)
 
 
 def _other_tokens(row: Mapping[str, Any]) -> list[str]:
