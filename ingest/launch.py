@@ -42,8 +42,13 @@ LOSS_PRINT: Final = 1e-3
 
 @dataclass(slots=True)
 class Progress:
-    """Steps that one form of line has printed in a launch; forms print a step one by one."""
+    """Steps that one form of line has printed in a launch; forms print a step one by one.
 
+    own_counter: they are not those of the training.
+    """
+
+    own_counter: bool = False
+    low_step: int = LAST_STEP
     top_step: int = -1
     top_stamp: datetime | None = None
     top_clock: float | None = None
@@ -70,6 +75,8 @@ class Launch:
     settled: int = 0
     last_steps: dict[str | None, int] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
+    ends: dict[str | None, int] = field(default_factory=dict)
+    """The line by which each rank has said that its training is over."""
 
     @property
     def stated(self) -> list[dict[str, Any]]:
@@ -124,7 +131,7 @@ class Launch:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""
         key = _series(row)
         if key not in self.progress:
-            self.progress[key] = Progress()
+            self.progress[key] = Progress(own_counter=row["form"].counts is not None)
         return self.progress[key]
 
     def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
@@ -136,6 +143,12 @@ class Launch:
     def one_form(self) -> bool:
         """Whether all rows so far are of one form."""
         return sum(progress.top_step >= 0 for progress in self.progress.values()) == 1
+
+    @property
+    def low_step(self) -> int:
+        """The lowest step of the training so far, by whichever form."""
+        plain = (one.low_step for one in self.progress.values() if not one.own_counter)
+        return min(plain, default=-1)
 
     def settle(self) -> None:
         """Bring each rank's last step up to the last row; it is seldom asked for."""
@@ -163,12 +176,13 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
     another process. So was a later step at an earlier time since the start, or one step at two such
     times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
     another kind, such as the engine's step and its timer, speak of one step side by side, but not
-    of another loss. A process prints one number of steps that it is to train.
+    of another loss. A process prints one number of steps that it is to train. Behind its end it
+    trains none, though others' last ones may still come: its first step there is another one's.
     one_writer: all rows are of one rank, which its file's name says.
     """
     progress, step = launch.progress_of(row), row.get("step")
     stamp, top = row["logged_at"], progress.top_stamp
-    if _clock_went_back(launch, row) or _planned_otherwise(launch, row):
+    if any(rule(launch, row) for rule in (_clock_went_back, _planned_otherwise, _behind_its_end)):
         return True
     if step is None:
         return False
@@ -210,6 +224,18 @@ def _planned_otherwise(launch: Launch, row: Mapping[str, Any]) -> bool:
         return False
     total, step = optional(whole, planned), row.get("step")
     return total is not None and (step is None or step <= total)
+
+
+def _behind_its_end(launch: Launch, row: Mapping[str, Any]) -> bool:
+    """Whether the row's process has ended: none of its steps is to be counted on, or comes first.
+
+    A stamp tells more.
+    """
+    if row["rank"] not in launch.ends:
+        return False
+    step = row.get("step")
+    first = row["logged_at"] is None and not row["form"].counts
+    return step is None or (first and step <= launch.low_step)
 
 
 def _unlike(one: float | None, other: float | None) -> bool:
@@ -255,11 +281,13 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
         steps=rows.steps[:count], stamps=rows.stamps[:count], clocks=rows.clocks[:count]
     )
     if counted[0]:
-        odd = _late(progress, rows) if launch.counts(rows.ranks(count)) else np.ones(count, bool)
-        return _before_first(odd)
+        if launch.ends or not launch.counts(rows.ranks(count)):
+            return 0
+        return _before_first(_late(progress, rows))
     tops = np.maximum.accumulate(np.concatenate([[progress.top_step], rows.steps]))[:-1]
     if bare[0]:
         odd = _printed_by_others(launch, rows, rows.steps > tops)
+        odd = odd | (rows.steps <= launch.low_step) if launch.ends else odd
     elif progress.top_stamp is None or launch.started_at is None:
         return 0
     else:
@@ -344,6 +372,7 @@ def saying_nothing_new(
 def advance(progress: Progress | None, rows: OfForm) -> None:
     """Go on to the highest step of the rows, and when that was first printed."""
     assert progress is not None  # noqa: S101 - of a form that has rows
+    progress.low_step = min(progress.low_step, int(rows.steps.min()))
     place = int(np.argmax(rows.steps))
     if rows.steps[place] > progress.top_step:
         stamp, clock = rows.stamps[place], rows.clocks[place]

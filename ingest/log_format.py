@@ -100,7 +100,8 @@ class EventLine:
 
     Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
     groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
-    `with_facts`: the format's FactLines read the line as well.
+    `with_facts`: the format's FactLines read the line as well. `overtakes`: it goes another way
+    than the steps, which may still come behind it.
     """
 
     anchor: str
@@ -111,7 +112,13 @@ class EventLine:
     factors: Mapping[str, float] = field(default_factory=dict)
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     with_facts: bool = False
+    overtakes: bool = False
     composed: bool = False
+
+    @property
+    def closes(self) -> bool:
+        """Whether the process that prints it trains no step behind it."""
+        return self.kind == "end" and not self.overtakes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

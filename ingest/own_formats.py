@@ -328,6 +328,7 @@ def _event(table: _Table, file: str) -> EventLine:
         kind=kind,
         factors=factors,
         with_facts=table.take("with_facts", bool, False),  # noqa: FBT003 - the default
+        overtakes=table.take("overtakes", bool, False),  # noqa: FBT003 - the default
     )
 
 

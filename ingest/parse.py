@@ -297,7 +297,7 @@ class Parser:
         if shows or not text.strip() or text.startswith(SYNTHETIC_MARK):
             return None
         if (event := self._event_in(text)) is not None:
-            aside = not (event[0].with_facts or self._marks(text))
+            aside = not (event[0].with_facts or event[0].closes or self._marks(text))
             return _aside(self._event_row(0, text, *event)) if aside else None
         for line, regex in self._steps:
             if line.anchor in text and (match := regex.search(text)):
@@ -379,6 +379,8 @@ class Parser:
         if found is None:
             return False
         self._wait("event", self._event_row(number, text, *found))
+        if found[0].closes and (launch := self.out.launches[-1]).rows:
+            launch.ends[_rank(text)] = number
         if found[0].with_facts:
             return False
         self._mark(number, text)
@@ -593,6 +595,7 @@ class Parser:
         if launch.started_at is None:
             launch.started_at = row["logged_at"]
         progress = launch.progress_of(row)
+        progress.low_step = min(progress.low_step, row["step"])
         if row["step"] > progress.top_step:
             progress.top_step, progress.top_stamp = row["step"], row["logged_at"]
             progress.top_clock = row.get("since_start_s")
@@ -608,9 +611,11 @@ class Parser:
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
         """A launch that begins at the pending marker, or with what was stated since the last step.
 
-        Events since then, such as the end of training, belong to the launch before.
+        Events since then, such as the end of training, belong to the launch before, and so does
+        what was stated before such an end.
         """
-        stated = [item.at for item in self._pending if item.kind in STATED]
+        end = max(self.out.launches[-1].ends.values(), default=0)
+        stated = [item.at for item in self._pending if item.kind in STATED and item.at > end]
         number, first = self._marker or (min(stated, default=row["line"]), text)
         return self._begin_at(number, first)
 

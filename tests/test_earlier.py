@@ -110,8 +110,10 @@ def test_a_log_with_copies_of_its_steps_is_read_alike(
         draw = Random(seed)  # noqa: S311 - lines to try
         once, copies = written(form, draw), draw.sample(COPIES, draw.choice((1, 1, 2)))
         lines = [*once, *(line for copy in copies for line in copy(once, draw))]
+        ends = [event.example.encode() for event in form.events if event.kind == "end"]
+        between = [b"", b"other", lines[-1][:40], *ends]
         for _ in range(draw.choice((0, 0, 10))):
-            lines.insert(draw.randrange(len(lines)), draw.choice((b"", b"other", lines[-1][:40])))
+            lines.insert(draw.randrange(len(lines)), draw.choice(between))
         log.write_bytes(b"\n".join(lines) + b"\n")
         size = len(b"".join(lines))
         monkeypatch.setattr(reader, "BLOCK_BYTES", draw.choice((997, size // 3, 2 * size)))

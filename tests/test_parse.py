@@ -109,6 +109,91 @@ def test_a_step_that_comes_again_with_another_loss_begins_a_launch(parse: Parse)
     assert launches[1].first_line == 3
 
 
+def swift_step(step: int, loss: str = "2.5", seconds: int | None = None) -> str:
+    since = 3 * step if seconds is None else seconds
+    return (
+        f"{{'loss': {loss}, 'learning_rate': 1e-05, 'epoch': 0.1, 'global_step/max_steps': "
+        f"'{step}/9', 'elapsed_time': '{since}s'}}"
+    )
+
+
+DONE_TRAINING = "{'train_runtime': 27.1, 'train_samples_per_second': 6.3}"
+MEGATRON_STEP = " iteration {}/  9 | consumed samples: 96 | lm loss: 9.0E+00 |"
+
+
+@pytest.mark.parametrize(
+    ("form", "step", "end"),
+    [
+        ("hf-trainer", swift_step, DONE_TRAINING),
+        ("hf-trainer", lambda _: "{'loss': 2.5, 'epoch': 0.1}", DONE_TRAINING),  # counted
+        ("torchtitan", titan_step, "Training completed"),
+        (
+            "megatron-deepspeed",
+            MEGATRON_STEP.format,
+            "[after training is done] datetime: 2026-01-02 03:04:05",
+        ),
+        (
+            "llamafactory",
+            '{{"current_steps": {}, "total_steps": 3, "loss": 2.5, "epoch": 0.1}}'.format,
+            '{"current_steps": 3, "total_steps": 3, "epoch": 0.3}',
+        ),
+    ],
+)
+@pytest.mark.parametrize("tag", ["", "[rank0]:"])
+def test_the_first_step_behind_a_launchs_own_end_begins_another_whatever_its_loss(
+    form: str, step: Callable[[int], str], end: str, tag: str, parse: Parse
+) -> None:
+    lines = [tag + line for line in [*map(step, (1, 2, 3)), end]]
+    launches = parse(form, [*lines, "", *lines]).launches
+    assert [len(launch.rows) for launch in launches] == [3, 3]
+    assert [launch.first_line for launch in launches] == [1, 6]
+    assert [[e["line"] for e in launch.events] for launch in launches] == [[4], [9]]
+
+
+def test_a_step_behind_an_end_that_another_form_of_line_has_printed_begins_a_launch(
+    parse: Parse,
+) -> None:
+    """One without the bar that the others have behind them."""
+    bar = " 11%|█         | 1/9 [00:03<00:24,  3.00s/it]"
+    lines = [swift_step(1), bar, swift_step(5), DONE_TRAINING, swift_step(1), swift_step(5)]
+    launches = parse("hf-trainer", lines).launches
+    assert [[row["step"] for row in launch.rows] for launch in launches] == [[1, 5], [1, 5]]
+
+
+@pytest.mark.parametrize("tag", ["", "{}: "])
+def test_last_steps_of_other_ranks_behind_an_end_are_of_its_launch(tag: str, parse: Parse) -> None:
+    ranks = [tag.format(rank) for rank in (0, 1)]
+    lines = [rank + titan_step(step) for step in (1, 2) for rank in ranks]
+    lines += [ranks[0] + titan_step(3), ranks[0] + "Training completed"]
+    lines += [ranks[1] + titan_step(3), ranks[1] + "Training completed"]
+    assert [row["step"] for row in rows_of(parse("torchtitan", lines))] == [1, 1, 2, 2, 3, 3]
+
+
+def test_first_steps_of_another_rank_behind_an_end_are_of_its_launch(parse: Parse) -> None:
+    lines = [
+        f"{rank}: {line}"
+        for rank in (0, 1)
+        for line in [*map(titan_step, (1, 2, 3)), "Training completed"]
+    ]
+    assert len(rows_of(parse("torchtitan", lines))) == 6
+
+
+def test_dicts_that_an_end_on_standard_error_has_overtaken_are_of_its_launch(parse: Parse) -> None:
+    end = "Training completed. Do not forget to share your model on huggingface.co/models =)"
+    loss = "{'loss': 2.5, 'epoch': 0.1}"
+    assert len(rows_of(parse("hf-trainer", [loss, end, loss, DONE_TRAINING]))) == 2
+
+
+def test_what_was_stated_before_an_end_is_not_of_the_launch_behind_it(parse: Parse) -> None:
+    vocabulary = " > padded vocab (size: 50257) with 175 dummy tokens (new size: 50432)"
+    end = "[after training is done] datetime: 2026-01-02 03:04:05"
+    lines = [MEGATRON_STEP.format(1), vocabulary, end, MEGATRON_STEP.format(1)]
+    first, second = parse("megatron-deepspeed", lines).launches
+    assert "vocab_size" in [fact["name"] for fact in first.facts]
+    assert "vocab_size" not in [fact["name"] for fact in second.facts]
+    assert (second.first_line, len(first.events)) == (4, 1)
+
+
 @pytest.mark.parametrize(("loss", "launches"), [("11.171E+00", 2), ("11.133E+00", 1)])
 def test_another_loss_of_a_step_on_a_line_of_another_kind_begins_a_launch(
     loss: str, launches: int, parse: Parse

@@ -338,6 +338,7 @@ EVENTS: Final = (
         anchor="exits successfully",
         regex=r"Process \d+ exits successfully",
         kind="end",
+        overtakes=True,  # of one process; others may still write what they hold back
         example="[2026-11-20 15:01:43,058] [INFO] [launch.py:285:main] Process 16728 exits "
         "successfully.",
         printed_by=f"{LAUNCHER} main",

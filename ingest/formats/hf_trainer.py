@@ -393,6 +393,7 @@ HF_CONSOLE: Final = LogFormat(
             anchor="Training completed. Do not forget",
             regex=r"Training completed\. Do not forget to share your model",
             kind="end",
+            overtakes=True,  # by standard error: dicts wait in a buffer of standard output
             example="Training completed. Do not forget to share your model on "
             "huggingface.co/models =)",
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
