@@ -385,7 +385,10 @@ EFFECTIVE: Final = EventLine(
 """A claim behind the line of its step; in June 2021 only, over the whole log interval."""
 
 
-_OF_MEGATRON_LM: Final = r"\| (?:throughput per GPU \(TFLOP/s/GPU\)|memory\(GiB\)|remaining time): "
+_OF_MEGATRON_LM: Final = (
+    r"\| (?:(?:throughput|compute) per GPU \(TFLOP/s/GPU\)|tokens per GPU \(tokens/s/GPU\)"
+    r"|tokens/s/GPU inst/harmonic mean|memory\(GiB\)|remaining time): "
+)
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
 _STAMPED: Final = r"(?:(?<=\d:\d\d\] )|(?<=\.\d{6}\] ))"
 """Behind a stamp and nothing else: NVIDIA's since 2024, no fork's with DeepSpeed."""
@@ -463,11 +466,19 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
 MOST_AHEAD: Final = 16
 """Modules of multi-token prediction, far more than anyone trains; each prints its loss."""
 
+_MEAN: Final = rf"(?:/{NUMBER}| \(avg {NUMBER}\)) *(?:\||$)"
+_OWN: Final = (
+    r"(?:(?<=time per iteration \(ms\): )|(?<=/s/GPU\): )|(?<=inst/harmonic mean: ))"
+    rf"{NUMBER}(?={_MEAN})"
+)
+"""Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
+lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
+
 MEGATRON_LM: Final = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-lm",
     framework="megatron-lm",
-    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT",
+    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus",
     signature=rf"{_STAMPED}iteration +\d+/ *\d+ \| |iteration +\d+/ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+/ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
@@ -476,9 +487,13 @@ MEGATRON_LM: Final = replace(
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],
+            pair=rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{_OWN}|[^|]*)",
             columns={
                 **COLUMNS,
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
+                "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
+                "tokens per GPU (tokens/s/GPU)": "logged_tgs",
+                "tokens/s/GPU inst/harmonic mean": "logged_tgs",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
             tells=PADDED
@@ -488,7 +503,8 @@ MEGATRON_LM: Final = replace(
             "239.8 | learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 "
             "| load_balancing_loss: 1.019746E+00 | loss scale: 1.0 | grad norm: 1.426 | num zeros: "
             "0.0 | number of skipped iterations:   0 | number of nan iterations:   0 |",
-            printed_by="NVIDIA/Megatron-LM/megatron/training/training.py training_log",
+            printed_by="NVIDIA/Megatron-LM/megatron/training/training.py training_log; "
+            "AMD-AGI/Primus/primus/modules/trainer/megatron/trainer.py training_log",
         ),
     ),
 )
