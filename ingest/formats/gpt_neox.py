@@ -155,8 +155,8 @@ GPT_NEOX: Final = LogFormat(
     name="gpt-neox",
     framework="deepspeed",
     versions="2021-2025",
-    signature=r"samples/sec: [\d.]+ \| iteration +\d+/ *\d+ \|",
-    looks_like_step=r"samples/sec: \S+ \| iteration +\d+/ *\d+",
+    signature=r"samples/sec: [\d.]+ \| iteration +\d+ */ *\d+ \|",
+    looks_like_step=r"samples/sec: \S+ \| iteration +\d+ */ *\d+",
     clock=CLOCK,
     launch=r"NeoXArgs\.from_ymls\(\)|- arguments -",
     evidence=("elapsed", "rate"),
@@ -170,7 +170,7 @@ GPT_NEOX: Final = LogFormat(
     steps=(
         StepLine(
             anchor="samples/sec: ",
-            regex=r"samples/sec: (?P<rate>[\d.]+|nan|inf) \| iteration +(?P<step>\d+)/ *(?P<total>\d+) "
+            regex=r"samples/sec: (?P<rate>[\d.]+|nan|inf) \| iteration +(?P<step>\d+) */ *(?P<total>\d+) "
             r"\| (?P<pairs>.*)",
             pair=PAIR,
             columns=COLUMNS,

@@ -34,6 +34,7 @@ COLUMNS: Final[dict[str, Target]] = {
     "consumed samples": "consumed_samples",
     "consumed tokens": "consumed_tokens",
     "elapsed time per iteration (ms)": ("elapsed_s", MS),
+    "elapsed time per iteration(ms)": ("elapsed_s", MS),
     "elapsed time per iteration (s)": "elapsed_s",
     "learning rate": "learning_rate",
     "global batch size": "samples",
@@ -399,9 +400,9 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
-    signature=rf"(?:^\s*|[^|]\s)(?!{_STAMPED})iteration[ =]+\d+/ *\d+ \| (?:consumed|elapsed)[ _]"
+    signature=rf"(?:^\s*|[^|]\s)(?!{_STAMPED})iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
     rf"(?!.*{_OF_MEGATRON_LM})",
-    looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+/ *\d+ \|",
+    looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
     evidence=("elapsed", "rate"),
@@ -414,7 +415,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     steps=(
         StepLine(
             anchor="iteration ",
-            regex=r"iteration +(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
+            regex=r"iteration +(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
             pair=PAIR,
             columns=COLUMNS,
             facts={"total": "total_steps"},
@@ -430,7 +431,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         ),
         StepLine(
             anchor="iteration=",
-            regex=r"iteration= *(?P<step>\d+)/ *(?P<total>\d+) \| (?P<pairs>.*)",
+            regex=r"iteration= *(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
             pair=r"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>[^|]*)",
             columns=ALCF_COLUMNS,
             facts={"total": "total_steps"},
@@ -479,8 +480,8 @@ MEGATRON_LM: Final = replace(
     name="megatron-lm",
     framework="megatron-lm",
     versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus",
-    signature=rf"{_STAMPED}iteration +\d+/ *\d+ \| |iteration +\d+/ *\d+ \|.*{_OF_MEGATRON_LM}",
-    looks_like_step=r"iteration +\d+/ *\d+ \|",
+    signature=rf"{_STAMPED}iteration +\d+ */ *\d+ \| |iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
+    looks_like_step=r"iteration +\d+ */ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
     evidence=("elapsed", "stamp"),
     implies={},
