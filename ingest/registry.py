@@ -33,6 +33,7 @@ from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED, MEGATRON_LM
 from ingest.formats.mlperf import MLPERF
+from ingest.formats.ms_swift import MS_SWIFT
 from ingest.formats.torchtitan import TORCHTITAN
 from ingest.formats.torchtitan_events import TORCHTITAN_EVENTS
 from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
@@ -63,6 +64,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     HF_STATE,
     HF_TENSORBOARD,
     LLAMAFACTORY,
+    MS_SWIFT,
     MLPERF,
     DEEPSPEED,
     DEEPSPEED_TIMERS,

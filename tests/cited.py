@@ -36,6 +36,7 @@ DERIVED: Final[Mapping[str, frozenset[str]]] = {
     "deepspeed-tensorboard": frozenset({"elapsed_s"}),
     "deepspeed-csv": frozenset({"elapsed_s"}),
     "llamafactory": frozenset({"since_start_s"}),  # hours, minutes and seconds
+    "ms-swift": frozenset({"since_start_s"}),
     "mlperf": frozenset({"step"}),  # samples over the batch size
 }
 """Columns that a format makes of several printed values."""

@@ -138,7 +138,7 @@ def _final(said: Mapping[str, str]) -> dict[str, str]:
 SURE: Final = Decimal("0.4")
 
 
-def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
 
     `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
@@ -299,7 +299,7 @@ def _header(lines: Sequence[str]) -> dict[str, str]:
     return facts
 
 
-_DICT_COLUMNS: Final[dict[str, Target]] = {
+DICT_COLUMNS: Final[dict[str, Target]] = {
     "step": "step",
     "global_step": "step",  # ms-swift of 2024
     "since": "since_start_s",
@@ -340,14 +340,14 @@ HF_CONSOLE: Final = LogFormat(
     precedence=HF_TRAINER,
     join=_join,
     addition=Addition(to=DICT, told_by="%", adds=_added, renames=(OTHER_MODELS, *RENAMED)),
-    complete=_complete,
+    complete=complete,
     implies=PADDED,
     steps=(
         StepLine(
             anchor="(progress bar: step ",
             regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}.*{_BAR_SAYS}",
             pair=_PAIR,
-            columns=_DICT_COLUMNS,
+            columns=DICT_COLUMNS,
             tells=OBJECTIVES,
             facts={"total": "total_steps"},
             example="{'loss': '6.947', 'grad_norm': '0.7694', 'learning_rate': '0.0004', "
@@ -358,7 +358,7 @@ HF_CONSOLE: Final = LogFormat(
             anchor="{'loss': ",
             regex=rf"{TWICE}\{{(?P<pairs>'loss': .*?)\}}",
             pair=_PAIR,
-            columns=_DICT_COLUMNS,
+            columns=DICT_COLUMNS,
             tells=OBJECTIVES,
             numbered=True,
             example="{'loss': '6.795', 'grad_norm': '2.812', 'learning_rate': '0.0002966', "
@@ -606,7 +606,7 @@ HF_STATE: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_entries,
-    complete=_complete,
+    complete=complete,
     file_names=("trainer_state.json",),
     implies=PADDED,
     steps=(
@@ -614,7 +614,7 @@ HF_STATE: Final = LogFormat(
             anchor='"log_history": ',
             regex=r'"log_history": (?P<pairs>\{(?=.*"loss": ).*\})$',
             pair=JSON,
-            columns=_DICT_COLUMNS,
+            columns=DICT_COLUMNS,
             tells=OBJECTIVES,
             example='"log_history": { "epoch": 0.0048828125, "grad_norm": 1.3115072462469197, '
             '"learning_rate": 0.0004, "loss": 6.951844024658203, "num_input_tokens_seen": 2560, '

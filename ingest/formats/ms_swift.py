@@ -1,0 +1,81 @@
+"""ms-swift's logging.jsonl: as JSON the dicts that it has the Hugging Face Trainer print.
+
+Each holds its step and, in whole seconds, the time since the training loop began, which starts anew
+on resume. The last line is a summary that repeats all of them in one list.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ingest.formats.hf_trainer import DICT_COLUMNS, OBJECTIVES, PADDED, complete
+from ingest.log_format import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
+
+CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
+_PLACE: Final = r'"global_step/max_steps": "(?P<step>\d+)/\d+"'
+
+MS_SWIFT: Final = LogFormat(
+    name="ms-swift",
+    framework="transformers",
+    versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps",
+    signature=r'^\{"loss": .*"global_step/max_steps": "\d',
+    looks_like_step=r'^\{"loss": .*"global_step/max_steps": ',
+    evidence=("clock",),
+    precedence=HF_TRAINER,
+    complete=complete,
+    file_names=("logging.jsonl",),
+    implies=PADDED,
+    steps=(
+        StepLine(
+            anchor='{"loss": ',
+            regex=r'^(?P<pairs>\{"loss": .*"global_step/max_steps": "\d+/(?P<total>\d+)".*\})$',
+            pair=JSON,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVES,
+            facts={"total": "total_steps"},
+            example='{"loss": 1.41207712, "grad_norm": 9.8125, "learning_rate": 1e-05, '
+            '"token_acc": 0.65210381, "epoch": 0.05, "global_step/max_steps": "5/94", "percentage": '
+            '"5.32%", "elapsed_time": "10s", "remaining_time": "3m 12s", "memory(GiB)": 5.64, '
+            '"train_speed(iter/s)": 0.461462}',
+            printed_by=CALLBACK,
+            composed=True,
+        ),
+    ),
+    events=(
+        EventLine(
+            anchor='"train_runtime": ',
+            regex=r'^\{"train_runtime": (?P<seconds>[\d.e+-]+)'
+            r'(?:, "train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+))?'
+            r'(?:, "train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
+            rf'(?:.*"train_loss": (?P<train_loss>[\w.+-]+))?(?:.*{_PLACE})?',
+            kind="end",
+            example='{"train_runtime": 201.3712, "train_samples_per_second": 7.451, '
+            '"train_steps_per_second": 0.467, "train_loss": 1.38120114, "epoch": 1.0, '
+            '"global_step/max_steps": "94/94", "percentage": "100.00%", "elapsed_time": "3m 21s", '
+            '"remaining_time": "0s", "memory(GiB)": 5.9, "train_speed(iter/s)": 0.466803}',
+            printed_by=CALLBACK,
+            composed=True,
+        ),
+        EventLine(
+            anchor='"eval_runtime": ',
+            regex=r'^\{"eval_loss": (?P<eval_loss>[\w.+-]+).*"eval_runtime": (?P<seconds>[\d.e+-]+)'
+            rf"(?:.*{_PLACE})?",
+            kind="evaluation",
+            example='{"eval_loss": 1.40221, "eval_token_acc": 0.655, "eval_runtime": 4.2108, '
+            '"eval_samples_per_second": 11.874, "eval_steps_per_second": 2.968, "epoch": 0.53, '
+            '"global_step/max_steps": "50/94", "percentage": "53.19%", "elapsed_time": "1m 52s"}',
+            printed_by=CALLBACK,
+            composed=True,
+        ),
+    ),
+    facts=(
+        FactLine(
+            anchor='"log_history": [',
+            regex=r'^\{.*"last_model_checkpoint": .*"log_history": \[',
+            example='{"last_model_checkpoint": "out/checkpoint-94", "best_metric": null, '
+            '"global_step": 94, "log_history": [], "memory": 5.9}',
+            printed_by="modelscope/ms-swift/swift/llm/train/sft.py SwiftSft._save_trainer_state",
+            composed=True,
+        ),
+    ),
+)
