@@ -73,22 +73,10 @@ class Hypothesis(NamedTuple):
         """Whether every line of every column comes out."""
         return all(i.ratio.every_holds(self.factors.get(i.column, 1.0)) for i in found)
 
-    def distance(self, found: Sequence[Identity]) -> float:
-        """How far the worst column is off, as a logarithm."""
-        worst = 0.0
-        for identity in found:
-            factor, middle = self.factors.get(identity.column, 1.0), identity.ratio.middle
-            if not identity.ratio.every_holds(factor) and middle > 0:
-                worst = max(worst, abs(float(np.log(middle / factor))))
-        return worst
-
     def off_centre(self, found: Sequence[Identity]) -> float:
         """How far it is from the middle of what the print allows, over all columns."""
         pairs = ((self.factors.get(i.column, 1.0), i.ratio.middle) for i in found)
         return round(sum(abs(factor / middle - 1) for factor, middle in pairs if middle > 0), 12)
-
-
-AS_IT_IS: Final = Hypothesis("", "as it is", {})
 
 
 Told = tuple[tuple[str, frozenset[str]], ...]
@@ -418,27 +406,17 @@ OFTEN: Final = 3.0
 the last rate fits."""
 
 
-def nearest(
+def what_would(
     others: Sequence[Hypothesis], found: Sequence[Identity], inexact: str | None = None
 ) -> tuple[str | None, str | None]:
     """(text, fact) of the first kind that reproduces every line, and of that the most central.
 
-    Where none does, `inexact`, if there is one, or the text of the one that comes nearest and how
-    near, and no fact.
+    Where none does, `inexact` and no fact: one that misses by more than last digits explain is
+    refuted, however near it comes.
     """
     whole = [h for h in others if h.reproduces(found)]
     if whole:
         kind = [h for h in whole if h.fact == whole[0].fact]
         central = min(kind, key=lambda h: h.off_centre(found))
         return central.text, central.fact
-    if inexact is not None:
-        return inexact, None
-    best = min(others, key=lambda h: h.distance(found), default=AS_IT_IS)
-    off = float(np.expm1(best.distance(found)))
-    if off > NEARLY or best.distance(found) >= AS_IT_IS.distance(found):
-        return None, None
-    return f"{best.text}, nearly: within {off:.2%}", None
-
-
-NEARLY: Final = 0.05
-"""What comes no nearer than this is no hypothesis."""
+    return inexact, None

@@ -1,8 +1,8 @@
 """What a log prints of its own speed, reproduced by the framework's own formula of that version.
 
 A run is reproduced where every line's figures are, to their last printed digit. Its facts are then
-proven as far as another value of one would not have reproduced them. Where a run is not, the
-nearest hypothesis is named, and both figures stay.
+proven as far as another value of one would not have reproduced them. Where a run is not, what else
+would reproduce it is named, if anything, and both figures stay.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from metrics.hypotheses import (
     hypotheses,
     hypothesis_of,
     mean_of_rates,
-    nearest,
     pairs_of,
     proven,
     sees_length_otherwise,
+    what_would,
 )
 from metrics.identities import (
     BY_FLOPS,
@@ -253,7 +253,7 @@ def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
     others = hypotheses(era, known, found, _whatever_is_given(known, lines))
     if _all(found):
         return replace(out, proven=_proven(proven(others, found), era, known, (low, high)))
-    text, fact = nearest(others, found, mean_of_rates(lines.by(era), known))
+    text, fact = what_would(others, found, mean_of_rates(lines.by(era), known))
     return replace(out, hypothesis=text, suspect=fact)
 
 

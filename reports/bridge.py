@@ -266,7 +266,7 @@ def _why(audit: Audit) -> str:
 
 def _nearest(audit: Audit) -> str:
     if audit.hypothesis is None:
-        return "No other usual value, version or unit comes nearer."
+        return "No other usual value, version or unit gives what it prints."
     whole = ", by which every line comes out" if audit.suspect else ""
     return f"Nearest hypothesis{whole}: {audit.hypothesis}."
 

@@ -253,6 +253,15 @@ def test_a_wrong_fact_fails_the_audit_and_is_named_first(
     assert text in (wrong.hypothesis or "")
 
 
+@pytest.mark.parametrize("printed", [0.97, 1.002])
+def test_what_misses_by_more_than_last_digits_explain_is_not_named(
+    bare: Path, printed: float
+) -> None:
+    """A length by another formula comes within 3 % of nearly every print."""
+    wrong = audited(bare, 1, RIGHT, times(printed, rightly(bare, 1)))
+    assert (wrong.reproduced, wrong.hypothesis, wrong.suspect) == (False, None, None)
+
+
 @pytest.mark.parametrize(
     ("framework", "fact", "suspect", "text"),
     [
