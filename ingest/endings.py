@@ -17,8 +17,10 @@ from ingest.events import Events
 from ingest.log_format import EventLine
 from ingest.rows import Rows
 
-PREFIX: Final = r"^(?:\[[^\]]*\]:?\s*|\d+: ?)*+"
-"""Tags of ranks, nodes and the framework before a message, however many."""
+PREFIX: Final = r"^ *+(?:\[[^\]]*\]:?\s*|\d+: *)*+"
+"""Tags of ranks, nodes and the framework before a message, however many; a page indents what it
+shows of a log, torchrun what it repeats of a rank.
+"""
 
 ENDINGS: Final = (
     EventLine(
@@ -112,7 +114,8 @@ ENDINGS: Final = (
     EventLine(
         anchor="Error",
         regex=PREFIX
-        + r"(?: {2})?(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
+        + r"(?!CommandNotFoundError: )"  # conda's word to a shell that it has not set up
+        r"(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$",
         kind="error",
         example="[rank4]:[rank4]: RuntimeError: NCCL communicator was aborted on rank 4.",
         printed_by="python/cpython/Lib/traceback.py@v3.11.0",

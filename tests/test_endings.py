@@ -96,6 +96,8 @@ def test_a_last_step_without_a_line_has_a_checkpoint(
         "[titan] 2026-01-02 03:04:05,000 - root - WARNING - 0 CUDA OOM errors thrown.",
         "Error running lspci: [Errno 2] No such file or directory: 'lspci', fallback",
         "error_if_nonfinite = True",
+        "        raise RuntimeError(message)",
+        "    CommandNotFoundError: Your shell has not been properly configured to use 'conda'.",
         "UserWarning: a RuntimeError would follow",
     ],
 )
@@ -112,6 +114,24 @@ def test_a_long_line_is_read_in_no_time(unit: str) -> None:
     for line in ENDINGS:
         re.search(line.regex, unit * (60_000 // len(unit)) + line.anchor + unit * 9 + "!")
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("AttributeError: 'GPTModel' object has no attribute 'patterns'", "crashed"),
+        ("[rank0]: RuntimeError: boom", "crashed"),
+        ("torch.OutOfMemoryError: Allocation on device", "out_of_memory"),
+        ("KeyboardInterrupt", "killed"),
+    ],
+)
+@pytest.mark.parametrize("indent", ["  ", " " * 6, " " * 8])
+def test_an_error_in_an_indented_paste_is_named(
+    indent: str, line: str, name: str, parse: Callable[..., Parsed]
+) -> None:
+    """As a page's list or code block has it, steps and all."""
+    lines = [step(1), "Traceback (most recent call last):", '  File "train.py", line 9', line]
+    assert ended(parse, *(indent + one for one in lines)) == name
 
 
 def test_the_cause_of_a_crash_is_the_ranks_error_and_not_that_it_failed(
