@@ -41,6 +41,7 @@ from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
+from ingest.parse import Parser
 from ingest.prefilter import Guarded, any_of, sieve
 from ingest.reach import matched_prefix
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
@@ -126,6 +127,15 @@ HEAD_LINES: Final = 200
 
 RECURS: Final = 3
 """Lines of another format that are no accident."""
+
+TIMES: Final = (
+    "logged_at",
+    "elapsed_s",
+    "since_start_s",
+    "logged_tgs",
+    "logged_samples_per_second",
+)
+"""Columns of steps that tell how long they took; a log without any of them has no rate."""
 
 LOOKED_INTO: Final = 20
 """Lines that look like steps of a format of which it is found out how far it gets."""
@@ -581,6 +591,11 @@ class _Hits:
         if self.like_steps == 1 or len(reach) > len(self.reach):
             self.reach, self.closest = reach, line
 
+    def _tells_time(self) -> bool:
+        """Whether the closest line, read as one of its steps, would be of use."""
+        rows = Parser(self.log_format).parse([self.closest]).launches[-1].rows
+        return any(row.get(name) is not None for row in rows for name in TIMES)
+
     def text(self) -> str:
         if not self.like_steps:
             return (
@@ -588,9 +603,14 @@ class _Hits:
                 f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
             )
         if any(re.search(regex, self.closest.text) for regex in self.steps):
-            return (
+            could = (
                 f"  nearest: {self.name}: {self.like_steps:,} lines could be its steps (first: "
-                f"line {self.closest.number}), but lack what tells it from other formats;\n"
+                f"line {self.closest.number}), but "
+            )
+            if not self._tells_time():
+                return f"{could}hold none of its fields that tell a time\n"
+            return (
+                f"{could}lack what tells it from other formats;\n"
                 f"    --log-format {self.name} reads them all the same\n"
             )
         return (

@@ -45,6 +45,11 @@ HEADER = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 )
 ENGINE_HEADER = "".join(line.example + "\n" for line in DEEPSPEED.facts)
+OTHER_ITERATIONS = "".join(
+    f"epoch 0, iteration {n}/40 | lr: 1.5e-06 | train_loss: 9.{n} | took: 7.5 | seen: {64 * n}\n"
+    for n in (1, 2, 3)
+)
+"""Of a trainer that prints its steps as Megatron does, and everything else otherwise."""
 TWO_FORMATS = "".join(
     f.steps[0].example + "\n" for f in FORMATS if f.name in ("torchtitan", "xtuner-v1")
 )
@@ -71,6 +76,7 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         (TWO_FORMATS.encode(), ["lines of 2 formats stand in one file", "xtuner-v1: line 2"]),
         (OF_AN_ENGINE.encode(), ["lines of 2 formats stand in one file", "deepspeed: line 2"]),
         (b"\n" * 9, ["no known format matches"]),
+        (OTHER_ITERATIONS.encode(), ["nearest: megatron-deepspeed: 3 lines", "that tell a time\n"]),
     ],
     ids=[
         "empty",
@@ -82,6 +88,7 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         "two-formats",
         "other-run",
         "blank",
+        "other-iterations",
     ],
 )
 def test_a_bad_file_gets_one_message_and_harms_no_other(
@@ -94,6 +101,16 @@ def test_a_bad_file_gets_one_message_and_harms_no_other(
     assert first.message.startswith(f"{bad}: ")
     assert [text for text in says if text not in first.message] == []
     assert store.table("sources")["path"].to_list() == [str(good)]
+
+
+def test_no_format_is_proposed_that_would_read_lines_without_a_time(
+    tmp_path: Path, ingest: Ingest
+) -> None:
+    log = tmp_path / "run.log"
+    log.write_text(OTHER_ITERATIONS)
+    assert "--log-format megatron" not in ingest(log)[0].message
+    log.write_text(OTHER_ITERATIONS.replace("took:", "elapsed time per iteration (ms):"))
+    assert "--log-format megatron-deepspeed reads them all" in ingest(log)[0].message
 
 
 def test_a_path_that_is_not_there_harms_no_other(good: Path, ingest: Ingest, store: Store) -> None:
