@@ -380,7 +380,7 @@ class Parser:
             return False
         self._wait("event", self._event_row(number, text, *found))
         if found[0].closes and (launch := self.out.launches[-1]).rows:
-            launch.ends[_rank(text)] = number
+            launch.ends[rank_of(text)] = number
         if found[0].with_facts:
             return False
         self._mark(number, text)
