@@ -391,8 +391,11 @@ _OF_MEGATRON_LM: Final = (
     r"|tokens/s/GPU inst/harmonic mean|memory\(GiB\)|remaining time): "
 )
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
-_STAMPED: Final = r"(?:(?<=\d:\d\d\] )|(?<=\.\d{6}\] ))"
-"""Behind a stamp and nothing else: NVIDIA's since 2024, no fork's with DeepSpeed."""
+_STAMPED: Final = (
+    r"(?:(?<=\d:\d\d\] )|(?<=\.\d{6}\] ))"
+    r"(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
+)
+"""Behind a stamp and nothing else, as NVIDIA's lines are since 2024; a collector stamps others' too."""
 PADDED: Final = {"tokens per sample": ("packed", "false")}
 """MindSpeed prints it where samples are as long as they are."""
 
