@@ -236,7 +236,10 @@ def _interval() -> pl.Expr:
     log's interval.
     """
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
-    usual = pl.col("new_step").quantile(0.5, "higher").over("run_id").cast(pl.Int64)
+    # Step 1 is printed whatever the interval is: the line behind it is a step short of one.
+    behind_first = (pl.col("step") - pl.col("new_step") == 1) & (pl.col("new_step") > 1)
+    whole = pl.when(behind_first).then("step").otherwise("new_step")
+    usual = whole.quantile(0.5, "higher").over("run_id").cast(pl.Int64)
     apart = pl.max_horizontal("log_interval", usual)
     since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
     return pl.when(from_start).then("step").otherwise(since)

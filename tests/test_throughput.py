@@ -271,6 +271,13 @@ def test_one_line_is_no_rate() -> None:
     assert row["throughput_warnings"] == ["a single logged step, which may hold start-up"]
 
 
+def test_the_line_of_step_1_makes_no_interval_a_step_shorter() -> None:
+    rows = [{"step": step, "logged_tgs": 5.0} for step in (1, 100, 200, 296)]
+    about = run(evidence=["rate"], rate_covers="interval")
+    spans = windows(steps(*rows), about, facts(), frame("events"))
+    assert spans["rate_span"].to_list() == [1, 99, 100, 96]
+
+
 @pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
 def test_impossible_times_are_no_windows(bad: float) -> None:
     rows = [{"step": s, "elapsed_s": bad if s == 3 else 1.0} for s in (1, 2, 3, 4)]
