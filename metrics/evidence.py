@@ -5,6 +5,9 @@ that are clean under both. Where one speaks of a span that the other divides, th
 where one only times the last of several steps, it is a sample of them, and its scatter widens what
 is allowed. A gap beyond that and 1 % has a cause that follows from the log, or none.
 
+A rate whose tokens are not counted is held against itself: times the time between two moments it
+is the tokens of the steps between them, and a step of a run holds one number of tokens.
+
 Frames in, frames out; no file is opened here.
 """
 
@@ -57,6 +60,9 @@ SIGMAS: Final = 3.0
 FEWEST: Final = 3
 """Windows of single steps that can stand for all."""
 
+LATE: Final = 0.25
+"""How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
+
 OUTLYING: Final = 8.0
 """Median deviations beyond which a window holds something that the others do not."""
 
@@ -73,7 +79,8 @@ class Comparison:
     if one is; tolerance: how far the ratio may be from 1; cause: why it is further, if that is
     known; miscounted: and that the cause is the count of tokens, which no rate survives; sampled:
     one of them times single steps of those that the other times; fitted: tokens (or samples) of a
-    step that the log does not say and that make most windows agree, so that only others can differ
+    step that the log does not say and that make most windows agree, so that only others can differ;
+    unfit: though each step of them has to have as many, no number makes most windows agree
     """
 
     kind: str
@@ -87,6 +94,7 @@ class Comparison:
     miscounted: bool = False
     sampled: bool = False
     fitted: float | None = None
+    unfit: bool = False
 
     @property
     def gap(self) -> float:
@@ -96,7 +104,7 @@ class Comparison:
     @property
     def apart(self) -> bool:
         """Whether they are further apart than the prints allow."""
-        return abs(self.gap) > self.tolerance
+        return self.unfit or abs(self.gap) > self.tolerance
 
     @property
     def kinds(self) -> tuple[str, str]:
@@ -107,11 +115,16 @@ class Comparison:
     def independent(self) -> bool:
         """Whether one can check the other: not two prints of a line, nor what is never right."""
         same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
-        return not same_line and self.other in CHECKS and self.fitted is None
+        return not same_line and self.other in CHECKS
 
     @property
     def contradicts(self) -> bool:
-        """Whether they are apart without a cause, or because tokens are counted otherwise."""
+        """Whether they are apart without a cause, or because tokens are counted otherwise.
+
+        What is fitted agrees as far as it can: only that nothing fits speaks against it.
+        """
+        if self.fitted is not None:
+            return self.unfit
         return self.apart and (self.cause is None or self.miscounted)
 
 
@@ -172,12 +185,11 @@ def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
     """The comparison by which rates of `kind` are checked: time stamps, if there are any.
 
     What a line says of its own step's rate and time is one piece of evidence: tokens are checked
-    by it (metrics.tokens), not time.
+    by it (metrics.tokens), not time; nor is time by what was fitted to it.
     """
     mine = [one if one.kind == kind else _turned(one) for one in found if kind in one.kinds]
-    return min(
-        (one for one in mine if one.independent), key=lambda o: CHECKS.index(o.other), default=None
-    )
+    checks = (one for one in mine if one.independent and one.fitted is None)
+    return min(checks, key=lambda one: CHECKS.index(one.other), default=None)
 
 
 def _turned(one: Comparison) -> Comparison:
@@ -190,6 +202,8 @@ def warning(one: Comparison) -> str | None:
     """What a run is told of two kinds that are apart."""
     if not one.apart:
         return None
+    if one.unfit:
+        return f"{one.cause}{NOT_RANKED}"
     told = f"TGS by {KINDS[one.other]} is {one.gap:+.1%} against that by {KINDS[one.kind]}"
     why = one.cause or "without a known cause"
     return f"{told}, {why}" + (NOT_RANKED if one.contradicts else "")
@@ -223,6 +237,9 @@ def _compared(
         sampled=pair.sampled,
         fitted=fitted,
     )
+    unlike = None if fitted is None else _unlike(windows, run, pair, a, b, fitted)
+    if unlike is not None:
+        return replace(one, cause=unlike, unfit=True)
     if not one.apart:
         return one
     tokens = _tokens(a, b, pair.ratio) if fitted is None else None
@@ -238,12 +255,57 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     unit = np.divide(windows["rate_span"], rate, out=np.full(len(rate), np.nan), where=usable)
     unknown = windows.having(known_rate_time=unit)
     pair = _paired(_timed(unknown, a), _timed(unknown, b))
-    if pair is None or len(pair.a) < FEWEST:
+    if pair is None or len(pair.a) == 1:  # which any number fits
         return None, None
     printed, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
     per_step = float(np.median(timed / printed))
     scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
+
+
+def _unlike(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, fitted: float
+) -> str | None:
+    """That no number of tokens of a step is that of all windows; None where one may be.
+
+    A rate that is a mean over all time and steps between two moments, of one batch, makes them one
+    number in most windows, and in those that hold time that it leaves out more, never fewer.
+    """
+    moment = b if a == "rate" else a
+    of_all = windows.value("rate_covers") == "interval" and not run["rate_excludes_data"]
+    batches = windows["samples"][~np.isnan(windows["samples"])]
+    if moment not in MOMENTS or not of_all or pair.sampled or (batches != batches[:1]).any():
+        return None
+    rated, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
+    column = next(name for name in PRINTED_TIMES["rate"] if windows.known(name))
+    off = (DISAGREEMENT + half_unit(windows[column])) * timed + unit_of(windows, moment) + LATE
+    apart = _disagreeing(rated, timed, off)
+    if apart is None:
+        return None
+    held = fitted * timed / rated
+    counted = "tokens on one GPU" if column == "logged_tgs" else "samples"
+    return (
+        f"by {KINDS['rate']} and {KINDS[moment]} a step holds {held.min():,.0f} to "
+        f"{held.max():,.0f} {counted}, and {apart} (lines picked out of a longer log, a log "
+        "interval that changed, or pauses without a line?)"
+    )
+
+
+def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
+    """Why no multiple of `rated` is `timed`, to within `off`, in most windows and no more in any.
+
+    The least multiple that most agree with is asked about: it is too long for the fewest.
+    """
+    least, most = np.sort((timed - off) / rated), np.sort((timed + off) / rated)
+    agreeing = np.arange(1, len(least) + 1) - np.searchsorted(most, least)
+    of_most = least[2 * agreeing > len(timed)]
+    if not len(of_most):
+        which = "no two" if agreeing.max() == 1 else f"at most {agreeing.max()}"
+        return f"{which} of {len(timed)} windows agree"
+    longer = np.maximum(of_most[0] * rated - timed - off, 0.0)
+    if longer.sum() <= DISAGREEMENT * timed.sum():
+        return None
+    return f"{np.count_nonzero(longer)} of {len(timed)} windows last less than the rate says"
 
 
 def _scatter(pair: _Pair, off: Array) -> float:
@@ -495,6 +557,8 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
         return None
     more = float((pair.b - pair.a)[odd].sum())
     name, holds = (b, more) if more > 0 else (a, -more)
+    if name not in MOMENTS and not pair.sampled and not MOMENTS.keys().isdisjoint((a, b)):
+        return None  # no step takes longer than passes
     gaps = np.diff(pair.step[odd])
     clock = ", or a clock that was set" if name in MOMENTS else ""
     often = f" every {gaps[0]:.0f} steps" if len(gaps) > 1 and (gaps == gaps[0]).all() else ""

@@ -12,6 +12,7 @@ from ingest import facts as given
 from ingest.schema import TABLES
 from metrics.analysis import analyse
 from metrics.fairness import compare
+from metrics.table import NOT_RANKED
 
 ROOT = Path(__file__).parents[1]
 TITAN = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
@@ -157,3 +158,19 @@ def test_the_engine_under_deepspeed_chat_trains_no_language_model_alone(
     (row,) = metrics(store).rows(named=True)
     assert row["tgs"] == (None if objective else pytest.approx(10 * 8 * 512 / 10))
     assert (row["mfu"] is None) is (objective is not None)
+
+
+def test_lines_picked_out_of_a_log_that_prints_each_step_are_not_ranked(ingest, store, logs):
+    line = "[titan] 2026-11-02 09:{:02}:00,000 - root - INFO - step: {:2}  loss: {}  "
+    line += "memory:  1.00GiB(1.00%)  tps: {}\n"
+    picked = [
+        (1, 1, "9.0", 500),
+        (8, 50, "8.0", 4100),
+        (15, 100, "7.0", 990),
+        (22, 150, "6.0", 5020),
+    ]
+    (logs / "picked.log").write_text("".join(line.format(*values) for values in picked))
+    ingest(logs / "picked.log", extra=given.from_flags(["model=Llama-3-8B", "seq_len=8192"]))
+    (warning,) = metrics(store)["warnings"][0]
+    assert "no two of 3 windows agree" in warning
+    assert warning.endswith(NOT_RANKED)
