@@ -3,7 +3,8 @@
 None of them is averaged in: what has no time above zero is no window (metrics.windows), and a rate
 or time of a line counts for that line alone. But a log that prints them may be wrong in more than
 these lines, so whoever reads a figure is told. Steps that go back begin another launch when the log
-is read, and no window spans two; where no start was printed before them, that is told here. An MFU
+is read, and no window spans two; where no start was printed before them, that is told here. A step
+that goes back and that no line had is no copy of another rank's: it costs the rank. An MFU
 of ours above 100 % is told where it is computed (metrics.utilization), a clock that jumped forward
 where its times are held against others (metrics.evidence).
 """
@@ -14,6 +15,8 @@ from datetime import timedelta
 from typing import Final
 
 import polars as pl
+
+from metrics.table import NOT_RANKED
 
 BACK: Final = timedelta(minutes=1)
 """A stamp so far before an earlier one of its rank is of a clock that was set, or of another."""
@@ -47,6 +50,10 @@ _KINDS: Final[tuple[tuple[pl.Expr, str], ...]] = (
     ),
 )
 
+_SEVERAL_RUNS: Final = (
+    "a step is printed behind a later one ({}): lines of several runs, as of a table" + NOT_RANKED
+)
+
 
 def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
@@ -54,11 +61,10 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         "run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu", *_RATE
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
-    for bad, said in _KINDS:
-        lines = (
-            asked.filter(bad)
-            .group_by("run_id", maintain_order=True)
-            .agg(pl.len().alias("count"), pl.col("line", "step").first())
+    kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
+    for bad_lines, said in (*kinds, (_behind_later(asked), _SEVERAL_RUNS)):
+        lines = bad_lines.group_by("run_id", maintain_order=True).agg(
+            pl.len().alias("count"), pl.col("line", "step").first()
         )
         for run_id, count, line, step in lines.iter_rows():
             first = f"line {line:,}, step {step:,}"
@@ -73,6 +79,23 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
             "own, and what is known of the one before may not be true of them"
         )
     return warnings
+
+
+def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
+    """Lines with a rate or a time whose step is printed behind a later one of their launch.
+
+    Not copies, nor what is stamped before the later ones: ranks without a name print those. Bars
+    and dicts of one process are written to different streams, so that either may be late.
+    """
+    timed = steps.filter(pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null()))
+    step, run, stamp, rank = pl.col("step"), pl.col("run_id"), pl.col("logged_at"), "rank"
+    some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
+    before = stamp <= stamp.cum_max().shift().over(run, rank)
+    return timed.filter(run.is_in(some.implode())).filter(
+        step < step.cum_max().over(run, rank),
+        step.is_first_distinct().over(run, rank),
+        ~before.fill_null(value=False),
+    )
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

@@ -10,11 +10,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from test_throughput import frame, steps
 
 from ingest.facts import from_flags
 from ingest.intake import ingest
 from ingest.store import Store
 from metrics.analysis import analyse
+from metrics.impossible import found
+from metrics.table import NOT_RANKED
 
 LOG = Path(__file__).parents[1] / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
 XTUNER = LOG.parents[1] / "xtuner/llama3-8b-8xh100-xtuner.log"
@@ -54,10 +57,10 @@ def moved(by: timedelta, after: int) -> Change:
     def change(n: int, line: str) -> str:
         if n < after:
             return line
-        found = STAMP.search(line)
-        assert found is not None
-        then = datetime.strptime(found[0], "%Y-%m-%d %H:%M:%S,%f") + by
-        return line.replace(found[0], f"{then:%Y-%m-%d %H:%M:%S},{then.microsecond // 1000:03}")
+        stamp = STAMP.search(line)
+        assert stamp is not None
+        then = datetime.strptime(stamp[0], "%Y-%m-%d %H:%M:%S,%f") + by
+        return line.replace(stamp[0], f"{then:%Y-%m-%d %H:%M:%S},{then.microsecond // 1000:03}")
 
     return change
 
@@ -133,6 +136,45 @@ def test_steps_that_go_back_without_a_start_are_two_launches_and_told(tmp_path: 
     (before,) = analysed(tmp_path / "as-it-was", as_it_was)
     for row in (first, second):
         assert row["tgs"] == pytest.approx(before["tgs"], rel=2e-3)
+
+
+def row_of_a_table(n: int, line: str) -> str:
+    """The step lines alone, unstamped; the last is of an earlier step that no line has."""
+    line = STAMP.sub("", line)
+    return re.sub(r"step: *\d+", "step: 5", line) if n == 20 else line
+
+
+def test_rows_of_a_table_of_several_runs_are_no_rate_of_one(tmp_path: Path) -> None:
+    (row,) = analysed(tmp_path / "changed", row_of_a_table)
+    (said,) = [one for one in row["warnings"] if "behind a later one" in one]
+    assert re.match(r"a step is printed behind a later one \(line \d+, step 5\): lines of", said)
+    assert said.endswith(NOT_RANKED)
+
+
+@pytest.mark.parametrize(
+    ("late", "told"),
+    [
+        ({"logged_tgs": 5.0}, True),
+        ({"loss": 2.0}, False),  # a dict of the Trainer beside the bars of another stream
+        (
+            {"logged_tgs": 5.0, "logged_at": datetime(2026, 1, 1, 9, 59, 50)},
+            False,
+        ),  # a rank's, late
+        ({"logged_tgs": 5.0, "logged_at": datetime(2026, 1, 1, 11)}, True),
+    ],
+)
+def test_a_step_behind_a_later_one_is_late_or_of_another_run(late: dict, *, told: bool) -> None:
+    at_ten = {"logged_at": datetime(2026, 1, 1, 10)} if "logged_at" in late else {}
+    rows = [{"step": 20, "logged_tgs": 5.0} | at_ten, {"step": 10} | late]
+    about = frame("runs", {"run_id": "r", "launch": 1})
+    assert bool(found(steps(*rows), about)) is told
+
+
+def test_copies_of_other_ranks_stand_behind_later_steps(tmp_path: Path) -> None:
+    text = "".join(line for line in LOG.read_text().splitlines(keepends=True) if "step:" in line)
+    (tmp_path / "one.log").write_text(STAMP.sub("", text.replace("[rank0]:", "")) * 2)
+    warnings, _ = told(tmp_path / "changed", as_it_was, tmp_path / "one.log")
+    assert not [one for one in warnings if "behind a later one" in one]
 
 
 def test_a_second_launch_that_prints_its_start_goes_back_to_nothing(tmp_path: Path) -> None:
