@@ -12,14 +12,16 @@ from ingest.formats.hf_trainer import DICT_COLUMNS, OBJECTIVES, PADDED, complete
 from ingest.log_format import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
 
 CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
+_START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
+"""Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
 _PLACE: Final = r'"global_step/max_steps": "(?P<step>\d+)/\d+"'
 
 MS_SWIFT: Final = LogFormat(
     name="ms-swift",
     framework="transformers",
     versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps",
-    signature=r'^\{"loss": .*"global_step/max_steps": "\d',
-    looks_like_step=r'^\{"loss": .*"global_step/max_steps": ',
+    signature=rf'{_START}"loss": .*"global_step/max_steps": "\d',
+    looks_like_step=rf'{_START}"loss": .*"global_step/max_steps": ',
     evidence=("clock",),
     precedence=HF_TRAINER,
     complete=complete,
@@ -28,7 +30,7 @@ MS_SWIFT: Final = LogFormat(
     steps=(
         StepLine(
             anchor='{"loss": ',
-            regex=r'^(?P<pairs>\{"loss": .*"global_step/max_steps": "\d+/(?P<total>\d+)".*\})$',
+            regex=rf'(?P<pairs>{_START}"loss": .*"global_step/max_steps": "\d+/(?P<total>\d+)".*)',
             pair=JSON,
             columns=DICT_COLUMNS,
             tells=OBJECTIVES,
@@ -44,7 +46,7 @@ MS_SWIFT: Final = LogFormat(
     events=(
         EventLine(
             anchor='"train_runtime": ',
-            regex=r'^\{"train_runtime": (?P<seconds>[\d.e+-]+)'
+            regex=rf'{_START}"train_runtime": (?P<seconds>[\d.e+-]+)'
             r'(?:, "train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+))?'
             r'(?:, "train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
             rf'(?:.*"train_loss": (?P<train_loss>[\w.+-]+))?(?:.*{_PLACE})?',
@@ -58,8 +60,8 @@ MS_SWIFT: Final = LogFormat(
         ),
         EventLine(
             anchor='"eval_runtime": ',
-            regex=r'^\{"eval_loss": (?P<eval_loss>[\w.+-]+).*"eval_runtime": (?P<seconds>[\d.e+-]+)'
-            rf"(?:.*{_PLACE})?",
+            regex=rf'{_START}"eval_loss": (?P<eval_loss>[\w.+-]+).*"eval_runtime": '
+            rf"(?P<seconds>[\d.e+-]+)(?:.*{_PLACE})?",
             kind="evaluation",
             example='{"eval_loss": 1.40221, "eval_token_acc": 0.655, "eval_runtime": 4.2108, '
             '"eval_samples_per_second": 11.874, "eval_steps_per_second": 2.968, "epoch": 0.53, '
@@ -71,7 +73,7 @@ MS_SWIFT: Final = LogFormat(
     facts=(
         FactLine(
             anchor='"log_history": [',
-            regex=r'^\{.*"last_model_checkpoint": .*"log_history": \[',
+            regex=r'"last_model_checkpoint": .*"log_history": \[',
             example='{"last_model_checkpoint": "out/checkpoint-94", "best_metric": null, '
             '"global_step": 94, "log_history": [], "memory": 5.9}',
             printed_by="modelscope/ms-swift/swift/llm/train/sft.py SwiftSft._save_trainer_state",
