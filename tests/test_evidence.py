@@ -378,11 +378,15 @@ def test_the_table_is_the_golden(
     assert report.keyed(rows[which]) == report.golden(path)
 
 
-def test_every_gap_has_a_named_cause() -> None:
-    """Of the golden tables, so that this holds where the logs are absent."""
+def test_every_gap_has_a_named_cause_or_costs_the_rank() -> None:
+    """Of the golden tables, so that this holds where the logs are absent.
+
+    Single steps with a fitted number of tokens are no proof against anything.
+    """
     for path in (report.TIME, report.TOKENS):
         for key, row in report.golden(path).items():
-            assert "NONE" not in row["cause"], key
+            sample = row.get("how", "").startswith("single steps, fitted")
+            assert row["cause"] != "NONE" or sample, key
 
 
 def test_no_gap_beyond_one_percent_is_let_pass_by_an_allowance_of_fine_stamps() -> None:
