@@ -1,4 +1,4 @@
-"""Lines to which the next one adds something, as blocks of lines: `join` of many lines at once.
+"""Lines to which those beside them add something, as blocks of lines: `join` of many lines at once.
 
 What reads blocks (ingest.bulk) reads such a format's too, then. Bytes that a line's text does not
 have as they are are rewritten first; a block with very long lines is given line by line.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final, Self
 
-from ingest.log_format import Addition
+from ingest.log_format import Addition, Adds
 from ingest.reader import LONGEST_LINE_BYTES, Chunk, NumberedLine, newlines, text_of
 
 UNLIKE: Final = (b"\0", b"\xc2\xa0", b"\xef\xbb\xbf", b"\r\n")
@@ -38,12 +38,29 @@ class _Lines(Chunk):
 
 def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
     """Whether any line waits for what is added, and the lines with it; else as they are."""
-    chunks, before = iter(chunks), list[Chunk]()
+    chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
         before.append(chunk)
         if _holds_line(chunk, addition.to):
-            return True, _Rejoiner(addition).all(chain(before, chunks))
+            adds = addition.adder(chain([above], _looked_at(chunk, chunks, before)))
+            return True, _Rejoiner(addition, adds).all(chain(before, chunks))
+        above = _last_line(chunk) or above
     return False, iter(before)
+
+
+def _looked_at(first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk]) -> Iterator[str]:
+    """The texts of a chunk, and of those behind it, which are kept."""
+    yield from (line.text for line in first.lines())
+    for chunk in chunks:
+        kept.append(chunk)
+        yield from (line.text for line in chunk.lines())
+
+
+def _last_line(chunk: Chunk) -> str:
+    """The last text that is not blank."""
+    if chunk.cut or not chunk.ended:
+        return next((line.text for line in chunk.lines() if line.text.strip()), "")
+    return text_of(_last_text(chunk.data, len(chunk.data)).encode())
 
 
 def _holds_line(chunk: Chunk, text: str) -> bool:
@@ -71,6 +88,24 @@ def _is_blank(data: bytes) -> bool:
     return not any(part.decode("utf-8", "replace").strip() for part in parts)
 
 
+def _last_text(data: bytes, end: int) -> str:
+    """The last line before `end` that is not blank."""
+    text = ""
+    while end > 0 and not text.strip():
+        begin = data.rfind(b"\n", 0, end - 1) + 1
+        text, end = data[begin : end - 1].decode("utf-8", "replace"), begin
+    return text if text.strip() else ""
+
+
+def _first_text(data: bytes, begin: int) -> str:
+    """The first line from `begin` on that is not blank."""
+    text = ""
+    while begin < len(data) and not text.strip():
+        end = data.find(b"\n", begin)
+        text, begin = data[begin:end].decode("utf-8", "replace"), end + 1
+    return text if text.strip() else ""
+
+
 def _has_long(data: bytes) -> bool:
     """Whether a line of `data` is longer than LONG; of lines that are not, few are looked at."""
     begin = 0
@@ -82,12 +117,17 @@ def _has_long(data: bytes) -> bool:
 
 
 class _Rejoiner:
-    """Rewrites the lines of one source. rest: those that may yet be added to, and blank ones."""
+    """Rewrites the lines of one source.
 
-    def __init__(self, addition: Addition) -> None:
-        self.addition = addition
+    rest: those that may yet be added to, and blank ones. above: the last line before them that is
+    not blank.
+    """
+
+    def __init__(self, addition: Addition, adds: Adds) -> None:
+        self.addition, self.adds = addition, adds
         self.to, self.told_by = addition.to.encode(), addition.told_by.encode()
         self.rest: list[NumberedLine] = []
+        self.above = ""
         self.renames = False
 
     def all(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -99,25 +139,34 @@ class _Rejoiner:
             else:
                 yield from self._block(chunk)
         if self.rest:
-            yield _Lines.of(self.rest)
+            yield _Lines.of(self._settled(""))
 
     def _one_by_one(self, lines: Iterable[NumberedLine]) -> Iterator[Chunk]:
         each: list[NumberedLine] = []
         for line in lines:
             text = self._renamed(line.text.encode()).decode()
             if self.rest and text.strip():
-                first, *blank = self.rest
-                each += [first._replace(text=first.text + self._adds(text)), *blank]
-                self.rest = []
+                each += self._settled(text)
             now = line._replace(text=text)
-            (self.rest if self.rest or self.addition.to in text else each).append(now)
+            if self.rest or self.addition.to in text:
+                self.rest.append(now)
+            else:
+                each.append(now)
+                self.above = text if text.strip() else self.above
         if each:
             yield _Lines.of(each)
+
+    def _settled(self, below: str) -> list[NumberedLine]:
+        """Lines that wait, by the next one that is not blank: none of them waits any more."""
+        first, *blank = self.rest
+        added = self._added(self.above, first.text, below)
+        self.rest, self.above = [], first.text
+        return [first._replace(text=first.text + added), *blank]
 
     def _block(self, chunk: Chunk) -> Iterator[Chunk]:
         """A chunk of lines that are none of them long, with those that waited for it."""
         data, number = self._renamed(_as_text(chunk.data)), chunk.number
-        adds = _holds(data, self.told_by)
+        adds = _holds(data, self.told_by) or self.addition.told_by in self.above
         if not adds and data is chunk.data and not _is_blank(data):
             yield from self._as_it_is(chunk)
             return
@@ -125,20 +174,22 @@ class _Rejoiner:
             number = self.rest[0].number
             data = b"".join(line.text.encode() + b"\n" for line in self.rest) + data
             self.rest = []
-        if adds:
-            data = self._added(data)  # what waits may itself add to the line before it
         end = self._waiting(data)
-        if end < len(data):
-            data, rest = data[:end], data[end:]
-            self.rest = list(Chunk(number + newlines(data), rest).lines())
-        if data:
-            yield Chunk(number, data)
+        if rest := data[end:]:
+            self.rest = list(Chunk(number + newlines(data) - newlines(rest), rest).lines())
+        if end:
+            told = self._with_added(data, end) if adds else data[:end]
+            self.above = _last_text(data, end) or self.above
+            yield Chunk(number, told)
 
     def _as_it_is(self, chunk: Chunk) -> Iterator[Chunk]:
         """The same of one that adds nothing to any line, and is not blank: it stays where it is."""
+        waiting = self._waiting(chunk.data)
         if self.rest:
             yield _Lines.of(self.rest)
-        rest = chunk.data[self._waiting(chunk.data) :]
+            self.above = self.rest[0].text
+        self.above = _last_text(chunk.data, waiting) or self.above
+        rest = chunk.data[waiting:]
         count = len(chunk.newlines) - newlines(rest)
         self.rest = list(Chunk(chunk.number + count, rest).lines()) if rest else []
         if count:
@@ -151,23 +202,22 @@ class _Rejoiner:
         waits = at >= 0 and _is_blank(data[behind:])
         return data.rfind(b"\n", 0, at) + 1 if waits else len(data)
 
-    def _added(self, data: bytes) -> bytes:
-        """The lines with what is added to each."""
-        parts, done, at = list[bytes](), 0, data.find(self.to)
+    def _with_added(self, data: bytes, end: int) -> bytes:
+        """The lines up to `end` with what is added to each; some lines stand behind it."""
+        parts, done, at = list[bytes](), 0, data.find(self.to, 0, end)
         while at >= 0:
-            end = behind = data.find(b"\n", at)
-            text = ""
-            while behind >= 0 and not text.strip():
-                begin, behind = behind + 1, data.find(b"\n", behind + 1)
-                text = data[begin:behind].decode("utf-8", "replace") if behind >= 0 else ""
-            if added := self._adds(text):
-                parts += [data[done:end], added.encode()]
-                done = end
-            at = data.find(self.to, end)
-        return b"".join([*parts, data[done:]])
+            begin, stop = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            above = _last_text(data, begin) or self.above
+            text = data[begin:stop].decode("utf-8", "replace")
+            if added := self._added(above, text, _first_text(data, stop + 1)):
+                parts += [data[done:stop], added.encode()]
+                done = stop
+            at = data.find(self.to, stop, end)
+        return b"".join([*parts, data[done:end]])
 
-    def _adds(self, text: str) -> str:
-        return self.addition.adds(text) if self.addition.told_by in text else ""
+    def _added(self, above: str, text: str, below: str) -> str:
+        told = self.addition.told_by in above or self.addition.told_by in below
+        return self.adds(above, text, below) if told else ""
 
     def _renamed(self, data: bytes) -> bytes:
         """Lines with what is renamed in them, behind a line that says so."""

@@ -209,18 +209,26 @@ CSV file). No line is lost: the counts add up to the lines read.
 """
 
 
+Adds = Callable[[str, str, str], str]
+"""What is added to a line: by the one before it, itself, and the one behind it.
+
+Blank ones are passed over; empty where there is none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """A `join` that keeps lines as they are, but for what the next one adds to some.
+    """A `join` that keeps lines as they are, but for what those beside it add to some.
 
-    To a line with the text `to` is added what `adds` says of the next one that is not blank, empty
-    where it has not `told_by`. renames: texts of a line from which on one text stands as another.
+    `adder` makes of the texts of a file, from a line before the first with `to` on and as far as it
+    reads, what is asked of each line with `to`, in their order. That adds nothing, and learns
+    nothing, where neither line beside one has `told_by`.
+    renames: texts of a line from which on one text stands as another.
     It says the same as `join` of a file that has a line with `to`.
     """
 
     to: str
     told_by: str
-    adds: Callable[[str], str]
+    adder: Callable[[Iterable[str]], Adds]
     renames: tuple[Sequence[str], str, str] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Blocks of lines to which the next one adds something, against the join of each line."""
+"""Blocks of lines to which those beside them add something, against the join of each line."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from ingest import joined, reader
+from ingest.formats import hf_bars
 from ingest.formats.hf_trainer import HF_CONSOLE
 from ingest.joined import rejoined
 from ingest.parse import Parser
@@ -16,7 +17,13 @@ from ingest.reader import Chunk, Source
 
 ADDITION = HF_CONSOLE.addition
 BAR = b"  12%|#   | 5/40 [00:01<00:08,  4.1it/s]"
+COPY = b" 10%|# | 4/40 [00:20<00:08,  5.1s/it]llamafactory.train.callbacks:143 >> {'loss': 2.5000, "
+COPY += b"'epoch': 0.10}"
+BARS = tuple(b" 9%%|#  | %d/40 [00:%d0<01:08, 10.0s/it]" % (n, n) for n in (1, 2, 3, 4, 5))
 LINES = (
+    *BARS,
+    *(b"{'loss': 2.5, 'epoch': 0.%d}" % n for n in (1, 2, 3, 4, 5)),
+    *(COPY, b"{'loss': 2.5, 'epoch': 0.1}"),
     *(b"{'loss': 6.947, 'epoch': 0.01}", b"{'loss': 6.947}", b"x {'loss': 1.0} {'loss': 2.0}"),
     b"\r" + BAR + b"\r{'loss': 2.5}",
     *(BAR, b"\r" + BAR, BAR + b"\r" + BAR, b"\r\r" + BAR + b"\r", b"Map: 3%|# | 1/9 [00:01<00:09]"),
@@ -35,12 +42,19 @@ LINES = (
 )
 
 
+DICTS = tuple(line for line in LINES if line.startswith(b"{'loss': "))
+
+
 def text_of_a_log(draw: Random) -> bytes:
     dicts = draw.choice((0.0, 0.2, 0.8))
     lines = [
-        draw.choice(LINES[:3]) if draw.random() < dicts else draw.choice(LINES)
+        draw.choice(DICTS) if draw.random() < dicts else draw.choice(LINES)
         for _ in range(draw.randrange(1, 40))
     ]
+    if draw.random() < 0.4:  # a run whose bars stand on one side of its dicts
+        each = [(BARS[n], LINES[len(BARS) + n]) for n in range(len(BARS))]
+        between = draw.choice(((), (b"",), (b" ", b"\0")))
+        lines += [line for bar, text in each for line in (bar, *between, text)]
     if draw.random() < 0.3:
         lines.insert(draw.randrange(len(lines) + 1), draw.choice(LINES) + b"y" * 200)
     return b"\n".join(lines) + b"\n" * draw.choice((0, 1, 1, 2))
@@ -72,6 +86,7 @@ def test_each_line_has_what_its_join_adds(
     monkeypatch.setattr(reader, "PEEKED_BYTES", draw.choice((0, 1_000_000)))  # where it is read to
     monkeypatch.setattr(reader, "LONGEST_LINE_BYTES", longest)
     monkeypatch.setattr(joined, "LONG", long)
+    monkeypatch.setattr(hf_bars, "CHARACTERS", draw.choice((50, 400, 4_000)))
     path = tmp_path / "run.log"
     path.write_bytes(text_of_a_log(draw))
     if b"{'loss': " not in b"".join(line[1].encode() for line in by_line(path)):

@@ -1,8 +1,8 @@
 """The Hugging Face Trainer, alone or over DeepSpeed: console, trainer_state.json, TensorBoard.
 
-A step dict prints neither step nor time. Both stand in the progress bar, which tqdm redraws as
-soon as the dict is printed; its seconds are whole and count from the start of the training loop,
-as does `train_runtime` of a step dict (4.52 and later). Without a bar the dicts are counted.
+A step dict prints neither step nor time. Both stand in the progress bar (see hf_bars); its seconds
+are whole and count from the start of the training loop, as does `train_runtime` of a step dict
+(4.52 and later). Without a bar the dicts are counted.
 `num_input_tokens_seen` counts the tokens of all ranks since the start, padding included.
 The final dict speaks of the whole schedule, also where a checkpoint was resumed, and its
 `train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
@@ -30,11 +30,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 
+from ingest.formats.hf_bars import DICT, TWICE, Bars, said, shown
 from ingest.log_format import (
     GIB,
     HF_TRAINER,
@@ -180,24 +183,6 @@ UNTOLD: Final = "num_tokens stands in a dict that does not tell which trainer co
 # -- console -------------------------------------------------------------------------------
 
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
-DICT: Final = "{'loss': "
-TWICE: Final = (
-    "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
-    + r"(?<!callbacks - )"
-)
-"""Behind these LLaMA-Factory logs the values of a dict that the Trainer prints by itself."""
-BAR: Final = re.compile(
-    r" *\d{1,3}%(?:\|[^|]*\|)? *(?P<step>[1-9]\d{0,18})/(?P<total>\d{1,19}) "
-    r"\[(?:(?P<hours>\d{1,9}):)?(?P<minutes>\d\d):(?P<seconds>\d\d)<"
-)
-"""A progress bar without a name, from its first step; bars of data sets have one.
-
-tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
-"""
-
-LAST_STATE: Final = re.compile(r"\] *$")
-"""How a bar ends that nothing stands behind."""
-
 TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
 OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
 """Behind these the configs of files are not those of the model that is trained."""
@@ -209,8 +194,8 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
 
     Where standard output went elsewhere, the bars are all there is: then each is a step.
     """
-    waiting: list[tuple[int, str]] = []
-    source = iter(_own_configs(lines))
+    waiting, ahead, lines = list[tuple[int, str]](), deque[tuple[int, str]](), iter(lines)
+    source = iter(_own_configs(_in_turn(ahead, lines)))
     for number, text in source:
         waiting.append((number, text))
         if DICT in text:
@@ -220,29 +205,34 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         return
     *before, held = waiting
     yield from ((number, 1, text) for number, text in before)
+    above = next((text for _, text in reversed(before) if text.strip()), "")
+    added = Bars(chain((above, held[1]), _looked_at(lines, ahead)))
     blank: list[tuple[int, str]] = []
     for number, text in source:
         if DICT in held[1] and not text.strip():
             blank.append((number, text))  # a viewer that made lines of carriage returns
             continue
-        yield held[0], 1, held[1] + _added(text) if DICT in held[1] else held[1]
+        yield held[0], 1, held[1] + (added(above, held[1], text) if DICT in held[1] else "")
         yield from ((place, 1, empty) for place, empty in blank)
+        above = held[1] if held[1].strip() else above
         held, blank = (number, text), []
-    yield held[0], 1, held[1]
+    yield held[0], 1, held[1] + (added(above, held[1], "") if DICT in held[1] else "")
     yield from ((place, 1, empty) for place, empty in blank)
 
 
-def _added(text: str) -> str:
-    """What a line adds to the dict before it: the bar as it is drawn again, behind a return.
+def _looked_at(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) -> Iterator[str]:
+    """The texts of lines that are kept until it is their turn."""
+    for line in lines:
+        ahead.append(line)
+        yield line[1]
 
-    In a copy of a terminal's screen there is none, and what another message stands behind is the
-    bar's last state, which may be some steps on.
-    """
-    drawn, _, _ = text.lstrip(" ").partition("\r")
-    if drawn and not LAST_STATE.search(drawn):
-        return ""
-    bar = next(_shown(text), None)
-    return f" {_said(bar)}" if bar else ""
+
+def _in_turn(
+    ahead: deque[tuple[int, str]], lines: Iterator[tuple[int, str]]
+) -> Iterator[tuple[int, str]]:
+    """Lines, those first that were looked at ahead of their turn."""
+    while line := ahead.popleft() if ahead else next(lines, None):
+        yield line
 
 
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
@@ -253,23 +243,13 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
     for number, text in lines:
         states: dict[str, re.Match[str]] = {}
-        for bar in filter(None, _shown(text)):
+        for bar in filter(None, shown(text)):
             if bar["total"] in totals and int(bar["step"]) <= int(bar["total"]):
                 states.setdefault(bar["step"], bar)  # a later one is a redraw
         if not states:
             yield number, 1, text
         for place, state in enumerate(states.values()):
-            yield number, int(place == 0), _said(state)
-
-
-def _shown(text: str) -> Iterator[re.Match[str] | None]:
-    """What stands behind each carriage return: a bar, or none where it is something else."""
-    return (BAR.match(part) for part in text.split("\r") if part.strip())
-
-
-def _said(bar: re.Match[str]) -> str:
-    seconds = 3600 * int(bar["hours"] or 0) + 60 * int(bar["minutes"]) + int(bar["seconds"])
-    return f"(progress bar: step {bar['step']} of {bar['total']} after {seconds} s)"
+            yield number, int(place == 0), said(state)
 
 
 def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -339,7 +319,7 @@ HF_CONSOLE: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
-    addition=Addition(to=DICT, told_by="%", adds=_added, renames=(OTHER_MODELS, *RENAMED)),
+    addition=Addition(to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED)),
     complete=complete,
     implies=PADDED,
     steps=(
