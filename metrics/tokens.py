@@ -189,11 +189,12 @@ def _between(run: pl.DataFrame) -> Array:
     counter = run["consumed_non_padding"].fill_null(np.nan).to_numpy()
     timed = run["timed"].to_numpy() | (not run["timed"].any())
     known = np.flatnonzero(np.isfinite(counter) & (counter >= 0) & timed)
-    units = np.zeros(len(counter))
+    units, each = np.zeros(len(counter)), np.full(len(counter), np.nan)
+    if not len(known):
+        return each
     digits = Digits(0, max(FEWEST_DIGITS, int(digits_of(counter[known]).significant)))
     units[known] = digits.units(np.fmax(counter[known], 1.0))
     units[units <= 1] = 0.0  # whole tokens, all of them
-    each = np.full(len(counter), np.nan)
     for stretch in np.split(known, np.flatnonzero(np.diff(counter[known]) < 0) + 1):
         knots = _knots(counter[stretch], units[stretch])
         for start, end in pairwise(stretch[knots].tolist()):

@@ -406,6 +406,18 @@ def test_a_count_that_is_too_coarse_gives_no_figure_and_says_so(tmp_path: Path) 
     assert TOO_COARSE in row["warnings"]
 
 
+def test_runs_with_the_count_and_without_stand_in_one_store(tmp_path: Path) -> None:
+    with_it = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]
+    (alone,) = metrics_of(tmp_path / "a.log", trained(*with_it))
+    for bare in ("'aux_loss': {}", "'num_input_tokens_seen': {}"):
+        lines = trained(*with_it, line=SFT.replace("'num_tokens': {}", bare))
+        (tmp_path / "b.log").write_text("\n".join(lines) + "\n")
+        both = analyse(read_logs(tmp_path / "a.log", tmp_path / "b.log", facts={"gpus": 2}))
+        rows = {row["run_id"]: row for row in both.metrics.to_dicts()}
+        assert len(rows) == 2
+        assert rows[alone["run_id"]]["tgs"] == alone["tgs"] == 40
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
