@@ -392,10 +392,10 @@ _OF_MEGATRON_LM: Final = (
 )
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
 _STAMPED: Final = (
-    r"(?:(?<=\d:\d\d\] )|(?<=\.\d{6}\] ))"
+    r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
     r"(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
 )
-"""Behind a stamp and nothing else, as NVIDIA's lines are since 2024; a collector stamps others' too."""
+"""A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
 PADDED: Final = {"tokens per sample": ("packed", "false")}
 """MindSpeed prints it where samples are as long as they are."""
 
@@ -403,7 +403,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     name="megatron-deepspeed",
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
-    signature=rf"(?:^\s*|[^|]\s)(?!{_STAMPED})iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
+    signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
     rf"(?!.*{_OF_MEGATRON_LM})",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
@@ -483,7 +483,7 @@ MEGATRON_LM: Final = replace(
     name="megatron-lm",
     framework="megatron-lm",
     versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus",
-    signature=rf"{_STAMPED}iteration +\d+ */ *\d+ \| |iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
+    signature=rf"{_STAMPED}|iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+ */ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
     evidence=("elapsed", "stamp"),
