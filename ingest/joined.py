@@ -42,25 +42,52 @@ def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterato
     for chunk in chunks:
         before.append(chunk)
         if _holds_line(chunk, addition.to):
-            adds = addition.adder(chain([above], _looked_at(chunk, chunks, before)))
+            texts = chain([above], _looked_at(chunk, chunks, before, addition.to))
+            adds = addition.adder(texts)
             return True, _Rejoiner(addition, adds).all(chain(before, chunks))
         above = _last_line(chunk) or above
     return False, iter(before)
 
 
-def _looked_at(first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk]) -> Iterator[str]:
-    """The texts of a chunk, and of those behind it, which are kept."""
-    yield from (line.text for line in first.lines())
+def _looked_at(
+    first: Chunk, chunks: Iterable[Chunk], kept: list[Chunk], text: str
+) -> Iterator[str]:
+    """The lines of a chunk from before the first with a text on, and of others, which are kept."""
+    data = _as_text(first.data)
+    if _is_single(first) or _has_long(data):
+        yield from _texts(first)
+    else:
+        begin = data.rfind(b"\n", 0, data.find(text.encode())) + 1
+        yield _last_text(data, begin)
+        yield from _texts(Chunk(first.number, data[begin:]))
     for chunk in chunks:
         kept.append(chunk)
+        yield from _texts(chunk)
+
+
+def _texts(chunk: Chunk) -> Iterator[str]:
+    """Those of its lines, of which mostly few are asked for."""
+    if _is_single(chunk):
         yield from (line.text for line in chunk.lines())
+        return
+    begin, data = 0, chunk.data
+    while begin < len(data):
+        end = data.find(b"\n", min(begin + LONG, len(data) - 1)) + 1
+        yield from (line.text for line in Chunk(chunk.number, data[begin:end]).lines())
+        begin = end
 
 
 def _last_line(chunk: Chunk) -> str:
     """The last text that is not blank."""
-    if chunk.cut or not chunk.ended:
-        return next((line.text for line in chunk.lines() if line.text.strip()), "")
-    return text_of(_last_text(chunk.data, len(chunk.data)).encode())
+    if _is_single(chunk) or _has_long(chunk.data):
+        return next((x.text for x in reversed(list(chunk.lines())) if x.text.strip()), "")
+    data = _as_text(chunk.data)
+    return _last_text(data, len(data))
+
+
+def _is_single(chunk: Chunk) -> bool:
+    """Whether it is one line, without a newline."""
+    return chunk.cut or not chunk.ended
 
 
 def _holds_line(chunk: Chunk, text: str) -> bool:
@@ -133,8 +160,11 @@ class _Rejoiner:
     def all(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
         """The lines of chunks."""
         for chunk in chunks:
-            single = chunk.cut or not chunk.ended
-            if single or _has_long(chunk.data) or any(len(x.text) > LONG for x in self.rest):
+            if (
+                _is_single(chunk)
+                or _has_long(chunk.data)
+                or any(len(x.text) > LONG for x in self.rest)
+            ):
                 yield from self._one_by_one(chunk.lines())
             else:
                 yield from self._block(chunk)

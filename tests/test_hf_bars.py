@@ -110,15 +110,45 @@ def test_an_old_bar_before_a_dict_says_nothing_where_returns_are_kept() -> None:
     assert read(lines) == times([10])
 
 
-def test_bars_of_every_step_are_not_drawn_again_where_the_next_one_is_the_next_step() -> None:
+def test_bars_of_every_step_may_be_of_either_side() -> None:
     """One step more or less is within the rounding of these epochs."""
-    lines = []
+    lines, redrawn = [], []
     for step in range(100, 130):
-        lines += [bar(step, 10 * step, 1000)]
-        lines += [shown(f"{step / 1000:.2f}")] if step % 5 == 0 else []
-    assert read(lines) == times(range(100, 130, 5))
-    fast = [line.replace("10.00s/it", " 8.00it/s") for line in lines]
-    assert read(fast) == [None] * 6
+        drawn = bar(step, 10 * step, 1000, 10)
+        dicts = [shown(f"{step / 1000:.2f}")] if step % 5 == 0 else []
+        lines += [drawn, *dicts]
+        redrawn += [*dicts, drawn]
+    assert read(lines) == read([bar(99, 990, 1000, 10), *redrawn]) == [None] * 6
+    assert read(redrawn) == times(range(100, 130, 5))  # the first has one behind it alone
+
+
+def test_bars_of_fast_steps_may_be_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their rate, by their clock, or by a rate further on."""
+
+    def lines(seconds: float, last: float = 1.0, each: float = 1.0) -> list[str]:
+        bars = [bar(n, n * seconds, each=last if n == TENS[-1] else each) for n in TENS]
+        dicts = [shown(f"{n / 100}") for n in TENS]
+        return [line for pair in zip(bars, dicts, strict=True) for line in pair]
+
+    slow = [(n, float(n)) for n in TENS]
+    assert read(lines(1)) == slow
+    assert read(lines(1, 0.05, 0.05)) == read(lines(0.05)) == read(lines(1, 0.05)) == [None] * 7
+    monkeypatch.setattr(hf_bars, "DICTS", 6)
+    assert read(lines(1, 0.05)) == [*slow[:-1], None]
+
+
+def test_bars_before_dicts_are_theirs_where_other_lines_stand_behind() -> None:
+    lines = [t for n in TENS for t in (bar(n, 10 * n), shown(f"{n / 100}"), "Saving a checkpoint")]
+    assert read(lines) == times(TENS)
+
+
+def test_a_bar_that_came_before_others_is_not_the_dicts() -> None:
+    lines = [line for n in TENS for line in (bar(n, 10 * n), shown(f"{n / 100}"))]
+    assert read([*lines, bar(79, 790), f"\r{bar(80, 800)}\r   \r{shown('0.8')}"])[-1] is None
+    assert read([*lines, bar(72, 720), shown("0.9")])[-1] is None  # by the epochs
+    again = [bar(1, 10), shown("0.0"), "x", bar(1, 10), shown("0.0")]
+    assert read([*lines, "x", *again])[-2:] == [(1, 10.0), None]
+    assert read([*lines, "x", bar(13, 26, 13), shown("0.8")])[-1] is None  # an evaluation's
 
 
 def test_llamafactory_copies_a_dict_behind_its_bar() -> None:
@@ -129,6 +159,8 @@ def test_llamafactory_copies_a_dict_behind_its_bar() -> None:
         lines += [copied(bar(step, 10 * step), f"{epoch:.2f}", loss)]
         lines += [shown(f"{round(epoch, 2)}", f"{float(loss)}")]
     assert read(lines) == times(TENS)
+    resumed = bar(30, 20, each=10)
+    assert read([copied(resumed, "0.90", "2.7000"), shown("0.9", "2.7")]) == [None]
     late = [line for pair in zip(lines[1::2], lines[::2], strict=True) for line in pair]
     assert read(late) == [None] * len(TENS)  # each copy is of the dict before
 

@@ -11,8 +11,6 @@ step that came later. A file is taken to be of one kind; its first dicts tell wh
   do not fill an accumulation. So the bars of one side agree on how many steps an epoch has, those
   of the other side do not, as far as the digits show.
 - LLaMA-Factory's copy of the dict begins behind the bar of its step.
-- Where steps are drawn one by one, each a second or more behind the other, a bar that shows the
-  next step was not drawn again.
 - Where none of these tells, and the first dict has a bar behind it alone, that was drawn again.
 
 Else no dict has a bar: no time is better than that of another dict. Neither have dicts that stand
@@ -51,8 +49,6 @@ TIMED: Final = re.compile(
 )
 FAST_S: Final = 0.2
 """Of a step: twice as long as tqdm waits between two drawings (`mininterval`)."""
-SLOW_S: Final = 2
-"""Whole seconds between two bars that are more than one second apart."""
 
 EPOCH: Final = re.compile(r"'epoch': (?P<quote>'?)(?P<value>\d+\.?(?P<decimals>\d*)(?:e[-+]\d+)?)")
 LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)")
@@ -149,8 +145,8 @@ class _Launch:
         """total: its steps, as they are printed."""
         self.total, self.epoch = total, _Epoch(0, 0)
         self.before, self.behind = _Side(), _Side()
-        self.step = self.drawn = 0
-        """Of the last bar that was a dict's, and of the last one behind a dict."""
+        self.step = 0
+        """Of the last bar that was a dict's."""
         self.seen: Bar = None
         """The last one before a dict."""
         self.fast = False
@@ -181,12 +177,11 @@ class _Launch:
         self.fast |= _step_s(bar) < FAST_S
         if seen:
             steps = int(bar["step"]) - int(seen["step"])
-            self.fast |= seconds(bar) - seconds(seen) - 1 < FAST_S * steps
+            self.fast |= seconds(bar) - seconds(seen) + 1 < FAST_S * steps
         return not self.fast
 
     def redraws(self, before: Bar, behind: Bar, epoch: _Epoch | None) -> bool | None:
         """Whether bars are drawn again, by a dict with different ones, or with one."""
-        drawn, self.drawn = self.drawn, int(behind["step"]) if behind else 0
         alone = self.seen is None
         if before and not (self.is_drawn(before) and (_is_even(before) or not alone)):
             return None
@@ -196,14 +191,10 @@ class _Launch:
         several = min(self.before.bars, self.behind.bars) > 1
         if several and self.before.agrees != self.behind.agrees:
             return self.behind.agrees
-        if before is None:
+        if before is None or behind is not None:
             return None
-        if behind is None:
-            alone = self.before.proven and not self.behind.bars
-            return False if alone or before["message"].strip() else None
-        each = 0 < drawn < int(before["step"]) == int(behind["step"]) - 1
-        slow = seconds(behind) - seconds(before) >= SLOW_S
-        return False if each and slow and self.before.agrees else None
+        alone = self.before.proven and not self.behind.bars
+        return False if alone or before["message"].strip() else None
 
 
 def _redrawn(beside: Iterable[_Beside]) -> bool | None:
@@ -289,13 +280,14 @@ def _beside(above: str, text: str, below: str) -> _Beside | None:
     begin = _own(text)
     if begin < 0:
         return None
-    epoch, behind = _epoch(text[begin:]), _bar_behind(below)
+    behind = _bar_behind(below)
     if behind and below.lstrip(" ").startswith("\r"):
-        return _Beside(None, behind, certain=True, epoch=epoch)
+        return _Beside(None, behind, certain=True, epoch=None)
     first = "%" not in text[:begin]
     before = _bar_before(above, text[begin:]) if first and _own(below) < 0 else None
     together = first and _own(above) >= 0
-    return _Beside(before, None if together else behind, certain=False, epoch=epoch)
+    behind = None if together else behind
+    return _Beside(before, behind, certain=False, epoch=_epoch(text[begin:]))
 
 
 def _own(text: str) -> int:
