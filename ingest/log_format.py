@@ -27,6 +27,10 @@ MICRO_STEPS: Final = "micro_steps"
 """`StepLine.counts` of a line with a counter of its own: optimizer steps, or micro-steps of the
 gradient accumulation, since the process started; see ingest.alignment."""
 
+PREFERENCE: Final = ("objective", "preference")
+REINFORCEMENT: Final = ("objective", "reinforcement")
+"""Facts of training that is no language modelling, for `StepLine.tells` and `objective_line`."""
+
 Target = str | tuple[str, float]
 """A schema column, or (column, factor to the column's unit)."""
 
@@ -83,6 +87,20 @@ class FactLine:
     def states(self) -> bool:
         """Whether it states facts; one that is only known may be anyone's."""
         return bool(self.constants or self.read or re.compile(self.regex).groupindex)
+
+
+def objective_line(
+    told: tuple[str, str], anchor: str, example: str, printed_by: str, *, regex: str | None = None
+) -> FactLine:
+    """A line that tells what the loss is of by being there; without a regex by its anchor."""
+    return FactLine(
+        anchor=anchor,
+        regex=re.escape(anchor) if regex is None else regex,
+        constants=dict([told]),
+        example=example,
+        printed_by=printed_by,
+        composed=True,
+    )
 
 
 def known(

@@ -42,6 +42,12 @@ OTHER_WORK: Final = {
 }
 """Objectives of which a step is not a forward and a backward pass over its samples, and why."""
 
+
+def other_work(objective: str | None) -> str | None:
+    """Why a step of an objective is not such; None where it is, or nothing tells another one."""
+    return OTHER_WORK.get(objective or LANGUAGE)
+
+
 _COMPARABLE: Final = [
     name
     for name, known in FACT_NAMES.items()

@@ -21,7 +21,7 @@ from metrics import tokens as counts
 from metrics.columns import Columns, median, total
 from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
-from metrics.inputs import OTHER_WORK
+from metrics.inputs import OTHER_WORK, other_work
 from metrics.statistics import rate, robust
 from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, NOT_RANKED, RATES
@@ -117,7 +117,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row["throughput_warnings"] += filter(None, [counts.why_uncounted(windows, facts)])
     if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
         row["throughput_warnings"].append(updates.text)
-    if (other := OTHER_WORK.get(facts.get("objective") or "")) is not None:
+    if (other := other_work(facts.get("objective"))) is not None:
         row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
 
@@ -422,7 +422,7 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
         missing.append("packed")
     uncounted = timed and not windows.known("tokens_per_gpu")
-    other = OTHER_WORK.get(facts.get("objective") or "")
+    other = other_work(facts.get("objective"))
     if uncounted and (other or missing):
         padded = PADDED if facts.get("packed") is False else None
         why = (other or padded, counts.why_uncounted(windows, facts))

@@ -14,7 +14,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from ingest.log_format import SCRIPT, EventLine, FactLine, LogFormat, StepLine, known
+from ingest.log_format import (
+    PREFERENCE,
+    REINFORCEMENT,
+    SCRIPT,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    known,
+    objective_line,
+)
 
 CHAT: Final = "deepspeedai/DeepSpeedExamples/applications/DeepSpeed-Chat"
 PERF: Final = f"{CHAT}/dschat/utils/perf.py@45b4b71"
@@ -24,8 +34,6 @@ DPO: Final = f"{CHAT}/training/step2_dpo_finetuning/main.py@45b4b71"
 STEP3: Final = f"{CHAT}/training/step3_rlhf_finetuning/main.py@45b4b71"
 HYBRID: Final = "deepspeedai/DeepSpeed/deepspeed/runtime/hybrid_engine.py@edaa722"
 NUMBER: Final = r"-?(?:[\d.]+(?:e[+-]?\d+)?|inf|nan)"
-
-REINFORCEMENT: Final = ("objective", "reinforcement")
 
 OPTIONS: Final = {
     "max_seq_len": "seq_len",
@@ -218,13 +226,12 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
     ),
     facts=(
-        FactLine(
-            anchor="***** Evaluating reward",
+        objective_line(
+            PREFERENCE,
+            "***** Evaluating reward",
+            "***** Evaluating reward, Epoch 0/1 *****",
+            STEP2,
             regex=r"\*{5} Evaluating rewards?, Epoch \d+/\d+ \*{5}",
-            constants={"objective": "preference"},
-            example="***** Evaluating reward, Epoch 0/1 *****",
-            printed_by=STEP2,
-            composed=True,
         ),
         FactLine(
             anchor="***** Evaluating ",
@@ -259,13 +266,12 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "***** Running training *****",
             STEP1,
         ),
-        FactLine(
-            anchor="Total Generation Batches ",
+        objective_line(
+            REINFORCEMENT,
+            "Total Generation Batches ",
+            "Beginning of Epoch 1/1, Total Generation Batches 478",
+            STEP3,
             regex=r"Beginning of Epoch \d+/\d+, Total Generation Batches \d+",
-            constants=dict([REINFORCEMENT]),
-            example="Beginning of Epoch 1/1, Total Generation Batches 478",
-            printed_by=STEP3,
-            composed=True,
         ),
         _known(
             "Beginning of Epoch ",
@@ -279,13 +285,11 @@ DEEPSPEED_CHAT: Final = LogFormat(
             "Epoch 1/1 with loss 0.6034",
             STEP2,
         ),
-        FactLine(
-            anchor="Actor Model Parameters => ",
-            regex=r"Actor Model Parameters => ",
-            constants=dict([REINFORCEMENT]),
-            example="Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
-            printed_by=PERF,
-            composed=True,
+        objective_line(
+            REINFORCEMENT,
+            "Actor Model Parameters => ",
+            "Actor Model Parameters => 1.429 B, Critic Model Parameters => 0.331 B",
+            PERF,
         ),
         _known(
             "Setting model_config.",

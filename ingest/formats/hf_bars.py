@@ -182,8 +182,8 @@ class _Launch:
 
     def redraws(self, before: Bar, behind: Bar, epoch: _Epoch | None) -> bool | None:
         """Whether bars are drawn again, by a dict with different ones, or with one."""
-        alone = self.seen is None
-        if before and not (self.is_drawn(before) and (_is_even(before) or not alone)):
+        known = self.seen is not None
+        if before and not (self.is_drawn(before) and (known or _is_even(before))):
             return None
         if epoch:
             self.before.add(before, epoch)

@@ -42,6 +42,8 @@ from ingest.log_format import (
     GIB,
     HF_TRAINER,
     JSON,
+    PREFERENCE,
+    REINFORCEMENT,
     Addition,
     Block,
     EventLine,
@@ -52,6 +54,7 @@ from ingest.log_format import (
     json_lines,
     json_object,
     last_place,
+    objective_line,
     seconds_of,
 )
 
@@ -291,13 +294,10 @@ DICT_COLUMNS: Final[dict[str, Target]] = {
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
 OBJECTIVES: Final = {
-    "rewards/chosen": ("objective", "preference"),
-    "logps/chosen": ("objective", "preference"),
-    "min_reward": ("objective", "preference"),  # RewardTrainer
-    "reward_std": ("objective", "reinforcement"),
-    "completions/mean_length": ("objective", "reinforcement"),
-    "completion_length": ("objective", "reinforcement"),
-    "objective/kl": ("objective", "reinforcement"),
+    **dict.fromkeys(("rewards/chosen", "logps/chosen"), PREFERENCE),
+    "min_reward": PREFERENCE,  # RewardTrainer
+    **dict.fromkeys(("reward_std", "completions/mean_length", "completion_length"), REINFORCEMENT),
+    "objective/kl": REINFORCEMENT,
 }
 """Keys of TRL's trainers (huggingface/trl DPOTrainer, RewardTrainer, GRPOTrainer, PPOTrainer), and of
 those of ms-swift and axolotl that are made from them."""
@@ -716,14 +716,12 @@ HF_TENSORBOARD: Final = LogFormat(
             printed_by=f"{TENSORBOARD} TensorBoardCallback.on_train_begin",
         ),
         *(
-            FactLine(
-                anchor=f'"tag": "train/{key}"',
-                regex=f'"tag": "train/{key}"',
-                constants=dict([told]),
-                example=f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
+            objective_line(
+                told,
+                f'"tag": "train/{key}"',
+                f'{{"tag": "train/{key}", "step": 5, "wall_time": 1795187241.0041494, '
                 '"value": 0.5}',
-                printed_by=f"{TENSORBOARD} rewrite_logs",
-                composed=True,
+                f"{TENSORBOARD} rewrite_logs",
             )
             for key, told in OBJECTIVES.items()
         ),
