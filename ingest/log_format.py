@@ -181,9 +181,21 @@ TAGS: Final = re.compile(r"^\s*(?:\[[\w|]+\]:|\d+: )*")
 """Of a launcher, which stand before each line of a JSON text too."""
 
 
+_BESIDE_JSON: Final = re.compile(
+    r"""(?!\s*(?:["{}\[\]\d-]|true|false|null|NaN|Infinity))[^"]*[^",{\[]"""
+)
+"""A line that is none of a JSON text and holds no part of one, such as a progress bar."""
+
+
 def json_lines(lines: Sequence[str]) -> dict[str, Any]:
-    """The JSON object whose opening brace stands before these lines; empty where it is damaged."""
-    return json_object("{" + "\n".join(TAGS.sub("", line) for line in lines))
+    """The JSON object whose opening brace stands before these lines; empty where it is damaged.
+
+    What others printed between its lines is passed over where it holds nothing of the object.
+    """
+    texts = [TAGS.sub("", line) for line in lines]
+    return json_object("\n".join(["{", *texts])) or json_object(
+        "\n".join(["{", *(text for text in texts if not _BESIDE_JSON.fullmatch(text))])
+    )
 
 
 def last_place(printed: Decimal) -> Decimal:

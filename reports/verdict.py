@@ -333,16 +333,14 @@ class _Speaker:
                 return each + self._may_repeat(self.sides)
             which = f"Setup {twice[0]} has" if len(twice) == 1 else f"Setups {listed(twice)} have"
             return f"{which} two repeats, too few for the noise between runs ({FEWEST} needed)."
-        parts = [
-            f"the interval of {self._side(side)} is between runs"
-            for side in self.sides
-            if side.clustered
-        ]
+        repeated = [self._side(side) for side in self.sides if side.clustered]
+        told = "s of {} are" if len(repeated) > 1 else " of {} is"
+        parts = [f"The interval{told.format(listed(repeated))} between runs"]
         once = [side for side in self.sides if not side.clustered]
         if once:
             verb = "has" if len(once) == 1 else "have"
             parts.append(f"{self._listed(once)} {verb} too few runs for their noise to be known")
-        return f"T{'; '.join(parts)[1:]}.{self._may_repeat(once)}"
+        return f"{'; '.join(parts)}.{self._may_repeat(once)}"
 
     def _may_repeat(self, once: Sequence[Side]) -> str:
         """What to say of runs of one format that are no repeats only because a log is silent."""

@@ -405,6 +405,33 @@ def test_a_model_on_several_json_lines_is_read(parse: Parse) -> None:
 
 
 @pytest.mark.parametrize(
+    ("between", "read"),
+    [
+        ("Generating train split: 2000 examples [00:00, 193929.35 examples/s]", True),
+        ("  warnings.warn(", True),
+        ('Generating train split: 0 examples [00:00, ? examples/s]  "n_layers": 32,', False),
+        ("Generating train split: 0 examples [00:00, ? examples/s]  },", False),
+    ],
+)
+def test_what_others_print_between_json_lines_is_passed_over_unless_it_holds_one(
+    parse: Parse, between: str, *, read: bool
+) -> None:
+    """As datasets' bar did in sample_logs/h100/torchtitan-0.2.2/bf16."""
+    head = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - Building llama3 8Bwith {"
+    block = [
+        head,
+        '[rank0]:  "dim": 4096,',
+        f"[rank0]:{between}",
+        '[rank0]:  "heads": 32',
+        "[rank0]:}",
+    ]
+    facts = facts_of(parse("torchtitan", "\n".join(block)))
+    assert ("torchtitan_arguments" in facts) is read
+    if read:
+        assert json.loads(facts["torchtitan_arguments"]) == {"dim": "4096", "heads": "32"}
+
+
+@pytest.mark.parametrize(
     ("said", "fact", "value"),
     [
         ({"fp8_hybrid": "True"}, "quantization", "fp8_hybrid"),

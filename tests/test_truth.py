@@ -131,14 +131,18 @@ FLOPS = 6 * WEIGHTS + 6 * 22 * 2048 * (4096 + 1)
 """FLOPs per token of the model of the GPU runs, by hand: layers and lm_head, half of the square."""
 
 
-FP8 = SAMPLES / "h100/torchtitan-0.2.2/fp8-recompute-selective-compile"
+TITAN_ON_H100 = SAMPLES / "h100/torchtitan-0.2.2"
+FP8 = TITAN_ON_H100 / "fp8-recompute-selective-compile"
+FP8_BUT_LM_HEAD = TITAN_ON_H100 / "fp8-but-lm_head-recompute-selective-compile"
 
 
 def test_no_case_lost_its_clock() -> None:
-    assert (len(ON_A_CPU), len(ON_GPUS)) == (26, 7)
+    assert (len(ON_A_CPU), len(ON_GPUS)) == (26, 19)
 
 
-@pytest.mark.parametrize("case", [case for case in ON_GPUS if case != FP8], ids=named)
+@pytest.mark.parametrize(
+    "case", [case for case in ON_GPUS if case not in (FP8, FP8_BUT_LM_HEAD)], ids=named
+)
 def test_mfu_on_a_gpu_is_what_the_outer_clock_says(case: Path, whole: Analysis) -> None:
     row, truth = row_of(whole, case), read_truth(case)
     spans = whole.windows.filter(run_id=row["run_id"])
@@ -151,6 +155,47 @@ def test_layers_of_fp8_that_no_line_names_have_no_mfu(whole: Analysis) -> None:
     row = row_of(whole, FP8)
     assert row["flops_per_token"] == FLOPS
     assert row["mfu"] is None
+
+
+def test_what_is_computed_in_fp8_has_its_peak_and_the_rest_that_of_bf16(whole: Analysis) -> None:
+    """lm_head and attention stay in bf16."""
+    row, truth = row_of(whole, FP8_BUT_LM_HEAD), read_truth(FP8_BUT_LM_HEAD)
+    tgs = tgs_by_the_outer_clock(truth, whole.windows.filter(run_id=row["run_id"]), "rate")
+    bf16 = 6 * 2048 * 32000 + 6 * 22 * 2048 * (4096 + 1)
+    ideal = bf16 / 989.4e12 + (FLOPS - bf16) / 1978.9e12
+    assert row["mfu"] == pytest.approx(tgs * ideal, rel=OF_A_GPU)
+    assert row["mfu_bf16"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=OF_A_GPU)
+
+
+@pytest.mark.parametrize("framework", ["deepspeed-0.19.8", "torchtitan-0.2.2", "xtuner-0.2.0"])
+def test_recomputation_costs_speed_whatever_the_log_says(framework: str, whole: Analysis) -> None:
+    """The forward pass of the layers once more, of 4 then: a quarter of the time at most."""
+    folder = SAMPLES / "h100" / framework
+    plain, again = (row_of(whole, folder / name) for name in ("bf16", "bf16-recompute"))
+    assert 0.75 < again["tgs"] / plain["tgs"] < 0.9
+    assert again["mfu"] / plain["mfu"] == pytest.approx(again["tgs"] / plain["tgs"])
+    assert again["hfu_low"] > again["mfu"]
+    if framework == "xtuner-0.2.0":  # whose hook counts recomputed forwards as work
+        assert again["logged_tflops"] / plain["logged_tflops"] == pytest.approx(1.075, abs=5e-4)
+        assert again["logged_tflops"] / (again["mfu"] * 989.4) == pytest.approx(1.520, abs=5e-4)
+
+
+def test_starts_of_one_command_are_repeats(whole: Analysis) -> None:
+    """Three of each framework, up to 4.7 % apart."""
+    folders = [path for path in (SAMPLES / "h100").glob("*-*/bf16*") if "-re" not in path.name]
+    rows = {named(folder): row_of(whole, folder) for folder in folders if folder != UNTIMED}
+    ranked = compare(whole.metrics).filter(
+        pl.col("run_id").is_in([r["run_id"] for r in rows.values()])
+    )
+    assert ranked["group"].n_unique() == 1
+    setups = ranked.group_by("setup").agg(
+        "repeats", pl.col("framework").unique(), apart=pl.max("tgs") / pl.min("tgs") - 1
+    )
+    assert setups["repeats"].list.unique().to_list() == [[3]] * 3
+    by_framework = {row["framework"][0]: row["apart"] for row in setups.to_dicts()}
+    assert by_framework == pytest.approx(
+        {"deepspeed": 0.0475, "torchtitan": 0.0134, "xtuner": 0.0175}, abs=5e-4
+    )
 
 
 def test_three_frameworks_are_ranked_on_one_gpu(whole: Analysis) -> None:

@@ -465,7 +465,7 @@ def _engine(version: str, **more: object) -> Era:
     known: dict[str, object] = {
         "repo": "deepspeedai/DeepSpeed",
         "path": "deepspeed/runtime/pipe/engine.py",
-        "formula": "samples/s = batch / time of a step, of the pipeline engine",
+        "formula": "samples/s = batch / time of a step, which the pipeline engine alone prints",
         "decimals": {"elapsed_s": 3, "logged_samples_per_second": 3},
         "identities": BY_STEP_TIME,
         "not_compared": _OVER_THE_ENGINE,

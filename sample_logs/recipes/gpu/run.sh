@@ -55,12 +55,17 @@ xtuner() {
     done
 }
 
-deepspeed bf16
-titan bf16 --activation_checkpoint.mode none
-xtuner bf16
+# Three starts of each, by turns: how much one differs from another.
+for start in "" -start2 -start3; do
+    deepspeed "bf16$start"
+    titan "bf16$start" --activation_checkpoint.mode none
+    xtuner "bf16$start"
+done
 titan bf16-recompute-selective
 titan bf16-recompute --activation_checkpoint.mode full
 deepspeed bf16-recompute --recompute
 xtuner bf16-recompute "s/use_activation_checkpointing=False/use_activation_checkpointing=True/"
 titan bf16-recompute-selective-compile --compile.enable
 titan fp8-recompute-selective-compile --compile.enable --model.converters quantize.linear.float8
+titan fp8-but-lm_head-recompute-selective-compile --compile.enable --model.converters quantize.linear.float8 \
+    --quantize.linear.float8.filter_fqns output
