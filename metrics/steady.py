@@ -13,7 +13,7 @@ import polars as pl
 from metrics import quantiles
 from metrics.columns import Array, Columns, Flags, median
 from metrics.statistics import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
-from metrics.windows import clean_of, evidence_of, stamp_error
+from metrics.windows import behind_step_1, clean_of, evidence_of, stamp_error
 
 FALSE_ALARM: Final = 0.01
 """Chance that a run without warm-up is given one."""
@@ -45,9 +45,9 @@ SURROUNDINGS: Final = 51
 def mark(windows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Windows with `warming` and `stall_s`, by the time evidence of each run.
 
-    windows: metrics.windows.windows; runs: as in ingest.schema. warming: one of the windows behind
-    the first that are slower than what follows. stall_s: seconds above its surroundings of a
-    window that stands out, else 0.
+    windows: metrics.windows.windows; runs: as in ingest.schema. warming: what completes the first
+    interval where its first step stands alone, and the windows behind that are slower than what
+    follows. stall_s: seconds above its surroundings of a window that stands out, else 0.
     """
     evidence = dict(runs.select("run_id", "evidence").iter_rows())
     if not windows.height:
@@ -65,7 +65,8 @@ def _marked(run: Columns, preferred: list[str]) -> tuple[Flags, Array]:
         counted = clean_of(run, evidence)
         pace = _pace(counted.seconds, counted.tokens)
         pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
-        cut = warm_up(pace)
+        opening = int(len(pace) > 1 and counted.at[0] == behind_step_1(run, evidence))
+        cut = opening + warm_up(pace[opening:])
         warming[counted.at[:cut]] = True
         unsure = stamp_error(run, evidence)
         excess[counted.at[cut:]] = stalls(counted.seconds[cut:], counted.tokens[cut:], unsure)

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from metrics.columns import MICROSECONDS, Array, Columns
+from metrics.columns import MICROSECONDS, Array, Columns, Flags
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
@@ -374,7 +374,7 @@ def _smeared() -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """The windows of one run that count as steady: their places, and each one's on one GPU."""
+    """Windows of one run, mostly the steady ones: their places, and each one's on one GPU."""
 
     at: NDArray[np.int64]
     tokens: Array
@@ -391,13 +391,30 @@ def clean_of(run: Columns, evidence: str) -> Clean:
     out = run.flags("first") | run.flags("warming") | run.holds(SPOILERS[evidence])
     if evidence == "elapsed":
         out |= run.flags("smeared")
+    return timed_of(run, evidence, ~out)
+
+
+def timed_of(run: Columns, evidence: str, among: Flags) -> Clean:
+    """Those of a run's windows `among` these whose tokens and time are known, by one evidence."""
     tokens = run["tokens_per_gpu"]
     if evidence == "rate":
         tokens = np.where(np.isnan(tokens), 1.0, tokens)
     tokens = run[f"{evidence}_span"] * tokens
     seconds = run[f"{evidence}_time"]
-    at = np.flatnonzero(~out & ~np.isnan(tokens) & ~np.isnan(seconds))
+    at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
     return Clean(at, tokens[at], seconds[at])
+
+
+def behind_step_1(run: Columns, evidence: str) -> int | None:
+    """The place of the window that holds the rest of the interval of which step 1 is printed alone.
+
+    Torchtitan prints step 1 whatever its interval is, then step 10: others print these as one.
+    """
+    steps, spans = run["step"], run[f"{evidence}_span"]
+    at = next(iter(timed_of(run, evidence, ~run.flags("first")).at), None)
+    if at is None or not steps[0] == 1 == steps[at] - spans[at] < spans[at]:
+        return None
+    return int(at)
 
 
 def accumulated(run: Columns) -> int:

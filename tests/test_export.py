@@ -32,7 +32,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 ABSENT = {
     "ranks": "no sample log tells of several ranks",
-    "mfu_by_precision": "all samples with an MFU are in bf16",
 }
 """Charts that the samples have nothing for."""
 

@@ -86,7 +86,7 @@ def test_the_notebook_shows_tables_and_charts(
     charts = [one for one in outputs if isinstance(one, alt.TopLevelMixin)]
     tables = [one for one in outputs if isinstance(one, pl.DataFrame)]
     assert len(charts) == 2
-    assert [table.height for table in tables] == [2, 5, 4]
+    assert [table.height for table in tables] == [2, 5, 5]
     for chart in charts:
         assert chart.to_dict(validate=False)["datasets"]
 

@@ -91,7 +91,7 @@ def printed_error(name: str, run: ImaginaryRun) -> float:
 
 def true_tgs(name: str, run: ImaginaryRun) -> float:
     """Over the steps that each format's clean windows hold."""
-    first = 1 if name in ("torchtitan", "xtuner-v1") else run.log_interval
+    first = 1 if name == "xtuner-v1" else run.log_interval
     last = run.steps if name == "xtuner-v1" else run.steps // run.log_interval * run.log_interval
     seconds = run.step_s[first:last]
     return run.seq_len * len(seconds) / math.fsum(seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 import pytest
@@ -197,3 +199,30 @@ def test_times_of_single_steps_among_ten_are_no_wall_time() -> None:
     row = rates(table, run(elapsed_covers="step"), FACTS)
     assert row["tgs"] == pytest.approx(100)
     assert (row["wall_s"], row["time_lost"]) == (None, [])
+
+
+def of_each_interval(*rates_logged: float, printed: Sequence[int]) -> dict:
+    """TGS over the steps since the line before, at the steps that are printed."""
+    lines = zip(printed, rates_logged, strict=True)
+    table = steps(*({"step": step, "logged_tgs": rate} for step, rate in lines))
+    about = run(evidence=["rate"], rate_covers="interval")
+    return rates(table, about, FACTS.with_columns(log_interval=pl.lit(10, pl.Int64)))
+
+
+@pytest.mark.parametrize("opening", [800.0, 1200.0])
+def test_what_completes_the_interval_of_step_1_is_warm_up(opening: float) -> None:
+    """Torchtitan prints step 1, then 10: XTuner's first line is of both."""
+    row = of_each_interval(100.0, opening, 1000.0, 1000.0, printed=(1, 10, 20, 30))
+    assert row["tgs"] == pytest.approx(1000.0)
+    assert row["steady_from"] == 10
+    assert not row["throughput_warnings"]
+
+
+def test_it_counts_where_it_is_all_that_there_is() -> None:
+    assert of_each_interval(100.0, 800.0, printed=(1, 10))["tgs"] == pytest.approx(800.0)
+
+
+def test_a_line_far_behind_step_1_is_of_an_interval_of_its_own() -> None:
+    """An excerpt that leaves lines out."""
+    row = of_each_interval(100.0, 800.0, 1000.0, 1000.0, printed=(1, 100, 110, 120))
+    assert row["tgs"] == pytest.approx(30 / (10 / 800 + 20 / 1000))

@@ -55,7 +55,7 @@ def test_end_to_end_of_a_key_value_line_is_no_time_of_a_step(rates: Any) -> None
         for n in (1, 10, 20)
     ]
     row = rates(lines, *GIVEN)
-    assert (row["time_basis"], row["windows"]) == ("rate", 2)
+    assert (row["time_basis"], row["windows"]) == ("rate", 1)
     assert row["tgs"] == pytest.approx(500.0)
 
 
