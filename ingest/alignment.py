@@ -124,6 +124,61 @@ def stride_by_epochs(rows: Rows, samples: int, batch: int) -> int | None:
     return fitting[0] if len(fitting) == 1 and fitting[0] > 0 else None
 
 
+def beside_printed(rows: Rows, interval: int | None) -> Rows | None:
+    """The rows of a launch of which some print their step, and some had to be counted.
+
+    A dict of the Trainer has the step of its progress bar, where it has one: so the first one of an
+    excerpt was counted as step 1, and the next one is of step 320. Counted rows stand as many
+    intervals from the printed ones beside them as there are lines between: those behind one from
+    it on, the first ones back from it. Where the interval does not lead from one to the next, a
+    line counts as one step. interval: as the log states it, else that of most printed steps. None
+    where rows stay as they are.
+    """
+    if not rows.has("counted") or any(form.every_step or form.counts for form in rows.forms()):
+        return None
+    printed = [frame["counted"].is_null() for frame in rows.frames("counted")]
+    if all(each.all() for each in printed) or not any(each.any() for each in printed):
+        return None
+    counted = ~pl.concat(printed).to_numpy()
+    frame = pl.concat(rows.frames("rank", "step"))
+    before = frame["step"].to_numpy()
+    steps, ranks = before.copy(), _numbered(frame["rank"], {})
+    for mine in _alike(np.arange(len(steps)), ranks):
+        steps[mine] = _placed_beside(steps[mine], counted[mine], interval)
+    if (steps == before).all():
+        return None
+    out, done = rows.like(), 0
+    for part in rows.frames():
+        own = pl.Series("step", steps[done : done + part.height], pl.Int64)
+        out.extend(part.with_columns(own))
+        done += part.height
+    return out
+
+
+def _placed_beside(steps: Ints, counted: Bools, interval: int | None) -> Ints:
+    """The steps of one rank's rows in their order, those that are counted placed anew."""
+    known = np.flatnonzero(~counted)
+    if not len(known):
+        return steps
+    apart, lines = np.diff(steps[known]), np.diff(known)
+    even = Counter((apart[apart % lines == 0] // lines[apart % lines == 0]).tolist())
+    each = interval or _most(even, len(lines)) or 1
+    out = steps.copy()
+    first, last = known[0], known[-1]
+    if first < steps[first]:
+        fits = first * each <= steps[first]
+        out[:first] = steps[first] - (each if fits else 1) * np.arange(first, 0, -1)
+        out[:first] = out[:first].clip(1)  # step 1 is printed whatever the interval is
+    between = np.arange(first, last)
+    at = known.searchsorted(between, "right") - 1
+    strides = np.where(apart == each * lines, each, 1)
+    out[first:last] = steps[known[at]] + strides[at] * (between - known[at])
+    behind = np.arange(1, len(steps) - last)
+    room = (BEYOND - 1 - int(steps[last])) // max(1, len(behind))
+    out[last + 1 :] = steps[last] + min(each, room) * behind
+    return out
+
+
 def merely_counted(rows: Rows) -> bool:
     """Whether no line prints its step, nor does the log say how many lie between two."""
     counts = (frame["counted"].fill_null(value=False).all() for frame in rows.frames("counted"))

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from ingest.alignment import align, merely_counted, stride, stride_by_epochs
+from ingest.alignment import align, beside_printed, merely_counted, stride, stride_by_epochs
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import Cleaner, storable
@@ -670,6 +670,7 @@ class Parser:
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
+        launch.rows = beside_printed(launch.rows, launch.interval) or launch.rows
         if (steps := stride(launch.rows, launch.events.of_kinds(["end"]))) is not None:
             _stretch(launch, steps, "the steps at the end over the lines that were printed")
         elif (steps := self._by_epochs(launch)) is not None:

@@ -218,6 +218,56 @@ def test_tokens_are_over_the_time_of_their_own_dicts(tmp_path: Path) -> None:
     assert row["tgs"] == pytest.approx(1000)
 
 
+def placed(lines: Sequence[str]) -> list[int]:
+    """The step of each dict, whether it has a bar or not."""
+    numbered = (NumberedLine(n, text, cut=False) for n, text in enumerate(lines, 1))
+    (launch,) = Parser(HF_CONSOLE).parse(numbered).launches
+    return [row["step"] for row in launch.rows]
+
+
+def test_a_dict_without_a_bar_is_counted_from_those_that_have_one() -> None:
+    """Back from the first of them, not from step 1; by the interval where that leads there."""
+    lines = [line for n in TENS for line in (bar(n, 10 * n), shown(f"{n / 100}"))]
+    assert placed(lines[1:]) == [*TENS]
+    excerpt = [line for n in range(310, 990, 10) for line in (bar(n, n, 1000), shown(f"{n / 100}"))]
+    assert placed(excerpt[1:]) == [*range(310, 990, 10)]
+    gone = [line for line in lines if not line.startswith((f"{bar(40, 400)}", f"{bar(70, 700)}"))]
+    assert placed(gone) == [*TENS]
+    stated = ["TrainingArguments(logging_steps=10, logging_first_step=True)", *lines[1:]]
+    assert placed(stated) == [*TENS]
+
+
+def captured_at(steps: Sequence[int], without: Sequence[int]) -> list[str]:
+    """Dicts with their bars drawn again, but for some."""
+    bars = {n: "" if n in without else f"\r{bar(n, 10 * n, 200)}" for n in steps}
+    return [line for n in steps for line in (shown(f"{n / 100}"), bars[n])]
+
+
+def test_where_no_interval_leads_from_one_to_the_next_a_dict_is_one_step() -> None:
+    uneven = [*TENS, 93, 96, 107]
+    assert placed(captured_at(uneven, [93, 107])) == [*TENS, 71, 96, 106]
+    assert placed(captured_at([1, *TENS], [1])) == [1, *TENS]  # step 1 is printed whatever it is
+    assert placed(captured_at([3, 7, *TENS], [3, 7])) == [8, 9, *TENS]
+
+
+def test_a_clock_does_not_begin_with_an_excerpt_of_a_resumed_run(tmp_path: Path) -> None:
+    """1,000 tokens a second; all steps over the time since step 300, it was 1,441."""
+    shown_at = range(310, 990, 10)
+    lines = [
+        line
+        for n in shown_at
+        for line in (
+            bar(n, 10 * (n - 300), 1000),
+            shown(f"{n / 100}", tokens=10_000 * n),
+        )
+    ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines[1:]) + "\n")
+    (row,) = analyse(read_logs(log, facts={"gpus": 1})).metrics.to_dicts()
+    assert (row["tgs"], row["tgs_end_to_end"]) == pytest.approx((1000, 1000))
+    assert (row["end_to_end_basis"], row["steps"]) == ("clock", 68)
+
+
 # -- runs of any kind, printed in any way ---------------------------------------------------
 
 

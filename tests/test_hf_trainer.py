@@ -66,7 +66,7 @@ def test_a_bar_in_front_of_another_message_may_have_gone_on(parse: Callable[...,
     """On a terminal's screen it is the last state; in a file a \\r stands before each."""
     warning = "[WARNING] [stage3.py:2114:step] 2 pytorch allocator cache flushes since last step"
     screen = [DICT.format(2.5), f"{bar(9, 58)}{warning}", DICT.format(2.4), bar(10, 62)]
-    assert rows(parse("hf-trainer", screen)) == [(1, None), (10, 62.0)]
+    assert rows(parse("hf-trainer", screen)) == [(9, None), (10, 62.0)]
     file = [DICT.format(2.5), f"\r{bar(5, 31)}\r{bar(9, 58)}{warning}", DICT.format(2.4)]
     assert rows(parse("hf-trainer", file)) == [(5, 31.0), (6, None)]
 
