@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ingest.fanout import Engine
     from ingest.intake import Outcome
     from ingest.known_formats import Known
+    from ingest.registry import Tried
     from metrics.accelerators import Accelerator
     from metrics.analysis import Analysis
     from metrics.cost import Price
@@ -324,9 +325,29 @@ def main(context: click.Context, overlay: Path | None) -> None:
     context.obj = overlay
 
 
+def _paths_or_again(
+    context: click.Context, parameter: click.Parameter, paths: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not paths and not context.params.get("again"):
+        raise click.MissingParameter(ctx=context, param=parameter)
+    return paths
+
+
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=_Path(allow_dash=True, readable=False))
+@click.argument(
+    "paths",
+    nargs=-1,
+    metavar="[PATHS]...",
+    callback=_paths_or_again,
+    type=_Path(allow_dash=True, readable=False),
+)
 @store_option
+@click.option(
+    "--again",
+    is_flag=True,
+    is_eager=True,
+    help="Also all logs of the store that an earlier fairmfu read, and this one reads otherwise.",
+)
 @click.option(
     "--set",
     "assignments",
@@ -358,6 +379,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     facts: Path | None,
     log_formats: tuple[str, ...],
     *,
+    again: bool,
     strict: bool,
     engine: str | None,
     ray_address: str | None,
@@ -368,7 +390,8 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     PATHS may be files, folders, patterns or - for standard input, also at an object store
     (s3://bucket/folder; docs/scale.md). Facts that a log lacks come from --set, from LOG.facts.toml
     or facts.toml beside the log, or from config.json beside it. What is given with --set stays
-    while the log grows; what stands beside the log is read anew each time.
+    while the log grows; what stands beside the log is read anew each time. What an earlier fairmfu
+    read, and this one reads otherwise, is read anew; its runs keep what was given to them.
 
     \b
     Examples:
@@ -386,10 +409,14 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
     _check_names(given)
     tried = known().tried(log_formats)
     opened = _open(store)
+    logs = [*paths, *(_read_before(opened, tried) if again else ())]
+    if not logs:
+        click.echo(f"{store}: no log is to be read anew.", err=True)
+        return
     with _engine(engine, ray_address, processes) as reads:
         outcomes = ingest_logs(
             opened,
-            *paths,
+            *logs,
             facts=given,
             log_formats=tried,
             strict=strict,
@@ -402,6 +429,18 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
         raise click.ClickException("none of the sources could be read.")
     if counts["failed"]:
         sys.exit(UNREAD_SOURCES)
+
+
+def _read_before(store: Store, tried: Tried) -> list[Path]:
+    """The logs that are to be read anew; those that cannot be stay as they were read."""
+    from ingest.intake import to_read_again
+
+    there, left = to_read_again(store, tried)
+    for why in left[:MOST_NAMED]:
+        _say(f"{why}; its runs stay as they were read")
+    if len(left) > MOST_NAMED:
+        _say(f"{len(left) - MOST_NAMED:,} more logs stay as they were read")
+    return there
 
 
 def _echo_outcome(outcome: Outcome) -> None:

@@ -25,7 +25,14 @@ import polars as pl
 
 from ingest.parts import PART_SCHEMA, PARTS, UNBATCHED, Part
 from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark, Tables
-from ingest.schema import ADDED, SCHEMA_VERSION, TABLES, frame_schema
+from ingest.schema import (
+    ADDED,
+    READINGS,
+    SCHEMA_VERSION,
+    TABLES,
+    frame_schema,
+    read_otherwise,
+)
 from ingest.shelf import Shelf
 
 IN_CATALOGUE: Final = ("sources", "runs", "facts")
@@ -56,7 +63,8 @@ _TOUCHED: Final = f"""
     union select sha256 from held.runs where {_BASE} in (select base from asked)
 """  # noqa: S608 - constants
 STANDING: Final = f"""
-    select s.path, s.sha256, s.batch, s.read_at,
+    select s.path, s.sha256, s.batch, s.read_at, s.reading,
+        list_prepend(s.log_format, s.companions),
         coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
     from held.sources s left join held.runs r using (sha256)
     where s.sha256 in ({_TOUCHED}) group by all order by s.batch, s.path
@@ -115,6 +123,25 @@ def create(con: Connection) -> None:
         columns = ", ".join(f'"{name}" {_sql_type(dtype)}' for name, dtype in schema.items())
         con.execute(f"create table held.{table} ({columns})")
     con.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
+
+
+def read_before(con: Connection) -> list[tuple[str, str, str]]:
+    """Sources that are read otherwise today: sha256, path and primary format, in their order.
+
+    A catalogue that no writer of today has seen has no column that says of any how it was read.
+    """
+    columns = ", ".join(_columns(con, "sources"))
+    rows = con.sql(
+        "select sha256, path, log_format, companions, reading "  # noqa: S608 - constants
+        f"from (select {columns} from held.sources) "
+        "where coalesce(reading, 0) < $known order by path",
+        params={"known": len(READINGS)},
+    ).fetchall()
+    return [
+        (sha256, path, log_format)
+        for sha256, path, log_format, companions, reading in rows
+        if read_otherwise(reading, [log_format, *(companions or ())])
+    ]
 
 
 def bring_up(con: Connection) -> None:
@@ -288,9 +315,17 @@ def _append(con: Connection, table: str, frame: pl.DataFrame) -> None:
 def following(con: Connection) -> Tables:
     """The tables that follow from the parts, in the order of FOLLOWING."""
     return {
-        table: _as_today(con.sql(f"from held.{table} order by {order}").pl(), table)
+        table: _in_order(
+            _as_today(con.sql(f"from held.{table} order by {order}").pl(), table), table
+        )
         for table, order in FOLLOWING.items()
     }
+
+
+def _in_order(frame: pl.DataFrame, table: str) -> pl.DataFrame:
+    """The columns of the schema first: one that was added to a table stands behind all others."""
+    first = [*TABLES.get(table, ())]
+    return frame.select(*first, *(name for name in frame.columns if name not in first))
 
 
 def parts_of(con: Connection, tables: Collection[str] = ()) -> list[Part]:

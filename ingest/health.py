@@ -54,7 +54,7 @@ def examine(store: Store) -> list[Finding]:
 def _of_catalogue(store: Store) -> list[Finding]:
     """What is wrong with it where all parts are whole."""
     try:
-        return [*_lines(store), *_against_parts(store)]
+        return [*_lines(store), *_read_before(store), *_against_parts(store)]
     except StoreError as error:
         return [_harm(str(error).removesuffix(". See: fairmfu doctor"), MEND)]
 
@@ -97,6 +97,14 @@ def _lines(store: Store) -> Iterator[Finding]:
     for path, lines in wrong.select("path", "lines").iter_rows():
         what = f"{path}: its {lines:,} lines and their kinds do not add up"
         yield _harm(what, "Forget its runs with fairmfu remove, and ingest it again")
+
+
+def _read_before(store: Store) -> Iterator[Finding]:
+    """Sources are as today's readers read them."""
+    if before := [path for path, _ in store.read_before().values()]:
+        of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
+        what = f"{of}: read by an earlier fairmfu, and read otherwise now, so figures may be wrong"
+        yield Finding(harm=False, what=what, todo="Read anew with: fairmfu ingest --again")
 
 
 def _against_parts(store: Store) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -114,6 +114,7 @@ class _Job:
     grown: list[str] = field(default_factory=list)  # contents that files began with
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
+    again: dict[str, str] = field(default_factory=dict)  # sha256 to path: what is to be read anew
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
     stored_paths: frozenset[str] = field(init=False)
@@ -142,7 +143,7 @@ class _Job:
         try:
             return self._take(found)
         except UnknownFormatError as error:
-            if found.named or error.recognised:
+            if found.named or error.recognised or found.identity in self.again.values():
                 return Outcome(found.path, "failed", str(error))
             self._remember(found, "", Beside((), self._formats()))
             return Outcome(found.path, "passed", str(error))
@@ -157,7 +158,7 @@ class _Job:
         if found.error:
             raise UnreadableSourceError(found.error)
         mark = self._same_as(found)
-        if mark is not None:
+        if mark is not None and not self._is_read_again(mark.sha256, found):
             if not mark.sha256:
                 return Outcome(found.path, "passed", "")
             if not self.extra and self._given_as_before(found, mark.beside):
@@ -165,7 +166,7 @@ class _Job:
                 return Outcome(found.path, "unchanged", "known already")
         path = place(found.path)
         sha256 = mark.sha256 if mark else self._content(found, path)
-        if sha256 not in self.known:
+        if sha256 not in self.known or self._is_read_again(sha256, found):
             return self._read(found, path)
         return self._see(found, path, sha256)
 
@@ -174,6 +175,14 @@ class _Job:
         if path == STDIN or found.size not in self.sizes:
             return ""
         return self._hashed.pop(found.path, "") or content_hash(path)
+
+    def _is_read_again(self, sha256: str, found: Found) -> bool:
+        """Whether today's readers read the content otherwise, and from this file.
+
+        A copy of a file that is still there is none to take its place.
+        """
+        stored = self.again.get(sha256)
+        return stored is not None and (stored == found.identity or _is_gone(stored))
 
     def _given_as_before(self, found: Found, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
@@ -222,6 +231,7 @@ class _Job:
         self.taken.add(source["path"])
         sha256 = source["sha256"]
         self.known[sha256] = found.identity
+        self.again.pop(sha256, None)
         self.sizes.add(source["bytes"])
         with suppress(FileNotFoundError):  # moved since: what was read of it is whole
             if path != STDIN and remote(path) is None and look(path)[:5] != found[:5]:
@@ -245,8 +255,11 @@ class _Job:
         ]
 
     def offer(self, found: Found) -> Given | None:
-        """What to read before its turn: a file of which nothing is stored."""
-        if found.error or found.path == str(STDIN) or self._same_as(found) is not None:
+        """What to read before its turn: a file of which nothing is stored, or to be read anew."""
+        if found.error or found.path == str(STDIN):
+            return None
+        mark = self._same_as(found)
+        if mark is not None and not self._is_read_again(mark.sha256, found):
             return None
         path = place(found.path)
         if found.size in self.stored_sizes and remote(path) is None:
@@ -254,7 +267,8 @@ class _Job:
                 self._hashed[found.path] = content_hash(path)
             except (FairmfuError, OSError):  # told in its turn
                 return None
-            if self._hashed[found.path] in self.known:
+            sha256 = self._hashed[found.path]
+            if sha256 in self.known and not self._is_read_again(sha256, found):
                 return None
         return path, self.by_path(found.identity)
 
@@ -331,7 +345,8 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
 ) -> list[Outcome]:
     """Read each file of `paths` into `store`; one that fails leaves the others alone.
 
-    A source whose content is known is not read again; its facts are brought up to date. One that
+    A source whose content is known is not read again; its facts are brought up to date: but for
+    what an earlier reader read, which is read anew where its format is one of `tried`. One that
     looks as it did when it was last taken, with all beside it, is not opened. With `strict` a
     source that has unread lines fails; where `tried` wants formats, so does one that has another
     or is stored as read with another. `by_path` gives facts as files beside a log do; what stands
@@ -341,7 +356,9 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     store.bring_up()  # before it is read
     at_once = by_path is _none and not extra and not tried.wanted
     folders = store.folders() if at_once else None
-    walk = Walk(tried.formats, leave_out, folders.listed if folders else {})
+    again = _to_read_again(store, tried)
+    remembered = _but_for(again.values(), folders.listed) if folders else {}
+    walk = Walk(tried.formats, leave_out, remembered)
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
     if (first := next(files, None)) is not None:
@@ -349,12 +366,48 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
         ahead = engine.reading((tuple(extra), tried), store.shelf, spool)
         known, sizes = store.known_sources(), store.known_sizes()
         given_by = (extra, by_path, strict, tried)
-        job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report)
+        job = _Job(known, sizes, store.files(), *given_by, spool, ahead, report, again=again)
         outcomes = _taken(job, chain([first], files), store, folders, walk.whole)
     told = list(map(Outcome, walk.unchanged, repeat("unchanged"), repeat("known already")))
     for one in told:
         report(one)
     return outcomes + told
+
+
+def _to_read_again(store: Store, tried: Tried) -> dict[str, str]:
+    """What today's readers read otherwise than it is stored: content hash to path.
+
+    Not what was read with a format that is not tried now: another one would read something else.
+    """
+    names = {one.name for one in tried.formats}
+    return {sha: path for sha, (path, name) in store.read_before().items() if name in names}
+
+
+def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], list[str]]:
+    """Logs that today's readers read otherwise than they are stored; of those left, why each is.
+
+    Raises StoreError where the store cannot be read.
+    """
+    with_formats = _to_read_again(store, tried)
+    there, left = list[Path](), list[str]()
+    for sha256, (path, name) in store.read_before().items():
+        if path == str(STDIN):
+            left.append("one came through a pipe: give it once more")
+        elif sha256 not in with_formats:
+            left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
+        elif _is_gone(path):
+            left.append(f"{path}: it is gone")
+        else:
+            there.append(place(path))
+    return there, left
+
+
+def _but_for(paths: Collection[str], folders: Mapping[str, str]) -> Mapping[str, str]:
+    """Folders without those that one of these files stands in."""
+    if not paths:
+        return folders
+    within = {path.rpartition(os.sep)[0] for path in paths}
+    return {folder: at for folder, at in folders.items() if folder not in within}
 
 
 def _taken(

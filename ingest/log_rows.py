@@ -39,6 +39,7 @@ from ingest.registry import (
 )
 from ingest.rows import SCHEMA, Rows
 from ingest.scan.stamps import YEAR_UNKNOWN
+from ingest.schema import READINGS
 from ingest.spool import Spool, whole
 from ingest.store import Tables
 from ingest.together import Log
@@ -295,6 +296,7 @@ def _source(
         "other_lines": parsed.other_lines,
         "unread_lines": parsed.unread_lines,
         "other_kinds": parsed.other_kinds,
+        "reading": len(READINGS),
     }
 
 

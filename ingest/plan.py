@@ -83,7 +83,8 @@ class Remark:
 class Stored:
     """A source as the catalogue has it; run ids in the order of their launches.
 
-    read_at: when it was first read; stepped: those of its runs that have a step.
+    read_at: when it was first read; stepped: those of its runs that have a step; read_otherwise:
+    today's readers read its content otherwise (ingest.schema.READINGS).
     """
 
     path: str
@@ -91,6 +92,7 @@ class Stored:
     runs: tuple[str, ...]
     read_at: datetime | None
     stepped: Callable[[], frozenset[str]]
+    read_otherwise: bool = False
 
     def grown_into(self, runs: Iterable[str]) -> bool:
         """Whether a file of these runs holds all of this one's.
@@ -131,16 +133,24 @@ class Plan:
         self.remarks: list[Remark] = []
 
     def place(self, tables: LogTables) -> None:
-        """A file that was read: it replaces what grew into it; its runs get their own ids."""
+        """A file that was read: it replaces what grew into it; its runs get their own ids.
+
+        It also replaces the same content as an earlier reader read it.
+        """
         sources = whole(tables["sources"])
         path, sha256 = sources["path"][0], sources["sha256"][0]
         runs = whole(tables["runs"])["run_id"].to_list()
         outer, log = _apart(whole(tables["facts"]))
-        if sha256 in self.stored:  # another process was faster, or it came through a pipe again
-            self.remarks.append(Remark(path, "known", self.stored[sha256].path))
+        before = self.stored.get(sha256)
+        again = before and before.read_otherwise and (path != "-" or before.path == "-")
+        if before and not again:  # another process was faster, or it came through a pipe again
+            self.remarks.append(Remark(path, "known", before.path))
             self.see(Seen(path, sha256, outer))
             return
         stale, kept = self._at(path, runs)
+        if before:
+            stale = [before, *(source for source in stale if source is not before)]
+            kept = [source for source in kept if source is not before]
         for source in stale:
             self._drop(source)
         stepped = _runs_of(tables["steps"])

@@ -7,7 +7,7 @@ and never enters the formula.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -44,6 +44,11 @@ SOURCES: Final[dict[str, Column]] = {
     "companion_lines": Column(INT, "lines", "step lines of a companion format, kept as events"),
     "other_kinds": Column(pl.List(OTHER_KIND), "", "the commonest other lines, one example each"),
     "read_at": Column(TIME, "", "UTC, when it was first read; stays while the file grows"),
+    "reading": Column(
+        INT,
+        "",
+        "how many changes of what is read its reader knew (READINGS); null: of before these",
+    ),
 }
 
 RUNS: Final[dict[str, Column]] = {
@@ -152,10 +157,41 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "sources": ("reading",),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),
 }
 """Columns that came to this schema later: what was written before lacks them, and says null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A change of what is read of logs that may change figures of ours.
+
+    what: as in "since it was read …"; formats: primary formats and companions whose logs it
+    touches; without any, all logs.
+    """
+
+    what: str
+    formats: tuple[str, ...] = ()
+
+
+READINGS: Final[tuple[Reading, ...]] = (
+    Reading(
+        "much is read otherwise, in every format (among else, training by preferences and by "
+        "reinforcement is told from language modelling)"
+    ),
+)
+"""In their order; one is never taken out. What was read without knowing one is to be read again."""
+
+
+def read_otherwise(reading: int | None, formats: Collection[str]) -> list[str]:
+    """What has changed of a source's reading since it was read.
+
+    reading: of its row of `sources`; formats: its log_format and companions.
+    """
+    since = READINGS[reading or 0 :]
+    return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
 
 
 def frame_schema(table: str) -> pl.Schema:

@@ -281,6 +281,16 @@ class Store:
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
 
+    def read_before(self) -> dict[str, tuple[str, str]]:
+        """Sources that today's readers read otherwise: content hash to path and primary format.
+
+        What they would read otherwise: ingest.schema.READINGS.
+        """
+        if self._is_new():
+            return {}
+        with self._connected() as con:
+            return {sha256: (path, name) for sha256, path, name in catalogue.read_before(con)}
+
     def known_sizes(self) -> set[int]:
         """Sizes of the sources as they were read [bytes]."""
         if self._is_new():

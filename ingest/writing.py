@@ -20,6 +20,7 @@ from ingest import catalogue, compaction, parts, unbatched
 from ingest.catalogue import Connection
 from ingest.parts import Part, Record
 from ingest.plan import FileMark, Plan, Seen, Stored, Tables, base_id
+from ingest.schema import read_otherwise
 from ingest.shelf import OvertakenError, Shelf
 from ingest.spool import LogTables, Table, whole
 
@@ -80,8 +81,15 @@ class Writer:
         facts = self.con.sql(catalogue.FROM_OUTSIDE).pl()
         self.con.unregister("asked")
         stored = [
-            Stored(path, sha256, tuple(runs), read_at, partial(self._stepped, batch, tuple(runs)))
-            for path, sha256, batch, read_at, runs in found
+            Stored(
+                path,
+                sha256,
+                tuple(runs),
+                read_at,
+                partial(self._stepped, batch, tuple(runs)),
+                read_otherwise=bool(read_otherwise(reading, formats)),
+            )
+            for path, sha256, batch, read_at, reading, formats, runs in found
         ]
         return Plan(stored, facts, _now(), grown)
 

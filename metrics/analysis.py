@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from ingest.schema import FLOAT, TEXT
+from ingest.schema import FLOAT, TEXT, read_otherwise
 from metrics import impossible, inputs, launches, logged, ranks, steady, throughput, windows
 from metrics.accelerators import Accelerator
 from metrics.columns import Columns
@@ -200,6 +200,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
         words = f"lines that look like steps and could not be read: {unread}"
         warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
+    warnings += _read_before(sources)
     plain = (
         "framework_version",
         "accelerator",
@@ -239,6 +240,22 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         }
         | {name: value for name, value in scored.values.items() if value is not None}
     )
+
+
+READ_BEFORE: Final = "read by an earlier fairmfu. Since then "
+READ_ANEW: Final = "so figures may be wrong. Read it anew with: fairmfu ingest --again"
+
+
+def _read_before(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That today's readers read a run's sources otherwise than they are stored."""
+    since = dict.fromkeys(
+        what
+        for source in sources
+        for what in read_otherwise(
+            source["reading"], [source["log_format"], *(source["companions"] or ())]
+        )
+    )
+    return [f"{READ_BEFORE}{'; '.join(since)}, {READ_ANEW}"] if since else []
 
 
 def _own_figures(

@@ -13,7 +13,7 @@ from typing import Final
 
 import polars as pl
 
-from ingest.schema import TEXT, TEXTS
+from ingest.schema import READINGS, TEXT, TEXTS
 from metrics import accelerators
 from metrics.accelerators import Accelerator
 from metrics.flops import FORMULA
@@ -101,12 +101,13 @@ def peaks_id(overlay: Sequence[Accelerator] = ()) -> str:
 
 @cache
 def columns_id() -> str:
-    """Eight hexadecimal digits that tell which columns the metrics have.
+    """Eight hexadecimal digits that tell which columns the metrics have, and READINGS.
 
     Programs of one version may differ in them: the version is that of the release to come.
     """
     columns = [(name, str(dtype)) for name, dtype in METRICS.items()]
-    return hashlib.sha256(repr(columns).encode()).hexdigest()[:8]
+    known = columns, len(READINGS)  # a run that was read without one of these says so
+    return hashlib.sha256(repr(known).encode()).hexdigest()[:8]
 
 
 @cache

@@ -35,7 +35,7 @@ from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
-from metrics.analysis import Analysis
+from metrics.analysis import READ_BEFORE, Analysis
 from metrics.choice import RunNameError, only
 from metrics.cost import Price
 from metrics.fairness import compare
@@ -264,6 +264,7 @@ def _told(
             f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
             "Make them anew with: fairmfu rescore"
         )
+    _read_before(metrics, diary)
     past = history(
         _dated(store, found.kept, metrics),
         by=order.by,
@@ -344,6 +345,15 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
         diary.note(
             f"{NAME} gives {of} of tonight other facts than the log, such as {name}: {words}"
         )
+
+
+def _read_before(metrics: pl.DataFrame, diary: _Diary) -> None:
+    """That runs are as an earlier fairmfu read them: their logs are gone, or not read by nights."""
+    said = metrics.select("name", pl.col("warnings").alias("warning")).explode("warning")
+    said = said.filter(pl.col("warning").str.starts_with(READ_BEFORE))
+    if said.height:
+        name, words = said.sort("name").row(0)
+        diary.note(f"{counted(said.height, 'run')}, such as {name}: {words}")
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:

@@ -278,7 +278,7 @@ def takes(words: list[str]) -> None:
 def test_a_command_that_is_none_is_found() -> None:
     takes(["ingest", "run.log", "--set", "gpus=8"])
     takes(["baseline", "set", "run"])
-    for wrong in ("nosuch", "ingest", "compare --nosuch", "runs --format xml", "explain a b"):
+    for wrong in ("nosuch", "remove", "compare --nosuch", "runs --format xml", "explain a b"):
         with pytest.raises((click.UsageError, AssertionError)):
             takes(wrong.split())
 
