@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -985,9 +985,11 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     from reports.verdict import counted
 
     opened = _open(store)
-    gone = opened.remove(choose(opened.table("runs"), *names)["run_id"].to_list())
+    stored = opened.table("runs")
+    gone = opened.remove(choose(stored, *names)["run_id"].to_list())
     for path, runs in gone.items():
         _say(f"{path}: {counted(len(runs), 'run')} forgotten")
+    _echo_baselines(opened, stored, {run for runs in gone.values() for run in runs})
 
 
 @main.command()
@@ -1372,6 +1374,34 @@ def _echo_night(night: Night) -> None:
 
 def _echo_hidden(hidden: Redaction) -> None:
     click.echo(f"{hidden}; folders and names of models and runs stay", err=True)
+
+
+def _echo_baselines(store: Store, stored: pl.DataFrame, gone: Collection[str]) -> None:
+    """Which baselines are of runs that are gone; stored: the table of runs with these."""
+    from ingest import FairmfuError
+    from ingest.config import NAME, find, load
+    from metrics import choose
+    from reports.scores import baselines
+
+    ends = "else the next nightly ends with exit 1, unless it reads its log again"
+    pinned = baselines(store)
+    pinned = pinned.filter(pinned["run_id"].is_in(list(gone)))
+    for run_id, name in pinned.select("run_id", "name").iter_rows():
+        _say(
+            f"Warning: {name} ({run_id}) is a baseline. Pin another run (fairmfu baseline set RUN) "
+            f"and take it back (fairmfu baseline remove {run_id}), {ends}."
+        )
+    with suppress(FairmfuError):  # a configuration that is none is told where it is used
+        found = find()
+        config = load(found) if found else None
+        for name in config.baselines if config and _is_of(config, store) else ():
+            with suppress(FairmfuError):
+                if set(choose(stored, name)["run_id"]) <= set(gone):
+                    _say(f"Warning: {NAME} names {name} as a baseline. Name another run, {ends}.")
+
+
+def _is_of(config: Config, store: Store) -> bool:
+    return config.store.absolute() == store.path.absolute()
 
 
 def _open(path: Path, wait: float | None = None) -> Store:

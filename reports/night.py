@@ -558,7 +558,7 @@ def _not_watched(found: Told, style: Style) -> str:
 
 
 def _lost_baselines(found: Told, style: Style) -> str:
-    """Pinned runs that are gone, or have no rate any more: what was held to them no longer is."""
+    """Pinned runs that have a rate and no series: what was held to them no longer is."""
     lost = found.night.unplaced.filter(pl.col("why") == LOST_BASELINE)["name"].to_list()
     if not lost:
         return ""

@@ -27,7 +27,7 @@ import polars as pl
 
 from ingest import intake, lock
 from ingest.config import NAME
-from ingest.errors import ConfigError, FairmfuError, not_written
+from ingest.errors import FairmfuError, not_written
 from ingest.fanout import Engine
 from ingest.intake import Outcome
 from ingest.known_formats import known
@@ -160,6 +160,10 @@ class _Tonight:
 
 class NothingReadError(FairmfuError):
     """None of the sources could be read."""
+
+
+class BaselineError(FairmfuError):
+    """A baseline is of no run with a TGS, so that nothing would be held against it."""
 
 
 def nightly(order: Order) -> tuple[Night, int]:
@@ -369,7 +373,7 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
 def _pinned(order: Order, metrics: pl.DataFrame) -> pl.DataFrame:
     """Baselines of the store, and those that the configuration names, which hold before them.
 
-    Raises ConfigError where one names no run with a TGS: a gate that checks nothing looks closed.
+    Raises BaselineError where one is of no run with a TGS: a gate that checks nothing looks closed.
     """
     pinned, wrong = baselines(order.store), []
     for name in order.baselines:
@@ -383,11 +387,31 @@ def _pinned(order: Order, metrics: pl.DataFrame) -> pl.DataFrame:
             continue
         row = {"run_id": run["run_id"], "name": run["name"], "at": _utc(), "tgs": run["tgs"]}
         pinned = pl.concat([pinned, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
-    if wrong:
-        raise ConfigError(
-            "\n  ".join((f"{NAME}, [[baselines]]: nothing to hold a series against.", *wrong))
-        )
+    of_store = _of_no_run(order.store, pinned, metrics)
+    found = ((f"{NAME}, [[baselines]]", wrong), (f"{order.store.path}, baselines", of_store))
+    problems = [
+        "\n  ".join((f"{where}: nothing to hold a series against.", *why))
+        for where, why in found
+        if why
+    ]
+    if problems:
+        raise BaselineError("\n".join(problems))
     return pinned
+
+
+def _of_no_run(store: Store, pinned: pl.DataFrame, metrics: pl.DataFrame) -> list[str]:
+    """Why nothing is held against pinned runs: they were removed, or have a TGS no more.
+
+    One that another source of its launch is told by now is none of them.
+    """
+    stored = set(store.touched(-1))
+    rates = dict(metrics.select("run_id", "tgs").iter_rows())
+    todo = "Pin another run (fairmfu baseline set RUN), and take this back: fairmfu baseline remove"
+    return [
+        f"{name} ({run_id}) {'has no TGS' if run_id in stored else 'is gone'}. {todo} {run_id}"
+        for run_id, name in pinned.select("run_id", "name").iter_rows()
+        if run_id not in stored or rates.get(run_id, 0.0) is None
+    ]
 
 
 def _news(

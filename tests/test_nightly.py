@@ -592,3 +592,36 @@ def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
     assert "No run is called 'nothing like it'." in found.stderr
     assert summary(tmp_path) == before
     assert "No run is called" in (tmp_path / "out" / "status.js").read_text()
+
+
+def test_a_baseline_whose_run_was_removed_ends_the_night(
+    nightly: Nightly, tmp_path: Path, logs: Path
+) -> None:
+    """Told when it is removed, too; not where its log is read again by the night."""
+    write_nights(logs, range(2), Plan())
+    assert nightly().exit_code == 0
+    store = Store(tmp_path / "store")
+    metrics = analyse(store.tables()).metrics
+    run_id, name, (path,) = metrics.select("run_id", "name", "sources").row(0)
+    other = metrics["name"][1]
+    (tmp_path / "fairmfu.toml").write_text(f'store = "store"\n[[baselines]]\nrun = "{other}"\n')
+    fairmfu = CliRunner().invoke
+    assert fairmfu(main, ["baseline", "set", name, "--store", "store"]).exit_code == 0
+    removed = fairmfu(main, ["remove", name, other, "--store", "store"])
+    assert removed.exit_code == 0
+    assert f"Warning: {name} ({run_id}) is a baseline." in removed.stderr
+    assert f"Warning: fairmfu.toml names {other} as a baseline." in removed.stderr
+    (tmp_path / "fairmfu.toml").unlink()
+    assert nightly().exit_code == 0  # which has read it again
+    before = summary(tmp_path)
+    assert fairmfu(main, ["remove", name, "--store", "store"]).exit_code == 0
+    Path(path).unlink()
+    found = nightly()
+    assert found.exit_code == 1
+    assert "store, baselines: nothing to hold a series against.\n" in found.stderr
+    assert f"{name} ({run_id}) is gone." in found.stderr
+    assert summary(tmp_path) == before
+    assert f"{name} ({run_id}) is gone." in (tmp_path / "out" / "status.js").read_text()
+    assert fairmfu(main, ["baseline", "remove", run_id, "--store", "store"]).exit_code == 0
+    assert nightly().exit_code == 0
+    assert "Warning" not in fairmfu(main, ["remove", metrics["name"][2], "--store", "store"]).stderr
