@@ -11,6 +11,7 @@ from typing import Any, Final
 from ingest.launch import LAST_STEP
 from ingest.log_format import JSON, LogFormat, StepLine, Target
 from ingest.numbers import whole, without_commas
+from ingest.regexes import Regex
 from ingest.schema import STEPS
 
 _INTEGER: Final = frozenset(n for n, c in STEPS.items() if c.dtype.is_integer())
@@ -120,7 +121,7 @@ def closed_alike(text: str, before: str) -> bool:
     return kind == theirs.lastindex and len(mine[kind]) >= len(theirs[kind])
 
 
-CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(\d+))$")
+CLOSING: Final = re.compile(r"(?:\d\.(\d*)|(?<!\d)(\d+))$")
 """The decimals, or the digits, of the number that ends a line."""
 
 
@@ -159,6 +160,6 @@ def refuse_another_record(text: str, match: re.Match[str]) -> None:
 
 
 @cache
-def _anywhere(regex: re.Pattern[str]) -> re.Pattern[str]:
+def _anywhere(regex: re.Pattern[str]) -> Regex:
     """The same behind the beginning of a line."""
-    return re.compile(regex.pattern.removeprefix("^"), regex.flags)
+    return Regex(regex.pattern.removeprefix("^"))

@@ -15,6 +15,7 @@ from ingest.launch import Launch
 from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, Source
+from ingest.regexes import Regex
 
 MADE_BY_PARSER: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
 
@@ -63,10 +64,10 @@ class _Watch:
 
     def __init__(self, log_format: LogFormat, extends: LogFormat | None) -> None:
         self.cleaner = Cleaner(log_format.noise)
-        self.looks = re.compile(log_format.looks_like_step)
+        self.looks = Regex(log_format.looks_like_step)
         self.kinds = [
             [
-                (_label(log_format, kind, number, extends), line.anchor, re.compile(line.regex))
+                (_label(log_format, kind, number, extends), line.anchor, Regex(line.regex))
                 for number, line in enumerate(getattr(log_format, kind), start=1)
             ]
             for kind in ("events", "steps", "facts")
@@ -92,7 +93,7 @@ class _Watch:
             yield line
 
     @staticmethod
-    def _takers(kind: list[tuple[str, str, re.Pattern[str]]], text: str) -> list[str]:
+    def _takers(kind: list[tuple[str, str, Regex]], text: str) -> list[str]:
         return [label for label, anchor, regex in kind if anchor in text and regex.search(text)]
 
     def patterns(self) -> list[dict[str, Any]]:

@@ -48,9 +48,10 @@ from ingest.log_format import (
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
 from ingest.pieces import Part, Row
-from ingest.prefilter import Deferred, Guarded, any_of, spelled
+from ingest.prefilter import any_of, spelled
 from ingest.reach import matched_prefix
 from ingest.reader import LONGEST_LINE_BYTES, NumberedLine, text_of
+from ingest.regexes import Guarded, Regex
 from ingest.rows import Rows
 from ingest.scan.learned import Shapes
 from ingest.scan.readings import Aside, Idle, Other, Reading, Step
@@ -110,20 +111,20 @@ class _Compiled:
         self.clock = re.compile(primary.clock) if primary.clock else None
         self.looks = Guarded(primary.looks_like_step)
         self.launch = Guarded(primary.launch) if primary.launch else None
-        self.steps = [(line, Deferred(line.regex)) for line in primary.steps]
+        self.steps = [(line, Regex(line.regex)) for line in primary.steps]
         self.pairs = {id(s): cutter(s.pair) for f in both for s in f.steps if s.pair}
         self.companion_steps = [
-            (f, s, Deferred(s.regex), re.compile(f.clock or "(?!)"))
+            (f, s, Regex(s.regex), re.compile(f.clock or "(?!)"))
             for f in companions
             for s in f.steps
         ]
         facts = _each(line for f in both for line in f.facts)
-        self.facts = [(line, Deferred(line.regex)) for line in facts]
+        self.facts = [(line, Regex(line.regex)) for line in facts]
         self.primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
         events = [*_each(line for f in both for line in f.events), *ENDINGS]
-        self.events = [(line, Deferred(line.regex)) for line in events]
+        self.events = [(line, Regex(line.regex)) for line in events]
         blocks = _each(block for f in both for block in f.blocks)
-        self.blocks = [(b, re.compile(b.start), re.compile(b.end)) for b in blocks]
+        self.blocks = [(b, Regex(b.start), Regex(b.end)) for b in blocks]
         known: list[StepLine | FactLine | EventLine] = [
             *(line for f in both for line in f.steps),
             *facts,
@@ -812,7 +813,7 @@ JSON_TEXT: Final = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?$)')
 @dataclass(slots=True)
 class _OpenBlock:
     spec: Block
-    end: re.Pattern[str]
+    end: Regex
     number: int
     first: str
     lines: list[str] = field(default_factory=list)

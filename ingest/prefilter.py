@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from typing import Any, Final
 
@@ -112,6 +112,8 @@ def _literals(items: Parts) -> Iterator[str]:
             yield from chain.from_iterable(map(_literals, said[1]))
         elif its is None and name in (*REPEATS, "SUBPATTERN"):
             yield from _literals(said[-1])
+        elif its is None and name == "ATOMIC_GROUP":
+            yield from _literals(said)
     yield from texts
 
 
@@ -164,7 +166,7 @@ def _inside(part: Part) -> list[Clause]:
         return _clauses(said[3])
     if name in REPEATS and said[0] > 0:
         return _clauses(said[2])
-    return []
+    return _clauses(said) if name == "ATOMIC_GROUP" else []
 
 
 def _texts(part: Part) -> Clause | None:
@@ -300,33 +302,3 @@ def _any_of(literals: Clause, patterns: tuple[str, ...]) -> Callable[[str], obje
     groups = [f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in tails.items()]
     alone = (f"(?:{pattern})" for pattern in patterns if not needed(pattern))
     return re.compile("|".join((*groups, *alone)) or "(?!)").search
-
-
-class Deferred:
-    """A regex that is compiled when it is first tried: most lines of a format never show."""
-
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
-
-    @cached_property
-    def search(self) -> Callable[[str], re.Match[str] | None]:
-        """As re.Pattern.search."""
-        return re.compile(self.pattern).search
-
-
-class Guarded:
-    """A regex that is tried only on texts that hold a literal it needs."""
-
-    __slots__ = ("_literals", "_regex", "pattern")
-
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
-        self._literals = tuple(needed(pattern)) or ("",)
-        self._regex = Deferred(pattern)
-
-    def search(self, text: str) -> re.Match[str] | None:
-        """As re.Pattern.search."""
-        for literal in self._literals:
-            if literal in text:
-                return self._regex.search(text)
-        return None

@@ -6,6 +6,8 @@ import re
 from bisect import bisect_left
 from functools import cache
 
+from ingest.regexes import Regex
+
 
 def matched_prefix(pattern: str, text: str) -> str:
     """The longest part of `text` that a prefix of `pattern` matches; longer ones match less."""
@@ -19,14 +21,15 @@ def matched_prefix(pattern: str, text: str) -> str:
 
 
 @cache
-def _prefix(pattern: str, end: int) -> re.Pattern[str]:
+def _prefix(pattern: str, end: int) -> Regex:
     """The longest beginning of `pattern` up to there that is a regex of its own.
 
     Where one is not, a set or group is open, and none is that ends within it.
     """
     while True:
         try:
-            return re.compile(pattern[:end])
+            re.compile(pattern[:end])
+            return Regex(pattern[:end])
         except re.error as error:
             end = end - 1 if error.pos is None else min(end - 1, error.pos)
         except FutureWarning:

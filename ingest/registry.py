@@ -42,9 +42,10 @@ from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
 from ingest.parse import Parser
-from ingest.prefilter import Guarded, any_of, sieve
+from ingest.prefilter import any_of, sieve
 from ingest.reach import matched_prefix
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
+from ingest.regexes import Guarded, Regex
 from ingest.watch import Watch
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
@@ -239,7 +240,7 @@ def _told(
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
     """Those of which several lines stand in a file: a model may print one in its answer."""
     cleaner = Cleaner(_noise(FORMATS))
-    signs = {f.name: re.compile(f.signature) for f in formats}
+    signs = {f.name: Regex(f.signature) for f in formats}
     seen = Counter[str]()
     for line in islice(Source(path).lines(), HEADER_LINES):
         text = cleaner.strip(line.text)
@@ -555,11 +556,11 @@ class _Hits:
 
     def __init__(self, log_format: LogFormat) -> None:
         self.log_format, self.name = log_format, log_format.name
-        self.events = [(line.anchor, re.compile(line.regex)) for line in log_format.events]
+        self.events = [(line.anchor, Regex(line.regex)) for line in log_format.events]
         stating = [line for line in log_format.facts if line.states]
-        facts = [(line.anchor, re.compile(line.regex)) for line in stating]
+        facts = [(line.anchor, Regex(line.regex)) for line in stating]
         starts = [block.start for block in log_format.blocks]
-        self.facts = [*facts, *(("", re.compile(start)) for start in starts)]
+        self.facts = [*facts, *(("", Regex(start)) for start in starts)]
         joined = log_format.join is not None  # then a line is not yet what the patterns speak of
         self.looks = Guarded("(?!)" if joined else log_format.looks_like_step)
         self.anchors = {line.anchor for line in stating}
@@ -602,7 +603,7 @@ class _Hits:
                 f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
                 f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
             )
-        if any(re.search(regex, self.closest.text) for regex in self.steps):
+        if any(Regex(regex).search(self.closest.text) for regex in self.steps):
             could = (
                 f"  nearest: {self.name}: {self.like_steps:,} lines could be its steps (first: "
                 f"line {self.closest.number}), but "
@@ -624,7 +625,7 @@ def _evidence(hit: _Hits) -> tuple[int, int]:
     return hit.log_format.precedence, len(hit.kinds)
 
 
-def _any(lines: Iterable[tuple[str, re.Pattern[str]]], text: str) -> str:
+def _any(lines: Iterable[tuple[str, Regex]], text: str) -> str:
     """The first pattern that matches, as text."""
     found = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
     return next(found, "")

@@ -9,7 +9,8 @@ import pytest
 
 from ingest import prefilter
 from ingest.endings import ENDINGS
-from ingest.prefilter import Guarded, Sieve, any_of, needed, spelled
+from ingest.prefilter import Sieve, any_of, needed, spelled
+from ingest.regexes import Guarded
 from ingest.registry import FORMATS
 
 LINES = [line for f in FORMATS for line in (*f.steps, *f.facts, *f.events)] + [*ENDINGS]
@@ -32,6 +33,7 @@ EXAMPLES = sorted({*(x.example for x in LINES), *(text for b in BLOCKS for text 
         (r"a(?=long lookahead)b", {"ab"}),
         (r"(?:maybe)?x(?:often)+", {"often"}),
         (r"(?P<name>group)\d", {"group"}),
+        (r"(?>atomic.*?) \d", {"atomic"}),
         (r"known|\d+", set()),
         (r"(?i)any case", set()),
         (r"(?i:any case) x", {" x"}),
