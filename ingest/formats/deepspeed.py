@@ -224,9 +224,9 @@ STEPS: Final = (
     ),
     StepLine(
         anchor="iter time (s)",
-        regex=r"steps: (?P<step>\d+) loss: (?P<loss>\S+) (?P<pairs>(?:[^\s:][^:]*: \S+ )*?)"
+        regex=r"steps: (?P<step>\d+) loss: (?P<loss>\S+) (?P<pairs>(?:[^\s:][^:]{0,99}: \S+ ){0,99}?)"
         r"iter time \(s\): (?P<elapsed>[\d.]+) samples/sec: (?P<rate>[\d.]+)",
-        pair=r"(?<!\S)(?P<key>[^\s:][^:]*): (?P<value>\S+) ",  # 'lm loss', 'moe loss'
+        pair=r"(?<!\S)(?P<key>[^\s:][^:]{0,99}): (?P<value>\S+) ",  # 'lm loss', 'moe loss'
         columns={
             "step": "step",
             "loss": "loss",

@@ -64,11 +64,11 @@ DEEPSPEED_CHAT: Final = LogFormat(
     name="deepspeed-chat",
     framework="deepspeed",
     versions="DeepSpeed-Chat 2023-2026, steps 1 to 3",
-    signature=r"Model Parameters: [^,]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "
+    signature=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: |[Ee]poch: \d+ ?\| ?[Ss]tep: "
     r"\d+ ?\| ?(?:PPO|ppo)|Epoch: \d+, Step: \d+, Rank: \d+, loss = |[Aa]verage reward score: "
     r"|Beginning of Epoch \d+/\d+, Total (?:Micro|Generation) Batches|Actor Model Parameters => "
     r"|\*{5} Evaluating rewards?, Epoch \d",
-    looks_like_step=r"Model Parameters: [^,]+, Latency: |End-to-End => Latency: "
+    looks_like_step=r"Model Parameters: [^,:]+, Latency: |End-to-End => Latency: "
     r"|[Ee]poch: \d+ ?\| ?[Ss]tep: |Epoch: \d+, Step: \d+, Rank: |[Aa]verage reward score: ",
     launch=r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|\*\*\*\*\* Running training \*\*\*\*\*",
@@ -81,7 +81,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
     steps=(
         StepLine(
             anchor="Model Parameters: ",
-            regex=r"Model Parameters: (?P<parameters>[^,]+), Latency: (?P<elapsed>[\d.]+)s, "
+            regex=r"Model Parameters: (?P<parameters>[^,:]+), Latency: (?P<elapsed>[\d.]+)s, "
             rf"TFLOPs: (?P<tflops>{NUMBER}), Samples/sec: (?P<device_samples_per_second>{NUMBER}), "
             r"Time/seq (?P<seconds_per_sample>[\d.]+)s, Batch Size: (?P<batch>\d+), "
             r"Sequence Length: (?P<length>\d+)",

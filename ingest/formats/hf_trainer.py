@@ -380,7 +380,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
         EventLine(
             anchor="_runtime': ",
-            regex=r"\{(?:'eval_loss': '?(?P<eval_loss>[\w.+-]+)'?)?[^{}]*"
+            regex=r"\{(?:'eval_loss': '?(?P<eval_loss>[\w.+-]++)'?)?[^{}]*"
             r"'eval_(?:\w+_)?runtime': '?(?P<seconds>[\d.e+]+)",
             kind="evaluation",
             example="{'eval_loss': '6.412', 'eval_runtime': '2.25', "
@@ -493,7 +493,7 @@ HF_CONSOLE: Final = LogFormat(
         FactLine(
             anchor=" = ",
             regex=r"  (?:Num examples|Num Epochs|Num update steps per epoch|Batch size"
-            r"|Instantaneous batch size per device|Total train batch size \([^)]*\)"
+            r"|Instantaneous batch size per device|Total train batch size \([^()]*\)"
             r"|Gradient Accumulation steps|Total optimization steps"
             r"|Number of trainable parameters) = [\d,]+",
             example="[transformers]   Number of trainable parameters = 1,049,728",
@@ -501,7 +501,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
         FactLine(
             anchor="callbacks",
-            regex=r"(?:llamafactory|llmtuner)\.[\w.]*callbacks(?::\d+ >>| -) \{'loss': ",
+            regex=r"(?:llamafactory|llmtuner)\.[\w.]{0,99}callbacks(?::\d+ >>| -) \{'loss': ",
             example="[INFO|2025-04-30 22:57:10] llamafactory.train.callbacks:143 >> {'loss': "
             "1.4229, 'learning_rate': 4.9978e-05, 'epoch': 0.17, 'throughput': 8192.00}",
             printed_by="hiyouga/LLaMA-Factory/src/llamafactory/train/callbacks.py@ff6d4d1",

@@ -178,7 +178,7 @@ EVENTS: Final = (
     ),
     EventLine(
         anchor="] datetime: ",
-        regex=rf"\[(?P<stage>(?:after|before) [^\]]*){DATETIME}",
+        regex=rf"\[(?P<stage>(?:after|before) [^][]*){DATETIME}",
         kind="setup",
         example="[after model, optimizer, and learning rate scheduler are built] datetime: "
         "2026-11-20 10:31:12 ",

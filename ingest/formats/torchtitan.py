@@ -911,7 +911,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="Converted ",
             regex=r"(?P<quantization>Converted (?:Linear layers to \w+"
-            r"|MoE layers matching FQNS .*|GroupedExperts to use dynamic \w+.*quantization.*))",
+            r"|MoE layers matching FQNS .*|GroupedExperts to use dynamic \w.*quantization.*))",
             example="Converted Linear layers to MXFP8Linear",
             printed_by="pytorch/torchtitan/torchtitan/components/quantization/mx.py@b5bcd76",
             composed=True,

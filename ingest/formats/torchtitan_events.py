@@ -151,7 +151,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
     facts=(
         FactLine(
             anchor='"scalars": ',
-            regex=r'"scalars": \{"loss_metrics/global_avg_loss": \S+ "\S+": [^,}]+\}',
+            regex=r'"scalars": \{"loss_metrics/global_avg_loss": \S+ "\S+": [^,{}]+\}',
             example='{"step": 10, "wall_time": 1729500001.25, "scalars": '
             '{"loss_metrics/global_avg_loss": 8.25, "loss_metrics/global_max_loss": 8.5}}',
             printed_by="pytorch/torchtitan/train.py@9515a14 main",

@@ -26,8 +26,10 @@ TRAINER: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 LOGGER: Final = (
     "pytorch/torchtitan/torchtitan/observability/structured_logger/structured_logging.py@11a4957"
 )
+STEP: Final = r'(?:^|[{}])(?>[^{}]*?"step": )(?P<step>\d+), '
 SAME_RECORD: Final = r"[^{}]*?"
-"""Up to what follows in a record; a copy may have lost the newlines between them."""
+"""From the beginning of a record, and up to what follows in it; a copy may have lost the newlines
+between them. What is found of a record is kept (`(?>`), so that each is gone through once."""
 
 MILLISECONDS: Final = r'"value": (?P<seconds>[-+.\deE]+)'
 
@@ -91,8 +93,8 @@ TORCHTITAN_SPANS: Final = LogFormat(
     events=(
         EventLine(
             anchor="gc_collect_end",
-            regex=r'"step": (?P<step>\d+), [^{}]*"step_tags": \[[^]{}]*"gc"[^{}]*'
-            rf'"log_type_name": "gc_collect_end"{SAME_RECORD}{MILLISECONDS}',
+            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"gc")'
+            rf'(?>{SAME_RECORD}"log_type_name": "gc_collect_end"){SAME_RECORD}{MILLISECONDS}',
             kind="gc",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 50, "relative_step": 50, "step_tags": ["gc"], '
@@ -102,8 +104,9 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor="checkpoint_save_end",
-            regex=r'"step": (?P<step>\d+), [^{}]*"step_tags": \[[^]{}]*"checkpoint_save"[^{}]*'
-            rf'"log_type_name": "checkpoint_save_end"{SAME_RECORD}{MILLISECONDS}',
+            regex=rf'{STEP}(?>{SAME_RECORD}"step_tags": \[)(?>[^]{{}}]*?"checkpoint_save")'
+            rf'(?>{SAME_RECORD}"log_type_name": "checkpoint_save_end"){SAME_RECORD}'
+            rf"{MILLISECONDS}",
             kind="checkpoint",
             factors={"seconds": MS},
             example='{"global_rank": 0, "step": 500, "relative_step": 500, "step_tags": '
@@ -115,7 +118,7 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"eval_end"',
-            regex=rf'"step": (?P<step>\d+), {SAME_RECORD}"log_type_name": "eval_end"'
+            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "eval_end")'
             rf"{SAME_RECORD}{MILLISECONDS}",
             kind="evaluation",
             factors={"seconds": MS},
@@ -127,7 +130,7 @@ TORCHTITAN_SPANS: Final = LogFormat(
         ),
         EventLine(
             anchor='"step_end"',
-            regex=rf'"step": (?P<step>\d+), {SAME_RECORD}"log_type_name": "step_end"'
+            regex=rf'{STEP}(?>{SAME_RECORD}"log_type_name": "step_end")'
             rf"{SAME_RECORD}{MILLISECONDS}",
             kind="timers",
             factors={"seconds": MS},

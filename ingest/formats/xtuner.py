@@ -216,7 +216,7 @@ DATASET: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.
 
 PAIR: Final = (
     r"(?<![\w./-])(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
-    r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
+    r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
 )
 COLUMNS: Final[Mapping[str, Target]] = {
     "epoch": "epoch",
@@ -240,7 +240,7 @@ XTUNER: Final = LogFormat(
     name="xtuner",
     framework="xtuner",
     versions="0.1.0 … 0.2.0 (mmengine)",
-    signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] +"
+    signature=r"(?:Iter|Epoch)\(train\) +(?:\[ *\d+\])?\[ *\d+/\d+\] ++"
     rf"(?!.*{OF_VISION}).*\btime: ",
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",

@@ -123,7 +123,7 @@ XTUNER_TENSORBOARD: Final = LogFormat(
             regex=rf'^(?P<pairs>\{{"tag": "{LEARNING_RATE}", "step": (?P<step>\d+), .*'
             r'\{"tag": "iter", .*\})\s*$',
             pair=r'\{"tag": "(?P<key>[^"]+)", "step": \d+, "wall_time": [\d.]+, '
-            r'"value": (?P<value>[^}]+)\}',
+            r'"value": (?P<value>[^{}]+)\}',
             columns=COLUMNS,
             example='{"tag": "lr", "step": 10, "wall_time": 1795188729.5, "value": 0.001} '
             '{"tag": "data_time", "step": 10, "wall_time": 1795188729.5, "value": 0.0093} '

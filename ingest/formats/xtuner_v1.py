@@ -416,7 +416,7 @@ FACTS: Final = (
 EVENTS: Final = (
     EventLine(
         anchor="Load",
-        regex=r"\[SUCCESS\](?:\[[^\]]*\])* \[?Load.*Elapsed time (?P<seconds>[\d.]+)",
+        regex=r"\[SUCCESS\](?:\[[^\]]*\]){0,9} \[?Load.*Elapsed time (?P<seconds>[\d.]+)",
         kind="load",
         example="[XTuner][2026-11-20 11:30:15][SUCCESS] [Load DCP Model from work/20261120112900/"
         "checkpoints/ckpt-step-50/model] Elapsed time 4.05 seconds, peak gpu memory 7.1G",
@@ -434,7 +434,7 @@ EVENTS: Final = (
     ),
     EventLine(
         anchor="Elapsed time",
-        regex=r"\[SUCCESS\].*(?:[Cc]heckpoint|[Ss]av(?:e|ing)).*Elapsed time[^\d]*"
+        regex=r"\[SUCCESS\].*(?:[Cc]heckpoint|[Ss]av(?:e|ing)).*Elapsed time\D{0,99}"
         r"(?P<seconds>[\d.]+)",
         kind="checkpoint",
         example="[XTuner][2026-11-20 11:30:15][SUCCESS] [DCP Checkpoint to work/20261120112900/"
@@ -455,7 +455,7 @@ EVENTS: Final = (
     EventLine(
         anchor="skipping optimizer step",
         regex=r"\] Gradient norm (?P<grad_norm>\S+) (?:is invalid|exceeds the threshold "
-        r"(?P<threshold>[^,]+)), skipping optimizer step",
+        r"(?P<threshold>[^,\s]+)), skipping optimizer step",
         kind="warning",
         example="[XTuner][2026-11-20 11:30:15][WARNING] Gradient norm nan is invalid, skipping "
         "optimizer step.",
@@ -475,7 +475,7 @@ EVENTS: Final = (
 
 PAIR: Final = (
     r"(?<!\w)(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
-    r"|[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
+    r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
 )
 TEXT_COLUMNS: Final[dict[str, Target]] = {
     "rank": "rank",
