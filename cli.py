@@ -1055,9 +1055,9 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--dtype",
     "precision",
-    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]),
+    type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"]),
     default="bf16",
-    help="Precision; below 16 bits core attention and lm_head stay in bf16.",
+    help="Precision; below 16 bits core attention stays in bf16, lm_head too but with fp8+lm_head.",
 )
 @click.option(
     "--trainable",

@@ -480,7 +480,8 @@ def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[Dtype
         out.missing.append("precision")
         out.warnings.append(
             f"the log says {str(facts['quantization']['value'])[:60]!r}, not which layers it "
-            "converted: --set precision=fp8, or bf16 where it converted none"
+            "converted: --set precision=fp8 if the lm_head stayed in bf16, fp8+lm_head if not, or "
+            "bf16 if it converted none"
         )
         return None
     if precision == "fp32" and not by_hand:

@@ -1,6 +1,7 @@
 """Genuine logs against a clock outside the framework: truth.json holds each step's seconds."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -151,18 +152,26 @@ def test_mfu_on_a_gpu_is_what_the_outer_clock_says(case: Path, whole: Analysis) 
     assert row["mfu"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=tolerance(case))
 
 
-def test_layers_of_fp8_that_no_line_names_have_no_mfu(whole: Analysis) -> None:
-    row = row_of(whole, FP8)
-    assert row["flops_per_token"] == FLOPS
+def test_layers_of_fp8_that_no_line_names_have_no_mfu(tmp_path: Path) -> None:
+    shutil.copy(FP8 / "run.log", tmp_path)
+    row = analyse(read_source(tmp_path / "run.log")).metrics.row(0, named=True)
     assert row["mfu"] is None
+    assert any("precision=fp8 if the lm_head stayed in bf16" in said for said in row["warnings"])
 
 
-def test_what_is_computed_in_fp8_has_its_peak_and_the_rest_that_of_bf16(whole: Analysis) -> None:
-    """lm_head and attention stay in bf16."""
-    row, truth = row_of(whole, FP8_BUT_LM_HEAD), read_truth(FP8_BUT_LM_HEAD)
+ATTENTION, LM_HEAD = 6 * 22 * 2048 * (4096 + 1), 6 * 2048 * 32000
+
+
+@pytest.mark.parametrize(
+    ("case", "bf16"), [(FP8, ATTENTION), (FP8_BUT_LM_HEAD, ATTENTION + LM_HEAD)]
+)
+def test_what_is_computed_in_fp8_has_its_peak_and_the_rest_that_of_bf16(
+    case: Path, bf16: int, whole: Analysis
+) -> None:
+    row, truth = row_of(whole, case), read_truth(case)
     tgs = tgs_by_the_outer_clock(truth, whole.windows.filter(run_id=row["run_id"]), "rate")
-    bf16 = 6 * 2048 * 32000 + 6 * 22 * 2048 * (4096 + 1)
     ideal = bf16 / 989.4e12 + (FLOPS - bf16) / 1978.9e12
+    assert row["flops_per_token"] == FLOPS
     assert row["mfu"] == pytest.approx(tgs * ideal, rel=OF_A_GPU)
     assert row["mfu_bf16"] == pytest.approx(tgs * FLOPS / 989.4e12, rel=OF_A_GPU)
 

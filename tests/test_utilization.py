@@ -139,9 +139,13 @@ def test_fp8_has_three_figures_and_the_weighted_one_lies_between() -> None:
     attention, head = 3 * 32 * 4 * 4096 * 4096.5, 3 * 2 * 4096 * 128256
     ideal = (F - attention - head) / 1978.9e12 + (attention + head) / 989.4e12
     assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
+    # Torchtitan's Float8 converts it too.
+    values = score(held(precision="fp8+lm_head"), rate(9000.0)).values
+    ideal += head / 1978.9e12 - head / 989.4e12
+    assert values["mfu"] == pytest.approx(9000 * ideal, rel=1e-4)
 
 
-PRECISIONS = ["fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8"]
+PRECISIONS = ["fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
