@@ -47,7 +47,7 @@ def check(log_format: LogFormat, path: Path, extends: LogFormat | None = None) -
     the format itself, which then has no others.
     """
     watch = _Watch(log_format, extends)
-    parsed = Parser(log_format).parse(watch.through(Source(path).lines()))
+    parsed = Parser(log_format).parse(watch.through(Source(path, bare=True).lines()))
     rows = [row for launch in parsed.launches for row in _of_launch(launch)]
     rows += [_row(u["line"], "unread", {"reason": u["reason"]}) for u in parsed.unread]
     told = {row["line"] for row in rows}

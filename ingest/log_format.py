@@ -177,8 +177,10 @@ def seconds_of(*groups: str | None) -> float:
     return float(((24 * days + hours) * 60 + minutes) * 60 + seconds)
 
 
-TAGS: Final = re.compile(r"^\s*(?:\[[\w|]+\]:|\d+: )*")
-"""Of a launcher, which stand before each line of a JSON text too."""
+TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
+"""Of a launcher: torchrun, srun --label, Open MPI."""
+TAGS: Final = re.compile(rf"^\s*{TAG}*")
+"""They stand before each line of a JSON text too."""
 
 
 _BESIDE_JSON: Final = re.compile(

@@ -92,7 +92,7 @@ def read_log(  # noqa: PLR0913 - as above
     spool: where steps wait; by_path: facts that those beside the file hold before; planned: who may
     look at blocks of a large file before their turn.
     """
-    with Source(path) as source:
+    with Source(path, bare=not tried.built_in) as source:
         first, parsed = _first_look(source, tried, watching=fast), None
         quoting = not (fast and source.lasts())
         while parsed is None:
@@ -134,7 +134,7 @@ def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: flo
     """Ask all of a log for its formats: a line behind its beginning may show others."""
     if number <= first.last:
         return
-    with Source(path) as source:
+    with Source(path, bare=not tried.built_in) as source:
         sure = detect(path, source.chunks(), tried.formats, tried.wanted)
     if sure != first.detected:
         raise _TakenOtherwiseError(sure)
@@ -151,7 +151,7 @@ def read_logs(
     fetch(path for path, _ in files)
     for path, facts in files:
         try:
-            if (text := _Small.of(path, facts)) is not None:
+            if (text := _Small.of(path, facts, tried)) is not None:
                 small[path] = text
             else:
                 read[path] = read_log(path, spool, by_path=facts, extra=extra, tried=tried)
@@ -177,9 +177,9 @@ class _Small(NamedTuple):
     by_path: Sequence[Fact]
 
     @classmethod
-    def of(cls, path: Path, by_path: Sequence[Fact]) -> Self | None:
+    def of(cls, path: Path, by_path: Sequence[Fact], tried: Tried) -> Self | None:
         """None of one that is not small, or packed. Raises FairmfuError, OSError."""
-        with Source(path) as source:
+        with Source(path, bare=not tried.built_in) as source:
             if not source.is_text() or path.stat().st_size > SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)

@@ -31,6 +31,7 @@ from ingest.arrays import Ints, places
 from ingest.errors import UnreadableSourceError, not_read
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
+from ingest.wrapped import Unwrapped, unwrapping
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
@@ -199,9 +200,9 @@ class Source:
     A context that lets the file go, also where its lines were not read to the end.
     """
 
-    def __init__(self, path: Path) -> None:
-        """`path` may be `-` for standard input."""
-        self.path = path
+    def __init__(self, path: Path, *, bare: bool = False) -> None:
+        """`path` may be `-` for standard input. bare: wrappings of lines stay (ingest.wrapped)."""
+        self.path, self._bare = path, bare
         self.bytes = self.height = 0
         self.sha256 = ""
         self.hashing = True
@@ -326,7 +327,7 @@ class Source:
     @contextmanager
     def _open(self) -> Iterator[Iterable[Chunk]]:
         if self.path == STDIN:
-            yield _whole_lines(_HashingStream(sys.stdin.buffer, self), self.path)
+            yield self._whole_lines(_HashingStream(sys.stdin.buffer, self))
             return
         with self._file() as raw:
             magic = raw.read(4)
@@ -334,18 +335,21 @@ class Source:
             hashed = _HashingStream(raw, self)
             _refuse_binary(self.path, magic, raw)
             if magic.startswith(GZIP_MAGIC):
-                with _Ahead(_whole_lines(_Gunzipped(hashed), self.path)) as ahead:
+                with _Ahead(self._whole_lines(_Gunzipped(hashed))) as ahead:
                     yield ahead
             elif magic == ZSTD_MAGIC:
                 packed = pa.PythonFile(hashed, mode="r")
                 stream = pa.CompressedInputStream(packed, "zstd")
-                with _Ahead(_whole_lines(stream, self.path)) as ahead:
+                with _Ahead(self._whole_lines(stream)) as ahead:
                     yield ahead
             elif remote(self.path) or os.fstat(raw.fileno()).st_size > PEEKED_BYTES:
-                with _Ahead(_whole_lines(hashed, self.path)) as ahead:
+                with _Ahead(self._whole_lines(hashed)) as ahead:
                     yield ahead
             else:
-                yield _whole_lines(hashed, self.path)
+                yield self._whole_lines(hashed)
+
+    def _whole_lines(self, stream: _Readable) -> Iterator[Chunk]:
+        return _whole_lines(stream, self.path, bare=self._bare)
 
     @contextmanager
     def _file(self) -> Iterator[IO[bytes]]:
@@ -509,11 +513,11 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
+def _whole_lines(stream: _Readable, path: Path, *, bare: bool = False) -> Iterator[Chunk]:
     """Lines as they come; holds one block and one cut line at most. Raises as `_block` does."""
     number, rest, cut, large = 1, b"", False, False
     chunk: Chunk | None
-    stream, first = _first_block(stream, path)
+    stream, first = _first_block(stream, path, bare=bare)
     while True:
         if large and not cut:
             chunk, block = _large(stream, path, number, rest)
@@ -546,19 +550,23 @@ def _whole_lines(stream: _Readable, path: Path) -> Iterator[Chunk]:
         yield Chunk(number, rest, cut, ended=False)
 
 
-def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
+def _first_block(stream: _Readable, path: Path, *, bare: bool) -> tuple[_Readable, bytes]:
     """The first block, and what gives the next ones: newlines, if returns part the first line.
 
-    It goes on until it is known how that ends. Raises as `_block` does.
+    It goes on until it is known how that ends. Wrappings of lines go, unless bare. Raises as
+    `_block` does.
     """
     block = more = _block(stream, path, 0)
     while more and len(block) <= LONGEST_LINE_BYTES and b"\n" not in block:
         block += (more := _block(stream, path, 0))
     end = block.find(b"\n")
-    if 0 <= end <= LONGEST_LINE_BYTES or b"\r" not in block:
+    if not (0 <= end <= LONGEST_LINE_BYTES or b"\r" not in block):
+        stream = _Returned(stream)
+        block = stream.parted(block)
+    if bare or not (wrappings := unwrapping(block)):
         return stream, block
-    returned = _Returned(stream)
-    return returned, returned.parted(block)
+    unwrapped = Unwrapped(stream, wrappings)
+    return unwrapped, unwrapped.given(block)
 
 
 class _Returned:

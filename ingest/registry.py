@@ -83,6 +83,11 @@ class Tried:
     formats: tuple[LogFormat, ...] = FORMATS
     wanted: frozenset[str] = frozenset()
 
+    @property
+    def built_in(self) -> bool:
+        """Whether no format is a user's, which may be of the lines as a collector wrapped them."""
+        return all(log_format in FORMATS for log_format in self.formats)
+
     def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
         """Built-in formats by their places: other processes have them, and a pipe is soon full."""
         told = (FORMATS.index(f) if f in FORMATS else f for f in self.formats)

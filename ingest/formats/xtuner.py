@@ -16,10 +16,12 @@ from contextlib import suppress
 from typing import Any, Final
 from warnings import catch_warnings
 
-from ingest.log_format import MIB, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.log_format import MIB, TAG, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 LOG_PROCESSOR: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.10.7"
 CONFIG: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
+TAGS: Final = re.compile(rf"^\s*{TAG}+")
+"""Of a launcher, which stand before each line of a dump; others keep how they are indented."""
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -36,7 +38,7 @@ def _environment(lines: Sequence[str]) -> dict[str, str]:
     facts: dict[str, str] = {}
     names = {"GPU number": "gpus", "PyTorch": "torch", "NVCC": "cuda"}
     for line in lines:
-        key, _, value = line.strip().partition(": ")
+        key, _, value = TAGS.sub("", line).strip().partition(": ")
         if re.fullmatch(r"GPU [\d,]+", key):
             facts["accelerator"] = value
         elif key in names and value:
@@ -67,7 +69,7 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
 
 def _statements(lines: Sequence[str]) -> list[ast.stmt]:
     """What parses of the dump; a dump that is cut off loses its last statement only."""
-    text = list(lines)
+    text = [TAGS.sub("", line) for line in lines]
     while text:
         try:
             with catch_warnings(action="ignore"):  # of '\\d' and the like: not our source
@@ -413,8 +415,8 @@ XTUNER: Final = LogFormat(
             printed_by="deepspeedai/DeepSpeed/accelerator/real_accelerator.py@v0.16.2",
         ),
         Block(
-            start=r"^System environment:",
-            end=r"^-{20,}$",
+            start=rf"^(?:\s*{TAG}+)?System environment:",
+            end=rf"^(?:\s*{TAG}+)?-{{20,}}$",
             read=_environment,
             example=(
                 "System environment:",

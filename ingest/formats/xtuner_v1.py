@@ -36,8 +36,8 @@ PROFILE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
 JSONL_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
 TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 
-PREFIX: Final = r"^(?:\[(?:rank|default)\d+\]:|\d+: )?\s*\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^\]]*\])+ "
-"""Launcher's tag, rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
+PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^\]]*\])+ "
+"""Rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
 
 TRAINS_MTP: Final = ("mtp_trained", "true")
 """Of how many modules of multi-token prediction (InternLM/xtuner@11f2848 MTPConfig) no line says."""
