@@ -24,7 +24,7 @@ MOST: Final = 3
 """Wrappings of one file, one within another."""
 
 MESSAGES: Final = ("log", "line", "message", "msg", "textPayload")
-TIMES: Final = ("time", "timestamp", "ts", "@timestamp", "date")
+TIMES: Final = ("time", "timestamp", "ts", "@timestamp", "date", "asctime")
 """Keys of a record: of the line, and of when it was taken. Docker's json-file has `log` and `time`
 (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@v27.0.0 JSONLog), Loki's logcli `line` and
 `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@v3.0.0), clouds `message` or `textPayload`."""

@@ -1,7 +1,7 @@
 """Steps to tokens per second per GPU (TGS): windows, which evidence, steady and end to end.
 
 Every rate is a ratio of sums over windows (metrics.windows), never a mean of rates. Of the kinds of
-time evidence that a run has, the first counts that its format prefers.
+time evidence that a run has, the first counts that its format prefers and prints finely enough.
 
 Frames in, frames out; no file is opened here.
 """
@@ -19,7 +19,6 @@ from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics import evidence as evidences
 from metrics import tokens as counts
 from metrics.columns import Columns, median, total
-from metrics.digits import digits_of
 from metrics.end_to_end import end_to_end
 from metrics.inputs import OTHER_WORK, other_work
 from metrics.statistics import rate, robust
@@ -28,12 +27,12 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     DISAGREEMENT,
-    PRINTED_TIMES,
     SPOILERS,
     Clean,
     accumulated,
     behind_step_1,
     clean_of,
+    coarseness,
     evidence_of,
     optimizer_steps,
     stamp_error,
@@ -183,8 +182,8 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
 
 def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
     """The interval of the steady rate, or why there is none."""
-    excess, coarseness = windows["stall_s"][steady.at], _coarseness(windows, steady, evidence)
-    found = rate(steady.tokens, steady.seconds, excess, coarseness)
+    excess, coarse = windows["stall_s"][steady.at], coarseness(windows, steady, evidence)
+    found = rate(steady.tokens, steady.seconds, excess, coarse)
     sure, first = found.estimate, steady.at[0]
     return {
         "tgs_low": None if sure is None else sure.low,
@@ -202,20 +201,6 @@ def _spread(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:
         return {}
     found = robust(steady.tokens, steady.seconds)
     return {} if found is None else {f"tgs_{name}": of for name, of in asdict(found).items()}
-
-
-def _coarseness(windows: Columns, steady: Clean, evidence: str) -> float:
-    """Half a unit of the last digit of the printed time or rate, as a fraction of it.
-
-    Of stamps and clocks half a unit of both ends together, over all of the time between.
-    """
-    if evidence not in PRINTED_TIMES:
-        return stamp_error(windows, evidence, steady.at) / total(steady.seconds)
-    columns = (windows[name][steady.at] for name in PRINTED_TIMES[evidence])
-    values = next((told for column in columns if len(told := column[column > 0])), None)
-    if values is None:  # nothing but waiting for data
-        return 0.0
-    return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
 def _data_share(windows: Columns) -> float | None:

@@ -26,7 +26,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from metrics.columns import MICROSECONDS, Array, Columns, Flags
+from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
+from metrics.digits import digits_of
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
@@ -440,9 +441,28 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 
 
 def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
-    """The first kind of time evidence by which a run has a clean window with time and tokens."""
+    """The first kind of time evidence by which a run has a clean window with time and tokens.
+
+    One that is printed too coarsely (`tps: 8`) only where no other is finer.
+    """
     windows = ((evidence, clean_of(run, evidence)) for evidence in preferred)
-    return next((e for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0), None)
+    known = [(e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0]
+    fine = (e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT)
+    return next(fine, known[0][0] if known else None)
+
+
+def coarseness(run: Columns, counted: Clean, evidence: str) -> float:
+    """Half a unit of the last digit of the printed time or rate, as a fraction of it.
+
+    Of stamps and clocks half a unit of both ends together, over all of the time between.
+    """
+    if evidence not in PRINTED_TIMES:
+        return stamp_error(run, evidence, counted.at) / total(counted.seconds)
+    columns = (run[name][counted.at] for name in PRINTED_TIMES[evidence])
+    values = next((told for column in columns if len(told := column[column > 0])), None)
+    if values is None:  # nothing but waiting for data
+        return 0.0
+    return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
 def stamp_error(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:

@@ -197,6 +197,20 @@ def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -
     assert any("not ranked" in warning for warning in row["throughput_warnings"])
 
 
+@pytest.mark.parametrize(("parts", "tgs"), [(1, 8.33), (50, 8.02)], ids=["coarse", "fine"])
+def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -> None:
+    """As of a pipeline over many GPUs: `tps: 8` may be 7.5 or 8.5."""
+    printed = float(round(8.02 * parts))
+    rows = [{"step": s, "logged_tgs": printed, "logged_at": at(s * 12.0)} for s in (1, 10, 20, 30)]
+    about = run(evidence=["rate", "stamp"], rate_covers="interval")
+    given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100 * parts)
+    row = rates(steps(*rows), about, given)
+    assert row["time_basis"] == ("stamp" if parts == 1 else "rate")
+    assert row["tgs"] == pytest.approx(tgs * parts, rel=1e-3)
+    alone = rates(steps(*rows), about, facts(gpus=1))
+    assert (alone["time_basis"], alone["tgs"]) == ("rate", pytest.approx(printed))
+
+
 def test_two_lines_in_one_second_lose_no_tokens() -> None:
     rows = [{"step": s, "logged_at": at(s // 2)} for s in range(1, 9)]
     row = rates(
