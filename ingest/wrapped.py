@@ -54,6 +54,12 @@ PREFIXES: Final = tuple(
     )
 )
 
+REPEATED: Final = re.compile(
+    rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
+)
+"""What Ray adds to a line that several actors printed (ray-project/ray
+python/ray/_private/ray_logging/__init__.py@ray-2.9.0 LogDeduplicator)."""
+
 _QUOTED: Final = re.compile(rb'\s*(?:"message": )?("(?:[^"\\]|\\.)*"),?\s*')
 _OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[')
 """A notebook, and what `aws logs get-log-events` prints: JSON over many lines."""
@@ -147,8 +153,12 @@ def _of(lines: Sequence[bytes]) -> Unwrap | None:
 
 
 def _prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
-    match = prefix.match(line)
-    return Piece(line[match.end() :], PARTIAL.match(line) is not None) if match else None
+    if (match := prefix.match(line)) is None:
+        return None
+    text = line[match.end() :]
+    if b" across cluster]" in text:
+        text = REPEATED.sub(b"", text)
+    return Piece(text, PARTIAL.match(line) is not None)
 
 
 def _record(ends: bool, line: bytes) -> Piece | None:  # noqa: FBT001 - a partial's first argument

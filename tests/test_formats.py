@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.log_format import ENGINE, Block, EventLine, FactLine, LogFormat, StepLine
@@ -16,12 +17,20 @@ from ingest.registry import FIRST_BYTES, FORMATS, GROWS, SNIFFED_LINES, detect
 from ingest.schema import FACT_NAMES, STEPS
 
 
-def cases(attribute: str) -> list[object]:
+def cases(attribute: str) -> list[ParameterSet]:
     return [
         pytest.param(f, line, id=f"{f.name}-{attribute}{number}")
         for f in FORMATS
         for number, line in enumerate(getattr(f, attribute))
     ]
+
+
+def is_record(case: ParameterSet) -> bool:
+    """Whether it is no line as printed, but what is made of an event file or of several lines."""
+    log_format = case.values[0]
+    assert isinstance(log_format, LogFormat)
+    told = log_format.join is not None or log_format.utc
+    return told or log_format.name.endswith(("tensorboard", "tracker"))
 
 
 STEP_LINES, FACT_LINES = cases("steps"), cases("facts")
@@ -104,6 +113,26 @@ def test_a_block_example_is_read_whole_and_states_known_facts(
         assert not any(re.search(block.end, line) for line in block.example[1:])
     else:
         assert re.search(block.end, block.example[-1])
+
+
+@pytest.mark.parametrize(
+    ("log_format", "line"),
+    [*BLOCKS, *(case for case in ALL_LINES if not is_record(case))],
+)
+def test_blanks_behind_lines_are_nothing(
+    log_format: LogFormat,
+    line: StepLine | FactLine | EventLine | Block,
+    parse: Callable[..., Parsed],
+) -> None:
+    """As a terminal is copied with them."""
+    lines = list(line.example) if isinstance(line, Block) else [line.example]
+    plain, blanks = (
+        parse(log_format.name, [text + behind for text in (*lines, "behind it")])
+        for behind in ("", "  ")
+    )
+    assert blanks.known_lines == plain.known_lines
+    said = ([(f["name"], f["value"]) for f in x.launches[0].facts] for x in (plain, blanks))
+    assert next(said) == next(said)
 
 
 @pytest.mark.parametrize("before", ["", "    ", "[rank0]:", "0: "], ids=repr)

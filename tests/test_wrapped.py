@@ -31,6 +31,12 @@ def record(**others: str) -> Wrap:
     return lambda lines: [json.dumps(others | {key: line + end}) for line in lines]
 
 
+def repeated(lines: Sequence[str]) -> Sequence[str]:
+    """As Ray tells that several actors printed the same."""
+    ends = ("", "", " [repeated 7x across cluster]", "\x1b[32m [repeated 7x across cluster]\x1b[0m")
+    return [f"(W pid=17) {line}{ends[n % len(ends)]}" for n, line in enumerate(lines)]
+
+
 def notebook(lines: Sequence[str]) -> Sequence[str]:
     outputs = [{"name": "stdout", "text": [line + "\n" for line in lines]}]
     return json.dumps({"cells": [{"outputs": outputs, "source": ["!sh\n"]}]}, indent=1).split("\n")
@@ -70,6 +76,7 @@ WRAPS: dict[str, Wrap] = {
     "jenkins": before("[2026-11-20T03:04:05.006Z] "),
     "ray": before("(TrainWorker pid=1234, ip=10.0.0.1) "),
     "ray in colour": before("\x1b[36m(RayTrainWorker pid=1234)\x1b[0m "),
+    "ray, repeated": repeated,
     "sagemaker": before("[1,mpirank:0,algo-1]<stdout>:"),
     "open mpi": before("[1,0]<stdout>:"),
     "srun": before("0: "),

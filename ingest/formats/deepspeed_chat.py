@@ -299,7 +299,7 @@ DEEPSPEED_CHAT: Final = LogFormat(
         ),
         _known(
             "----------",
-            r"^(?:\S+: ?)?-{50,}$",
+            r"^(?:\S+: ?)?-{50,}\s*$",
             "-" * 85,
             STEP3,
         ),

@@ -40,7 +40,7 @@ DOMINO: Final = LogFormat(
     facts=(
         FactLine(
             anchor="training ...",
-            regex=r"^(?:\S+: ?)?training \.\.\.$",
+            regex=r"^(?:\S+: ?)?training \.\.\.\s*$",
             example="training ...",
             printed_by=f"{TRAINING} pretrain",
             composed=True,

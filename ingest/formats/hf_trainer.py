@@ -399,7 +399,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
         EventLine(
             anchor="Saving model checkpoint to ",
-            regex=r"Saving model checkpoint to \S*?(?:checkpoint-(?P<step>\d+))?/?$",
+            regex=r"Saving model checkpoint to \S*?(?:checkpoint-(?P<step>\d+))?/?\s*$",
             kind="checkpoint",
             example="[INFO|trainer.py:3410] 2026-11-20 15:06:10,118 >> Saving model checkpoint to "
             "hf_out/checkpoint-20",
@@ -445,8 +445,8 @@ HF_CONSOLE: Final = LogFormat(
             printed_by=f"{TRAINER_SOURCE} Trainer._inner_training_loop",
         ),
         Block(
-            start=r"\bModel config \w+ \{$",
-            end=r"\bModel config \w+ \{$",
+            start=r"\bModel config \w+ \{\s*$",
+            end=r"\bModel config \w+ \{\s*$",
             braces=True,
             others=r"\[(?:INFO|WARNING)\|\w+\.py:\d+\]",
             read=_model_config_block,
@@ -461,7 +461,7 @@ HF_CONSOLE: Final = LogFormat(
             printed_by=f"{SOURCE}/configuration_utils.py@v4.57.1",
         ),
         Block(
-            start=r"TrainingArguments\($",
+            start=r"TrainingArguments\(\s*$",
             end=r"^\)",
             include_end=True,
             read=_arguments_block,
@@ -482,7 +482,7 @@ HF_CONSOLE: Final = LogFormat(
     facts=(
         FactLine(
             anchor="TrainingArguments(",
-            regex=r"TrainingArguments\((?P<text>\w+=.+)\)$",
+            regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
             read=_python_arguments,
             example="INFO:__main__:Training/evaluation parameters TrainingArguments("
             "output_dir=out, per_device_train_batch_size=4, gradient_accumulation_steps=1, "
@@ -516,7 +516,7 @@ HF_CONSOLE: Final = LogFormat(
         FactLine(
             anchor=" = ",
             regex=r"(?:^| >>) +(?:epoch|total_flos|num_input_tokens_seen|(?:train|eval)_\w+) += +"
-            r"[\w.:,+-]+$",
+            r"[\w.:,+-]+\s*$",
             example="  train_runtime            = 0:00:07.01",
             printed_by=f"{METRICS} log_metrics",
         ),

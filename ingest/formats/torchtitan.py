@@ -1040,7 +1040,7 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/trainer.py@b5bcd76",
         ),
         Block(
-            start=r"Building \S+ \S+? ?with \{$",
+            start=r"Building \S+ \S+? ?with \{\s*$",
             end=RECORD,
             braces=True,
             read=_json_arguments,

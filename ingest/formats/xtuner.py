@@ -22,6 +22,8 @@ LOG_PROCESSOR: Final = "open-mmlab/mmengine/mmengine/runner/log_processor.py@v0.
 CONFIG: Final = "open-mmlab/mmengine/mmengine/runner/runner.py@v0.10.7"
 TAGS: Final = re.compile(rf"^\s*{TAG}+")
 """Of a launcher, which stand before each line of a dump; others keep how they are indented."""
+BESIDE: Final = re.compile(r"\d%\|.*\[\d+:\d\d<|^\s*\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+\] \[")
+"""A progress bar, or a line of DeepSpeed's, that others print between the lines of a dump."""
 
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -69,7 +71,7 @@ def config_facts(lines: Sequence[str]) -> dict[str, str]:
 
 def _statements(lines: Sequence[str]) -> list[ast.stmt]:
     """What parses of the dump; a dump that is cut off loses its last statement only."""
-    text = [TAGS.sub("", line) for line in lines]
+    text = [TAGS.sub("", line) for line in lines if not BESIDE.search(line)]
     while text:
         try:
             with catch_warnings(action="ignore"):  # of '\\d' and the like: not our source
@@ -338,7 +340,7 @@ XTUNER: Final = LogFormat(
         EventLine(
             anchor="checkpoint ",
             regex=r"mmengine - INFO - (?:Load checkpoint|Resume checkpoint|Auto resumed) from "
-            r"(?:the latest checkpoint )?(?!None\b)(?P<path>\S+?)\.?$",
+            r"(?:the latest checkpoint )?(?!None\b)(?P<path>\S+?)\.?\s*$",
             kind="load",
             example="2026/11/20 15:28:43 - mmengine - INFO - Auto resumed from the latest "
             "checkpoint work_dirs/cfg/iter_500.pth.",
@@ -416,7 +418,7 @@ XTUNER: Final = LogFormat(
         ),
         Block(
             start=rf"^(?:\s*{TAG}+)?System environment:",
-            end=rf"^(?:\s*{TAG}+)?-{{20,}}$",
+            end=rf"^(?:\s*{TAG}+)?-{{20,}}\s*$",
             read=_environment,
             example=(
                 "System environment:",

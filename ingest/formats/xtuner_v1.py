@@ -270,8 +270,8 @@ MODEL_EXAMPLE: Final = (
 
 BLOCKS: Final = (
     Block(
-        start=r"\] Training config: \{$",
-        end=r"\] Training config: \{$",
+        start=r"\] Training config: \{\s*$",
+        end=r"\] Training config: \{\s*$",
         braces=True,
         others=r"\[XTuner\]",
         read=_training_config,
@@ -280,7 +280,7 @@ BLOCKS: Final = (
         example=CONFIG_EXAMPLE,
     ),
     Block(
-        start=r"\[XTuner\].*\] FSDP\w+\($",
+        start=r"\[XTuner\].*\] FSDP\w+\(\s*$",
         end=r"^\)",
         read=_architecture,
         include_end=True,
@@ -289,8 +289,8 @@ BLOCKS: Final = (
         example=MODEL_EXAMPLE,
     ),
     Block(
-        start=r"The `compile_cfg` of model is \{$",
-        end=r"The `compile_cfg` of model is \{$",
+        start=r"The `compile_cfg` of model is \{\s*$",
+        end=r"The `compile_cfg` of model is \{\s*$",
         braces=True,
         others=r"\[XTuner\]",
         read=_compiled,
@@ -335,7 +335,7 @@ FACTS: Final = (
     ),
     _fact(
         "XTUNER_USE_FA3: 1",
-        r"^XTUNER_USE_FA3: 1$",
+        r"^XTUNER_USE_FA3: 1\s*$",
         "XTUNER_USE_FA3: 1",
         f"{TRAINER} Trainer._setup_env",
         constants={"attention": "flash_attention_3"},
@@ -355,7 +355,7 @@ FACTS: Final = (
     ),
     _fact(
         "=====",
-        r"^={20,}$",
+        r"^={20,}\s*$",
         "==================================================",
         f"{TRAINER} Trainer._setup_env",
     ),
