@@ -274,7 +274,8 @@ class _Several:
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
-    return {int(rank) for rank in ranks if rank is not None}
+    """Of ranks that count over all nodes; `1:0` is of a node, and says nothing of how many."""
+    return {int(rank) for rank in ranks if rank is not None and rank.isdecimal()}
 
 
 def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:

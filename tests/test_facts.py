@@ -470,6 +470,16 @@ def test_gpus_follow_from_the_ranks_of_xtuner_v1(
     assert given(inferred(by_name["xtuner-v1"], [launch])[0]).get("gpus") == gpus
 
 
+def test_ranks_of_nodes_do_not_count_the_gpus_of_xtuner_v1(
+    parse: Callable[..., Parsed], by_name: dict[str, LogFormat]
+) -> None:
+    example = by_name["xtuner-v1"].steps[0].example.replace("[RANK 0]", "")
+    lines = [f"{node}: [rank{rank}]:{example}" for node in (0, 1) for rank in (0, 1)]
+    (launch,) = parse("xtuner-v1", lines).launches
+    assert {row["rank"] for row in launch.rows} == {"0:0", "0:1", "1:0", "1:1"}
+    assert "gpus" not in given(inferred(by_name["xtuner-v1"], [launch])[0])
+
+
 @pytest.mark.parametrize(
     ("exp_name", "stamps", "dates"),
     [
