@@ -399,6 +399,16 @@ def test_steps_that_take_longer_than_the_run_are_not_ranked(times: float, *, war
     assert any(w.startswith("end to end") for w in warnings) is warned
 
 
+def test_a_fast_first_step_is_no_contradiction() -> None:
+    """Steady leaves it out, end to end has it, and both are of the same prints."""
+    rows = ({"step": n, "elapsed_s": 0.2 if n == 1 else 1.0} for n in range(1, 8))
+    about = run(elapsed_covers="step")
+    row = rates(steps(*rows), about, facts(gpus=1, global_batch_size=1, seq_len=100))
+    assert (row["tgs"], row["end_to_end_basis"]) == (100.0, "elapsed from start")
+    assert row["tgs_end_to_end"] == pytest.approx(700 / 6.2)
+    assert not row["throughput_warnings"]
+
+
 @pytest.mark.parametrize(("times", "warned"), [(2.0, True), (1.0, False)])
 def test_a_step_time_longer_than_the_stamps_on_most_lines_is_told(
     times: float, *, warned: bool
