@@ -63,7 +63,10 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
         for tag in ("loss", "grad_norm", "learning_rate", "num_input_tokens_seen")
     ),
     "llamafactory": (Grep(('"current_steps": ', '"loss": '), ('"loss": null',)),),
-    "ms-swift": (Grep(('{"loss": ', '"global_step/max_steps": ')),),
+    "ms-swift": (
+        Grep(('{"loss": ', '"global_step/max_steps": ')),
+        Grep(('{"loss": ', '"iteration": "')),
+    ),
     "mlperf": (Grep(('"train_loss"',)),),
     "domino": (Grep(("iteration time (ms)",)),),
     "deepspeed-timers": (Grep(("time (ms) |", " step: "), ("microstep",)),),

@@ -255,9 +255,11 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., 
         "'1h 22m 38s', 'remaining_time': '6m 4s'}",
     ]
     rows = parse("hf-trainer", lines).launches[0].rows
-    assert [(row["step"], row["since_start_s"]) for row in rows] == [
-        *((1, 43.0), (5, 233.0), (56, 4958.0))
-    ]
+    expected = [(1, 43.0), (5, 233.0), (56, 4958.0)]
+    assert [(row["step"], row["since_start_s"]) for row in rows] == expected
+    of_megatron = [line.replace("global_step/max_steps", "iteration") for line in lines]
+    again = parse("hf-trainer", of_megatron).launches[0].rows
+    assert [(row["step"], row["since_start_s"]) for row in again] == expected
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
 
 

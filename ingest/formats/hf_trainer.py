@@ -148,13 +148,15 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """No tokens are those that are not counted; TRL's; ms-swift's step and time since the start.
 
     `'global_step/max_steps': '56/176'`, `'elapsed_time': '1h 22m 38s'`
-    (modelscope/ms-swift/swift/trainers/callback.py, add_train_message).
+    (modelscope/ms-swift/swift/trainers/callback.py, add_train_message); its Megatron trainer has
+    `'iteration': '56/176'` (swift/megatron/callbacks/print.py@efd0a54 PrintCallback.on_log).
     """
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if "num_tokens" in printed:
         _count_of_trl(row, printed)
-    if place := re.fullmatch(r"(\d{1,19})/\d+", printed.get("global_step/max_steps", "")):
-        row["step"] = int(place[1])
+    place = printed.get("global_step/max_steps") or printed.get("iteration", "")
+    if found := re.fullmatch(r"(\d{1,19})/\d+", place):
+        row["step"] = int(found[1])
         since = re.fullmatch(
             r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s",
             printed.get("elapsed_time", ""),

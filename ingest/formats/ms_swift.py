@@ -14,14 +14,17 @@ from ingest.log_format import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, 
 CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
 _START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
 """Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
-_PLACE: Final = r'"global_step/max_steps": "(?P<step>\d+)/\d+"'
+MEGATRON: Final = "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
+_OF: Final = '"(?:global_step/max_steps|iteration)": "'
+"""Before the step and how many there are; `iteration` is of its Megatron trainer (MEGATRON)."""
+_PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
 
 MS_SWIFT: Final = LogFormat(
     name="ms-swift",
     framework="transformers",
-    versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps",
-    signature=rf'{_START}"loss": .*"global_step/max_steps": "\d',
-    looks_like_step=rf'{_START}"loss": .*"global_step/max_steps": ',
+    versions="logging.jsonl of ms-swift 2 … 4, lines with global_step/max_steps or iteration",
+    signature=rf'{_START}"loss": .*{_OF}\d+/',
+    looks_like_step=rf'{_START}"loss": .*{_OF}',
     evidence=("clock",),
     precedence=HF_TRAINER,
     complete=complete,
@@ -40,6 +43,19 @@ MS_SWIFT: Final = LogFormat(
             '"5.32%", "elapsed_time": "10s", "remaining_time": "3m 12s", "memory(GiB)": 5.64, '
             '"train_speed(iter/s)": 0.461462}',
             printed_by=CALLBACK,
+            composed=True,
+        ),
+        StepLine(
+            anchor='{"loss": ',
+            regex=rf'(?P<pairs>{_START}"loss": .*"iteration": "\d+/(?P<total>\d+)".*)',
+            pair=JSON,
+            columns=DICT_COLUMNS,
+            tells=OBJECTIVES,
+            facts={"total": "total_steps"},
+            example='{"loss": 1.7203125, "grad_norm": 2.3125, "learning_rate": 3e-08, '
+            '"load_balancing_loss": 1.0171875, "iteration": "1/240", "elapsed_time": "1m 31s", '
+            '"remaining_time": "6h 2m 29s", "memory(GiB)": 61.25, "train_speed(s/it)": 90.998412}',
+            printed_by=MEGATRON,
             composed=True,
         ),
     ),
@@ -67,6 +83,15 @@ MS_SWIFT: Final = LogFormat(
             '"eval_samples_per_second": 11.874, "eval_steps_per_second": 2.968, "epoch": 0.53, '
             '"global_step/max_steps": "50/94", "percentage": "53.19%", "elapsed_time": "1m 52s"}',
             printed_by=CALLBACK,
+            composed=True,
+        ),
+        EventLine(
+            anchor='"iteration": "',
+            regex=rf'{_START}"eval_loss": (?P<eval_loss>[\w.+-]+), .*"iteration": "(?P<step>\d+)/',
+            kind="evaluation",
+            example='{"eval_loss": 1.6640625, "iteration": "10/240", "elapsed_time": "6m 50s", '
+            '"remaining_time": "2h 37m 9s", "memory(GiB)": 61.5, "train_speed(s/it)": 41.001022}',
+            printed_by=MEGATRON,
             composed=True,
         ),
     ),
