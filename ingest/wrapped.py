@@ -24,15 +24,17 @@ MOST: Final = 3
 """Wrappings of one file, one within another."""
 
 MESSAGES: Final = ("log", "line", "message", "msg", "textPayload")
-TIMES: Final = ("time", "timestamp", "ts", "@timestamp", "date", "asctime")
+TIMES: Final = frozenset({"time", "timestamp", "ts", "@timestamp", "date", "asctime"})
+OWN: Final = "step"
 """Keys of a record: of the line, and of when it was taken. Docker's json-file has `log` and `time`
-(moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@v27.0.0 JSONLog), Loki's logcli `line` and
-`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@v3.0.0), clouds `message` or `textPayload`."""
+(moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli `line` and
+`timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or `textPayload`. A
+record with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
 
 ISO: Final = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
 PARTIAL: Final = re.compile(rb"%s (?:stdout|stderr) P " % ISO)
 """A part of a line, as Kubernetes' runtimes cut long ones (kubernetes/kubernetes
-pkg/kubelet/kuberuntime/logs/logs.go@v1.30.0 parseCRILog)."""
+pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
 
 PREFIXES: Final = tuple(
     re.compile(prefix)
@@ -58,7 +60,7 @@ REPEATED: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
 )
 """What Ray adds to a line that several actors printed (ray-project/ray
-python/ray/_private/ray_logging/__init__.py@ray-2.9.0 LogDeduplicator)."""
+python/ray/_private/ray_logging/__init__.py@754c531 LogDeduplicator)."""
 
 _QUOTED: Final = re.compile(rb'\s*(?:"message": )?("(?:[^"\\]|\\.)*"),?\s*')
 _OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[')
@@ -179,7 +181,7 @@ def _message(line: bytes) -> str | None:
         return None
     with suppress(ValueError, RecursionError):
         record = json.loads(line)
-        if isinstance(record, dict) and any(key in record for key in TIMES):
+        if isinstance(record, dict) and OWN not in record and not TIMES.isdisjoint(record):
             texts = [record[key] for key in MESSAGES if isinstance(record.get(key), str)]
             return texts[0] if len(texts) == 1 else None
     return None

@@ -120,6 +120,7 @@ def test_wrapped_logs_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
         [" iteration        1/     100 | consumed samples:            8 |"] * 9,
         ['{"loss": 1.5, "time": 3, "step": 1}'] * 9,
         ['{"log": "one", "line": "two", "time": "now"}'] * 9,
+        ['{"message": "step_end", "time": 1780000000, "step": 5}'] * 9,
         ["| step-1 | loss |"] * 9,
         ["Saved.", "[pod/a/b] one", "Done.", "Left."] * 9,
         [f"{AT} one"],
