@@ -60,7 +60,7 @@ REPEATED: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
 )
 """What Ray adds to a line that several actors printed (ray-project/ray
-python/ray/_private/ray_logging/__init__.py@754c531 LogDeduplicator)."""
+python/ray/_private/ray_logging/__init__.py@1359121 LogDeduplicator)."""
 
 _QUOTED: Final = re.compile(rb'\s*(?:"message": )?("(?:[^"\\]|\\.)*"),?\s*')
 _OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[')
