@@ -412,3 +412,19 @@ def test_a_dict_has_its_own_bar_or_none(style: Callable[[Run], list[str]]) -> No
         found += sum(row is not None for row in rows)
         assert None not in rows or style not in SURE
     assert (found > 0) == (style is not buffered)
+
+
+@pytest.mark.parametrize("steps", [(100,), (40, 60, 80, 100)])
+def test_a_lone_bar_that_is_drawn_again_behind_the_end_is_no_launch(
+    steps: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Where no dict of a loss is printed; it was a run of its own, whose steps go back."""
+    log = tmp_path / "run.log"
+    ended = "{'train_runtime': 1000.2, 'train_samples_per_second': 1.6, 'train_loss': 0.5}"
+    begun = ["***** Running training *****", "  Total optimization steps = 100"]
+    each = [bar(step, 10 * step) for step in steps]
+    log.write_text("\n".join([*begun, *each, ended, bar(100, 1000), ""]))
+    facts = {"gpus": 1, "seq_len": 512, "packed": True, "global_batch_size": 16}
+    (row,) = analyse(read_logs(log, facts=facts)).metrics.iter_rows(named=True)
+    assert row["tgs"] == (None if len(steps) == 1 else pytest.approx(16 * 512 / 10))
+    assert row["outcome"] == "completed"

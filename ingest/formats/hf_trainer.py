@@ -240,17 +240,25 @@ def _in_turn(
         yield line
 
 
+END: Final = "{'train_runtime': "
+
+
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Each state of the training's own bar; bars of evaluations have another total.
 
-    A line holds many: the first counts it.
+    A line holds many: the first counts it. Behind the end the last one is drawn again.
     """
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
+    last, ended = "", False
     for number, text in lines:
+        ended = ended or END in text
         states: dict[str, re.Match[str]] = {}
         for bar in filter(None, shown(text)):
-            if bar["total"] in totals and int(bar["step"]) <= int(bar["total"]):
+            again = ended and bar["step"] == last
+            if bar["total"] in totals and int(bar["step"]) <= int(bar["total"]) and not again:
                 states.setdefault(bar["step"], bar)  # a later one is a redraw
+        if states:
+            last, ended = next(reversed(states)), False
         if not states:
             yield number, 1, text
         for place, state in enumerate(states.values()):
@@ -359,7 +367,7 @@ HF_CONSOLE: Final = LogFormat(
     ),
     events=(
         EventLine(
-            anchor="{'train_runtime': ",
+            anchor=END,
             regex=r"\{'train_runtime': '?(?P<seconds>[\d.e+]+)'?"
             r"(?:, 'train_samples_per_second': '?(?P<train_samples_per_second>[\d.e+-]+)'?)"
             r"(?:, 'train_steps_per_second': '?(?P<train_steps_per_second>[\d.e+-]+)'?)?"
