@@ -29,9 +29,9 @@ from metrics.windows import (
     DISAGREEMENT,
     MOMENTS,
     PRINTED_TIMES,
-    SPOILERS,
     accumulated,
     optimizer_steps,
+    spoiled,
     unit_of,
 )
 
@@ -348,7 +348,7 @@ class _Timed:
 def _timed(windows: Columns, kind: str) -> _Timed:
     seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
     step, spans = windows["step"], windows[f"{kind}_span"]
-    out = windows.flags("first") | windows.holds(SPOILERS[kind])
+    out = windows.flags("first") | spoiled(windows, kind)
     if kind == "elapsed":
         out |= windows.flags("smeared")
         if windows.value("elapsed_covers") == "last_10":

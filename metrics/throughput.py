@@ -34,6 +34,7 @@ from metrics.windows import (
     clean_of,
     coarseness,
     evidence_of,
+    of_elapsed,
     optimizer_steps,
     stamp_error,
     timed_of,
@@ -165,6 +166,7 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
     excluded = ~windows.flags("first")
     excluded[steady.at] = False
     said = [kind for at, kinds in windows.said() if excluded[at] for kind in kinds]
+    spoilers = SPOILERS["elapsed" if of_elapsed(windows, evidence).any() else evidence]
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
     per_step, slots = windows["tokens_per_gpu"][steady.at], windows["slots_per_gpu"][steady.at]
     filled = total(windows[f"{evidence}_span"][steady.at] * slots) / seconds
@@ -176,7 +178,7 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
         "time_basis": evidence,
         "windows": len(steady.at),
         "excluded_share": max(0.0, 1.0 - seconds / every) if every else None,
-        "excluded_causes": [*start, *(c for c in dict.fromkeys(said) if c in SPOILERS[evidence])],
+        "excluded_causes": [*start, *(c for c in dict.fromkeys(said) if c in spoilers)],
     }
 
 

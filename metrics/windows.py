@@ -61,7 +61,9 @@ SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "engine": ("checkpoint", "evaluation", "profiler"),
     "timer": (),
 }
-"""Events whose time falls into the next window; a logged rate starts anew after evaluation."""
+"""Events whose time falls into the next window; a logged rate starts anew after evaluation.
+
+But one that is of the same line's step time, as Megatron's, holds it: see `of_elapsed`."""
 
 
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
@@ -382,6 +384,23 @@ class Clean:
     seconds: Array
 
 
+def of_elapsed(run: Columns, kind: str) -> Flags:
+    """Windows whose rate is samples or tokens over the step time of the same line.
+
+    So where both are of the steps since the line before (Megatron-DeepSpeed, GPT-NeoX).
+    """
+    if kind != "rate":
+        return np.zeros(run.height, np.bool_)
+    both = [run.values(f"{name}_covers") == "interval" for name in ("elapsed", "rate")]
+    same: Flags = (both[0] & both[1]).fill_null(value=False).to_numpy()
+    return same
+
+
+def spoiled(run: Columns, kind: str) -> Flags:
+    """Windows that an event of SPOILERS fell into, by one kind of time evidence."""
+    return run.holds(SPOILERS[kind]) | (run.holds(SPOILERS["elapsed"]) & of_elapsed(run, kind))
+
+
 def clean_of(run: Columns, evidence: str) -> Clean:
     """The windows of one run that count as steady.
 
@@ -389,7 +408,7 @@ def clean_of(run: Columns, evidence: str) -> Clean:
     SPOILERS fell into, without moving means that reach back to such, and without warm-up where
     that is marked. What is unexplained stays in.
     """
-    out = run.flags("first") | run.flags("warming") | run.holds(SPOILERS[evidence])
+    out = run.flags("first") | run.flags("warming") | spoiled(run, evidence)
     if evidence == "elapsed":
         out |= run.flags("smeared")
     return timed_of(run, evidence, ~out)

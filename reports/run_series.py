@@ -13,7 +13,7 @@ from metrics.analysis import Analysis
 from metrics.choice import choose
 from metrics.columns import Columns
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.windows import SPOILERS, clean_of
+from metrics.windows import SPOILERS, clean_of, of_elapsed
 from reports.figure import Row
 
 MOST_BINS: Final = 300
@@ -142,7 +142,10 @@ def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
-_ASKED: Final = ("first", "warming", "smeared", "spoilers", "tokens_per_gpu")
+_ASKED: Final = (
+    *("first", "warming", "smeared", "spoilers", "tokens_per_gpu"),
+    *("elapsed_covers", "rate_covers"),
+)
 """Whether a window counts, and its tokens."""
 
 
@@ -155,7 +158,12 @@ def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
     steady = np.zeros(frame.height, np.bool_)
     steady[clean_of(Columns(frame), evidence).at] = True
-    spoiling = pl.col("spoilers").list.set_intersection(list(SPOILERS[evidence])).list.first()
+    said = (
+        pl.col("spoilers").list.set_intersection(list(SPOILERS[kind])).list.first()
+        for kind in ("elapsed", evidence)
+    )
+    also = pl.lit(pl.Series(of_elapsed(Columns(frame), evidence), dtype=pl.Boolean))
+    spoiling = pl.when(also).then(next(said)).otherwise(next(said))
     tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
     return frame.select(
         *_DRAWN,

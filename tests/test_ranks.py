@@ -66,6 +66,8 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
             warming=False,
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,
+            elapsed_covers=pl.lit("step"),
+            rate_covers=pl.lit("step"),
             **{f"{evidence}_span": 1 for evidence in SPOILERS},
             **{f"{evidence}_time": 1.0 for evidence in SPOILERS},
         )

@@ -188,6 +188,19 @@ def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None
     assert row["tgs"] == pytest.approx(100.0)
 
 
+def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:
+    """Megatron: tokens over elapsed time, that of an evaluation too; here without a batch size."""
+    times = {10: 2.0, 20: 2.0, 30: 4.0, 40: 2.0}
+    logged = steps(
+        *({"step": n, "elapsed_s": s, "logged_tgs": 200.0 / s, "line": n} for n, s in times.items())
+    )
+    about = run(evidence=["elapsed", "rate"], elapsed_covers="interval", rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), {"line": 21, "kind": "evaluation"})
+    assert (row["time_basis"], row["windows"]) == ("rate", 2)
+    assert row["tgs"] == pytest.approx(100.0)
+    assert "evaluation" in row["excluded_causes"]
+
+
 def test_stamps_that_contradict_the_logged_rate_keep_a_run_from_being_ranked() -> None:
     rows = [{"step": s, "logged_tgs": 100.0, "logged_at": at(s * 2.0)} for s in (1, 10, 20, 30)]
     about = run(evidence=["rate", "stamp"], rate_covers="interval")
