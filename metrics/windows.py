@@ -50,6 +50,10 @@ PRINTED_TIMES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Columns that the other kinds are printed in, the first that is known."""
 
+WHOLE_RATES: Final = frozenset({"torchtitan"})
+"""Frameworks that round their rates (pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76
+MetricsProcessor.log)."""
+
 WALL_CLOCKS: Final = ("stamp", "clock")
 """Kinds that see all of the wall time; the first that there is counts."""
 
@@ -462,12 +466,24 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     """The first kind of time evidence by which a run has a clean window with time and tokens.
 
-    One that is printed too coarsely (`tps: 8`) only where no other is finer.
+    A rate that is printed too coarsely (`tps: 8`) only where no other is finer.
     """
     windows = ((evidence, clean_of(run, evidence)) for evidence in preferred)
     known = [(e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0]
-    fine = (e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT)
-    return next(fine, known[0][0] if known else None)
+    if known and known[0][0] == "rate" and _is_coarse(run, known[0][1]):
+        finer = (e for e, one in known[1:] if coarseness(run, one, e) <= DISAGREEMENT)
+        return next(finer, "rate")
+    return known[0][0] if known else None
+
+
+def _is_coarse(run: Columns, counted: Clean) -> bool:
+    """Whether half a unit of rates that are printed as whole numbers is much of them.
+
+    Others may be whole by chance, with zeros behind the point that a float does not show.
+    """
+    rates = run["logged_tgs"][counted.at]
+    whole = run.value("framework") in WHOLE_RATES and not (rates % 1).any()
+    return whole and bool(np.median(0.5 / rates) > DISAGREEMENT)
 
 
 def coarseness(run: Columns, counted: Clean, evidence: str) -> float:

@@ -215,7 +215,7 @@ def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -
     """As of a pipeline over many GPUs: `tps: 8` may be 7.5 or 8.5."""
     printed = float(round(8.02 * parts))
     rows = [{"step": s, "logged_tgs": printed, "logged_at": at(s * 12.0)} for s in (1, 10, 20, 30)]
-    about = run(evidence=["rate", "stamp"], rate_covers="interval")
+    about = run(evidence=["rate", "stamp"], rate_covers="interval", framework="torchtitan")
     given = facts(gpus=1, micro_batch_size=1, gradient_accumulation=1, seq_len=100 * parts)
     row = rates(steps(*rows), about, given)
     assert row["time_basis"] == ("stamp" if parts == 1 else "rate")
