@@ -13,11 +13,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import islice
 from typing import Final, NamedTuple, Protocol
 
 LOOKED_AT: Final = 1_000
-"""Lines of a beginning that are looked at."""
+SAMPLED: Final = 64
+"""Lines of a beginning that are looked at: so many of these, evenly apart."""
 LEAST: Final = 2
 """Lines that have to look alike."""
 MOST: Final = 3
@@ -56,6 +56,8 @@ PREFIXES: Final = tuple(
     )
 )
 
+_MAY_BE: Final = re.compile(b"|".join((rb"\s*\{", *(one.pattern for one in PREFIXES))))
+
 REPEATED: Final = re.compile(
     rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
 )
@@ -84,8 +86,8 @@ class _Readable(Protocol):
 
 def unwrapping(beginning: bytes) -> Sequence[Unwrap]:
     """What takes off the wrappings of a file that begins so, the outermost first."""
-    end = beginning.rfind(b"\n") + 1
-    lines = [line for line in islice(_lines(beginning[:end]), LOOKED_AT) if line.strip()]
+    lines = [line for line in beginning.split(b"\n", LOOKED_AT)[:-1] if line.strip()]
+    lines = lines[:: len(lines) // SAMPLED | 1]  # odd: of lines cut in two both halves
     found: list[Unwrap] = []
     unwrap = _quoted if _OF_QUOTED.match(beginning) else _of(lines)
     while unwrap is not None and len(found) < MOST:
@@ -146,6 +148,8 @@ def _lines(data: bytes) -> Iterator[bytes]:
 
 def _of(lines: Sequence[bytes]) -> Unwrap | None:
     """What half of the lines are wrapped in."""
+    if not any(map(_MAY_BE.match, lines)):
+        return None
     ends = any(_ended(line) for line in lines)
     for unwrap in (partial(_record, ends), *(partial(_prefixed, prefix) for prefix in PREFIXES)):
         alike = sum(unwrap(line) is not None for line in lines)
