@@ -36,7 +36,7 @@ PROFILE: Final = "InternLM/xtuner/xtuner/v1/utils/profile.py@1e2adc4"
 JSONL_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/jsonl_writer.py@7424a02"
 TB_WRITER: Final = "InternLM/xtuner/xtuner/v1/_writer/tb_writer.py@65ad45d"
 
-PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^\]]*\])+ "
+PREFIX: Final = r"\[XTuner\](?:\[RANK (?P<rank>\d{1,9})\])?(?:\[[^][]{0,199}\]){1,5} "
 """Rank (in stderr only), stamp, level and, in debug logs, where it was printed."""
 
 TRAINS_MTP: Final = ("mtp_trained", "true")
