@@ -618,8 +618,9 @@ def test_no_real_log_has_goodput_above_end_to_end_or_that_above_steady(
         pytest.skip(f"NOT CHECKED: no public logs in {CORPUS} (FAIRMFU_CORPUS)")
     ingest(*sorted(CORPUS.glob("*/*")))
     rows = analyse({name: store.table(name) for name in TABLES}).metrics
+    # A first line, and what completes its interval, is left out of steady whatever its pace.
     figures = rows.select("name", "tgs", "tgs_end_to_end", "goodput").filter(
-        (pl.col("tgs_end_to_end") > 1.001 * pl.col("tgs"))
+        (pl.col("tgs_end_to_end") > 1.02 * pl.col("tgs"))
         | (pl.col("goodput") > pl.col("tgs_end_to_end") * (1 + 1e-9))
     )
     assert figures.rows() == []
