@@ -63,8 +63,7 @@ _TOUCHED: Final = f"""
     union select sha256 from held.runs where {_BASE} in (select base from asked)
 """  # noqa: S608 - constants
 STANDING: Final = f"""
-    select s.path, s.sha256, s.batch, s.read_at, s.reading,
-        list_prepend(s.log_format, s.companions),
+    select s.path, s.sha256, s.batch, s.read_at, s.reading, s.log_format, s.companions,
         coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
     from held.sources s left join held.runs r using (sha256)
     where s.sha256 in ({_TOUCHED}) group by all order by s.batch, s.path
@@ -140,7 +139,7 @@ def read_before(con: Connection) -> list[tuple[str, str, str]]:
     return [
         (sha256, path, log_format)
         for sha256, path, log_format, companions, reading in rows
-        if read_otherwise(reading, [log_format, *(companions or ())])
+        if read_otherwise(reading, log_format, companions)
     ]
 
 

@@ -379,8 +379,8 @@ def _to_read_again(store: Store, tried: Tried) -> dict[str, str]:
 
     Not what was read with a format that is not tried now: another one would read something else.
     """
-    names = {one.name for one in tried.formats}
-    return {sha: path for sha, (path, name) in store.read_before().items() if name in names}
+    before, names = store.read_before(), tried.names
+    return {sha256: path for sha256, (path, name) in before.items() if name in names}
 
 
 def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], list[str]]:
@@ -388,12 +388,11 @@ def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], li
 
     Raises StoreError where the store cannot be read.
     """
-    with_formats = _to_read_again(store, tried)
     there, left = list[Path](), list[str]()
-    for sha256, (path, name) in store.read_before().items():
+    for path, name in store.read_before().values():
         if path == str(STDIN):
             left.append("one came through a pipe: give it once more")
-        elif sha256 not in with_formats:
+        elif name not in tried.names:
             left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
         elif _is_gone(path):
             left.append(f"{path}: it is gone")

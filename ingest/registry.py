@@ -84,6 +84,11 @@ class Tried:
     wanted: frozenset[str] = frozenset()
 
     @property
+    def names(self) -> frozenset[str]:
+        """Of the formats."""
+        return frozenset(log_format.name for log_format in self.formats)
+
+    @property
     def built_in(self) -> bool:
         """Whether no format is a user's, which may be of the lines as a collector wrapped them."""
         return all(log_format in FORMATS for log_format in self.formats)

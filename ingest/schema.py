@@ -185,12 +185,11 @@ READINGS: Final[tuple[Reading, ...]] = (
 """In their order; one is never taken out. What was read without knowing one is to be read again."""
 
 
-def read_otherwise(reading: int | None, formats: Collection[str]) -> list[str]:
-    """What has changed of a source's reading since it was read.
-
-    reading: of its row of `sources`; formats: its log_format and companions.
-    """
-    since = READINGS[reading or 0 :]
+def read_otherwise(
+    reading: int | None, log_format: str, companions: Collection[str] | None
+) -> list[str]:
+    """What has changed of a source's reading since it was read; columns of its row of `sources`."""
+    since, formats = READINGS[reading or 0 :], (log_format, *(companions or ()))
     return [one.what for one in since if not one.formats or set(one.formats) & set(formats)]
 
 

@@ -87,9 +87,9 @@ class Writer:
                 tuple(runs),
                 read_at,
                 partial(self._stepped, batch, tuple(runs)),
-                read_otherwise=bool(read_otherwise(reading, formats)),
+                read_otherwise=bool(read_otherwise(*reading)),
             )
-            for path, sha256, batch, read_at, reading, formats, runs in found
+            for path, sha256, batch, read_at, *reading, runs in found
         ]
         return Plan(stored, facts, _now(), grown)
 

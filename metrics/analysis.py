@@ -251,9 +251,7 @@ def _read_before(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     since = dict.fromkeys(
         what
         for source in sources
-        for what in read_otherwise(
-            source["reading"], [source["log_format"], *(source["companions"] or ())]
-        )
+        for what in read_otherwise(source["reading"], source["log_format"], source["companions"])
     )
     return [f"{READ_BEFORE}{'; '.join(since)}, {READ_ANEW}"] if since else []
 

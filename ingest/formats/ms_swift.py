@@ -19,6 +19,22 @@ _OF: Final = '"(?:global_step/max_steps|iteration)": "'
 """Before the step and how many there are; `iteration` is of its Megatron trainer (MEGATRON)."""
 _PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
 
+
+def _step(place: str, example: str, printed_by: str) -> StepLine:
+    """A line with a loss. place: the key of its step and how many there are."""
+    return StepLine(
+        anchor='{"loss": ',
+        regex=rf'(?P<pairs>{_START}"loss": .*"{place}": "\d+/(?P<total>\d+)".*)',
+        pair=JSON,
+        columns=DICT_COLUMNS,
+        tells=OBJECTIVES,
+        facts={"total": "total_steps"},
+        example=example,
+        printed_by=printed_by,
+        composed=True,
+    )
+
+
 MS_SWIFT: Final = LogFormat(
     name="ms-swift",
     framework="transformers",
@@ -31,32 +47,20 @@ MS_SWIFT: Final = LogFormat(
     file_names=("logging.jsonl",),
     implies=PADDED,
     steps=(
-        StepLine(
-            anchor='{"loss": ',
-            regex=rf'(?P<pairs>{_START}"loss": .*"global_step/max_steps": "\d+/(?P<total>\d+)".*)',
-            pair=JSON,
-            columns=DICT_COLUMNS,
-            tells=OBJECTIVES,
-            facts={"total": "total_steps"},
-            example='{"loss": 1.41207712, "grad_norm": 9.8125, "learning_rate": 1e-05, '
+        _step(
+            "global_step/max_steps",
+            '{"loss": 1.41207712, "grad_norm": 9.8125, "learning_rate": 1e-05, '
             '"token_acc": 0.65210381, "epoch": 0.05, "global_step/max_steps": "5/94", "percentage": '
             '"5.32%", "elapsed_time": "10s", "remaining_time": "3m 12s", "memory(GiB)": 5.64, '
             '"train_speed(iter/s)": 0.461462}',
-            printed_by=CALLBACK,
-            composed=True,
+            CALLBACK,
         ),
-        StepLine(
-            anchor='{"loss": ',
-            regex=rf'(?P<pairs>{_START}"loss": .*"iteration": "\d+/(?P<total>\d+)".*)',
-            pair=JSON,
-            columns=DICT_COLUMNS,
-            tells=OBJECTIVES,
-            facts={"total": "total_steps"},
-            example='{"loss": 1.7203125, "grad_norm": 2.3125, "learning_rate": 3e-08, '
+        _step(
+            "iteration",
+            '{"loss": 1.7203125, "grad_norm": 2.3125, "learning_rate": 3e-08, '
             '"load_balancing_loss": 1.0171875, "iteration": "1/240", "elapsed_time": "1m 31s", '
             '"remaining_time": "6h 2m 29s", "memory(GiB)": 61.25, "train_speed(s/it)": 90.998412}',
-            printed_by=MEGATRON,
-            composed=True,
+            MEGATRON,
         ),
     ),
     events=(
