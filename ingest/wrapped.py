@@ -32,9 +32,9 @@ OWN: Final = "step"
 record with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
 
 ISO: Final = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
-PARTIAL: Final = re.compile(rb"%s (?:stdout|stderr) P " % ISO)
-"""A part of a line, as Kubernetes' runtimes cut long ones (kubernetes/kubernetes
-pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
+PARTIAL: Final = b" P "
+"""Behind `stdout` or `stderr`: a part of a line, as Kubernetes' runtimes cut long ones
+(kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
 
 PREFIXES: Final = tuple(
     re.compile(prefix)
@@ -164,7 +164,7 @@ def _prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
     text = line[match.end() :]
     if b" across cluster]" in text:
         text = REPEATED.sub(b"", text)
-    return Piece(text, PARTIAL.match(line) is not None)
+    return Piece(text, match[0].endswith(PARTIAL))
 
 
 def _record(ends: bool, line: bytes) -> Piece | None:  # noqa: FBT001 - a partial's first argument

@@ -469,11 +469,11 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     A rate that is printed too coarsely (`tps: 8`) only where no other is finer.
     """
     windows = ((evidence, clean_of(run, evidence)) for evidence in preferred)
-    known = [(e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0]
-    if known and known[0][0] == "rate" and _is_coarse(run, known[0][1]):
-        finer = (e for e, one in known[1:] if coarseness(run, one, e) <= DISAGREEMENT)
-        return next(finer, "rate")
-    return known[0][0] if known else None
+    known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
+    first, counted = next(known, (None, None))
+    if first == "rate" and counted is not None and _is_coarse(run, counted):
+        return next((e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT), first)
+    return first
 
 
 def _is_coarse(run: Columns, counted: Clean) -> bool:
