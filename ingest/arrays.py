@@ -74,14 +74,19 @@ def taken(values: pa.Array, places: Ints) -> pa.Array:
 
 
 def places_of(found: pa.Array, none: int) -> Ints:
-    """Integers of Arrow's, `none` for null; of few, in a tenth of the time that Polars takes."""
+    """Integers of Arrow's, `none` for null."""
+    return _numbers(found, none).astype(np.int64, copy=False)
+
+
+def _numbers(found: pa.Array, nothing: float) -> NDArray[Any]:
+    """Numbers of Arrow's, `nothing` for null; of few, in a tenth of the time that Polars takes."""
     held, data = found.buffers()
     among = slice(found.offset, found.offset + len(found))
-    numbers = np.frombuffer(data or b"", str(found.type))[among].astype(np.int64)
-    if found.null_count:
-        bits = np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")
-        numbers[bits[among] == 0] = none
-    return numbers
+    numbers = np.frombuffer(data or b"", str(found.type))[among]
+    if not found.null_count:
+        return numbers
+    bits = np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")
+    return np.where(bits[among], numbers, nothing)
 
 
 def rows_at(frame: pl.DataFrame, places: Ints) -> pl.DataFrame:
@@ -93,11 +98,11 @@ def rows_at(frame: pl.DataFrame, places: Ints) -> pl.DataFrame:
 
 
 def valued(column: pl.Series, nothing: float) -> NDArray[Any]:
-    """The values of a column, `nothing` for null: Polars is asked where there are both."""
+    """The values of a column of numbers, `nothing` for null."""
     nulls = column.null_count()
     if nulls == len(column):
         return np.full(nulls, nothing)
-    return (column.fill_null(nothing) if nulls else column).to_numpy()
+    return _numbers(column.to_arrow(), nothing) if nulls else column.to_numpy()
 
 
 def there_are(numbers: Ints) -> Ints:

@@ -105,7 +105,7 @@ class Plan:
     @cached_property
     def stamps(self) -> Ints:
         """When it was printed, in microseconds since 1970, or NO_STAMP."""
-        return valued(self.frame["logged_at"].to_physical(), NO_STAMP)
+        return valued(self.frame["logged_at"].cast(pl.Int64), NO_STAMP)
 
 
 def plan_of(block: Block, parser: Parser) -> Plan:

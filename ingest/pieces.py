@@ -247,7 +247,8 @@ def _nothing(name: str, kind: pl.DataType) -> pl.Series:
 def numbered(rows: Part, lines: Ints) -> Part:
     """The same rows, of these lines."""
     if isinstance(rows, pl.DataFrame):
-        return rows.with_columns(pl.Series("line", lines, pl.Int64))
+        line = pl.Series("line", lines, pl.Int64)
+        return rows.with_columns(line) if "line" in rows.columns else rows.hstack([line])
     return [row | {"line": line} for row, line in zip(rows, lines.tolist(), strict=True)]
 
 

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from ingest.arrays import Bools, Bytes, Ints, Words
 from ingest.scan.block import SEEN, Block, view
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
-from ingest.scan.texts import Part, Views, laid, quoted, series
+from ingest.scan.texts import Part, Views, joined, laid, quoted
 
 
 def _eight_of(byte: int) -> np.uint64:
@@ -88,14 +89,18 @@ class Walked:
 
     def text(self, pieces: Sequence[str | Number]) -> list[Views | pl.Series]:
         """Each line's pieces one behind the other."""
-        parts = [piece if isinstance(piece, str) else self.written(piece) for piece in pieces]
-        if len(parts) == 1 and not isinstance(parts[0], str) and parts[0][0].data is None:
-            return [*parts[0]]
+        if len(pieces) == 1 and not isinstance(pieces[0], str):
+            (alone,) = self.written(pieces[0])
+            if alone.data is None:  # else it would stay a view of the block
+                return [alone]
         if not len(self.lines):
             return [pl.Series(dtype=pl.String)]
-        each = (part if isinstance(part, str) else series(part) for part in parts)
-        # behind one alone an empty one, or it would stay a view of the block
-        return [pl.select(pl.concat_str(*map(pl.lit, each), pl.lit(""))).to_series()]
+        return [joined([one if isinstance(one, str) else self._digits(one) for one in pieces])]
+
+    def _digits(self, number: Number) -> pa.LargeStringArray:
+        """The text of a number, sign and all; a copy."""
+        begins = self.begins[number.first] - number.negative
+        return self.block.texts(begins, self.stops[number.last])
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.arrays import Bytes, Ints, Words
@@ -73,6 +74,16 @@ def laid(parts: Sequence[Part], rows: int) -> Views:
     if size > INLINE:
         views[:, 3] = np.arange(0, rows * size, size)
     return Views(views, data if size > INLINE else None)
+
+
+def joined(parts: Sequence[str | pa.LargeStringArray]) -> pl.Series:
+    """Texts of any length: the parts of each, one behind the other; a text is the same of all.
+
+    Arrow joins some hundred texts in a fifth of the time that a query of Polars takes to begin.
+    """
+    kind = pa.large_string()
+    each = (pa.scalar(part, kind) if isinstance(part, str) else part for part in parts)
+    return pl.Series(pl.from_arrow(pc.binary_join_element_wise(*each, pa.scalar("", kind))))
 
 
 def series(parts: Sequence[Views | pl.Series]) -> pl.Series:
