@@ -115,6 +115,21 @@ def inside(command: Sequence[Word]) -> Cost:
     return replace(whole, wall_s=told["wall_s"], cpu_s=told["cpu_s"])
 
 
+def ready_to_read() -> None:
+    """Called before a process times its own reading.
+
+    It takes memory as `fairmfu ingest` does, and has what is imported where it is first used: by
+    Polars of its first array, by `strptime` of its first date.
+    """
+    import _strptime  # noqa: F401, PLC0415
+
+    import numpy.ma  # noqa: F401, PLC0415
+
+    from ingest.memory import sparing  # noqa: PLC0415
+
+    sparing()
+
+
 def rounds(runs: Mapping[str, Run], repeats: int) -> dict[str, list[Cost]]:
     """Each run so many times, by turns."""
     costs: dict[str, list[Cost]] = {name: [] for name in runs}

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.harness import ready_to_read
+
 BUFFER: Final = 1 << 20
 
 
@@ -117,9 +119,7 @@ def count(given: argparse.Namespace) -> None:
 
 def parse(given: argparse.Namespace) -> None:
     """The rows of a log in memory; seconds, how many rows, the sum of their steps."""
-    from ingest.memory import sparing  # noqa: PLC0415
-
-    sparing()
+    ready_to_read()
     path = Path(given.log)
     read: Callable[[], Any]
     if given.reader == "fairmfu":

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final, ParamSpec, TypeVar
 
-from benchmarks.harness import PYTHON, child
+from benchmarks.harness import PYTHON, child, ready_to_read
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,11 +74,7 @@ class Clock:
 
 def read(log: Path) -> Mapping[str, float]:
     """Seconds of the phases of one log, in this process."""
-    from ingest.memory import sparing  # noqa: PLC0415
-
-    sparing()
-    import numpy.ma  # noqa: F401, PLC0415 - Polars does so where it first gets an array
-
+    ready_to_read()
     from ingest.log_rows import read_source  # noqa: PLC0415
 
     clock = Clock()

@@ -36,6 +36,7 @@ from benchmarks.harness import (
     conclude,
     faster,
     inside,
+    ready_to_read,
     rounds,
 )
 
@@ -189,12 +190,8 @@ READERS: Final[dict[str, Callable[[Path], Any]]] = {
 
 def read(reader: str, path: Path) -> None:
     """Time one reader without its imports."""
-    from ingest.memory import sparing  # noqa: PLC0415
-
-    sparing()
+    ready_to_read()
     if reader == "ours":
-        import numpy.ma  # noqa: F401, PLC0415 - Polars does so where it first gets an array
-
         import ingest.intake  # noqa: F401, PLC0415
     elif reader == "EventAccumulator":
         import tensorboard.backend.event_processing.event_accumulator  # noqa: F401, PLC0415
