@@ -16,6 +16,7 @@ from ingest.log_format import EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, Source
 from ingest.regexes import Regex
+from ingest.registry import Tried
 
 MADE_BY_PARSER: Final = frozenset({"line", "rank", "logged_at", "extra", "says"})
 
@@ -47,7 +48,8 @@ def check(log_format: LogFormat, path: Path, extends: LogFormat | None = None) -
     the format itself, which then has no others.
     """
     watch = _Watch(log_format, extends)
-    parsed = Parser(log_format).parse(watch.through(Source(path, bare=True).lines()))
+    source = Source(path, keeps=Tried((log_format,)).keeps)
+    parsed = Parser(log_format).parse(watch.through(source.lines()))
     rows = [row for launch in parsed.launches for row in _of_launch(launch)]
     rows += [_row(u["line"], "unread", {"reason": u["reason"]}) for u in parsed.unread]
     told = {row["line"] for row in rows}

@@ -92,7 +92,7 @@ def read_log(  # noqa: PLR0913 - as above
     spool: where steps wait; by_path: facts that those beside the file hold before; planned: who may
     look at blocks of a large file before their turn.
     """
-    with Source(path, bare=not tried.built_in) as source:
+    with Source(path, keeps=tried.keeps) as source:
         first, parsed = _first_look(source, tried, watching=fast), None
         quoting = not (fast and source.lasts())
         while parsed is None:
@@ -134,7 +134,7 @@ def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: flo
     """Ask all of a log for its formats: a line behind its beginning may show others."""
     if number <= first.last:
         return
-    with Source(path, bare=not tried.built_in) as source:
+    with Source(path, keeps=tried.keeps) as source:
         sure = detect(path, source.chunks(), tried.formats, tried.wanted)
     if sure != first.detected:
         raise _TakenOtherwiseError(sure)
@@ -179,7 +179,7 @@ class _Small(NamedTuple):
     @classmethod
     def of(cls, path: Path, by_path: Sequence[Fact], tried: Tried) -> Self | None:
         """None of one that is not small, or packed. Raises FairmfuError, OSError."""
-        with Source(path, bare=not tried.built_in) as source:
+        with Source(path, keeps=tried.keeps) as source:
             if not source.is_text() or path.stat().st_size > SMALL_BYTES:
                 return None
             return cls(source, list(source.chunks()), by_path)
@@ -219,7 +219,15 @@ class _Text(NamedTuple):
 
     @classmethod
     def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact]) -> Self:
-        """Raises UnreadableSourceError where not each of its lines was taken for something."""
+        """Raises UnreadableSourceError where its lines go back in time.
+
+        And where not each of them was taken for something.
+        """
+        if source.newest_first:
+            raise UnreadableSourceError(
+                f"{source.path}: its lines stand newest first, as some exports do, so no step has "
+                "a duration. Nothing of it was stored; export it oldest first."
+            )
         if parsed.lines != source.height:
             raise UnreadableSourceError(
                 f"{source.path}: {parsed.lines:,} of its {source.height:,} lines were counted: a "

@@ -15,7 +15,7 @@ import hashlib
 import io
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from ingest.arrays import Ints, places
 from ingest.errors import UnreadableSourceError, not_read
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
-from ingest.wrapped import Unwrapped, unwrapping
+from ingest.wrapped import Keeps, Unwrapped, unwrapping
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
@@ -200,9 +200,10 @@ class Source:
     A context that lets the file go, also where its lines were not read to the end.
     """
 
-    def __init__(self, path: Path, *, bare: bool = False) -> None:
-        """`path` may be `-` for standard input. bare: wrappings of lines stay (ingest.wrapped)."""
-        self.path, self._bare = path, bare
+    def __init__(self, path: Path, *, keeps: Keeps = lambda *_: False) -> None:
+        """`path` may be `-` for standard input. keeps: which wrappings stay (ingest.wrapped)."""
+        self.path, self._keeps = path, keeps
+        self.newest_first = False
         self.bytes = self.height = 0
         self.sha256 = ""
         self.hashing = True
@@ -349,7 +350,15 @@ class Source:
                 yield self._whole_lines(hashed)
 
     def _whole_lines(self, stream: _Readable) -> Iterator[Chunk]:
-        return _whole_lines(stream, self.path, bare=self._bare)
+        return _whole_lines(stream, self.path, self._unwrapped)
+
+    def _unwrapped(self, stream: _Readable, first: bytes) -> tuple[_Readable, bytes]:
+        """A stream and its first block without what is around the lines."""
+        unwraps, self.newest_first = unwrapping(first, self._keeps)
+        if not unwraps:
+            return stream, first
+        unwrapped = Unwrapped(stream, unwraps)
+        return unwrapped, unwrapped.given(first)
 
     @contextmanager
     def _file(self) -> Iterator[IO[bytes]]:
@@ -365,6 +374,9 @@ class Source:
 
 class _Readable(Protocol):
     def read(self, size: int = ..., /) -> bytes: ...
+
+
+_Unwrap = Callable[["_Readable", bytes], tuple["_Readable", bytes]]
 
 
 def _open_file(path: Path) -> IO[bytes]:
@@ -513,11 +525,16 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
         )
 
 
-def _whole_lines(stream: _Readable, path: Path, *, bare: bool = False) -> Iterator[Chunk]:
-    """Lines as they come; holds one block and one cut line at most. Raises as `_block` does."""
+def _whole_lines(
+    stream: _Readable, path: Path, unwrapped: _Unwrap = lambda *given: given
+) -> Iterator[Chunk]:
+    """Lines as they come; holds one block and one cut line at most. Raises as `_block` does.
+
+    unwrapped: the stream and its first block, as they are to be read.
+    """
     number, rest, cut, large = 1, b"", False, False
     chunk: Chunk | None
-    stream, first = _first_block(stream, path, bare=bare)
+    stream, first = unwrapped(*_first_block(stream, path))
     while True:
         if large and not cut:
             chunk, block = _large(stream, path, number, rest)
@@ -550,11 +567,10 @@ def _whole_lines(stream: _Readable, path: Path, *, bare: bool = False) -> Iterat
         yield Chunk(number, rest, cut, ended=False)
 
 
-def _first_block(stream: _Readable, path: Path, *, bare: bool) -> tuple[_Readable, bytes]:
-    """The first block, and what gives the next ones: newlines, if returns part the first line.
+def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
+    """What gives the next blocks, and the first: newlines, if returns part the first line.
 
-    It goes on until it is known how that ends. Wrappings of lines go, unless bare. Raises as
-    `_block` does.
+    It goes on until it is known how that ends. Raises as `_block` does.
     """
     block = more = _block(stream, path, 0)
     while more and len(block) <= LONGEST_LINE_BYTES and b"\n" not in block:
@@ -563,10 +579,7 @@ def _first_block(stream: _Readable, path: Path, *, bare: bool) -> tuple[_Readabl
     if not (0 <= end <= LONGEST_LINE_BYTES or b"\r" not in block):
         stream = _Returned(stream)
         block = stream.parted(block)
-    if bare or not (wrappings := unwrapping(block)):
-        return stream, block
-    unwrapped = Unwrapped(stream, wrappings)
-    return unwrapped, unwrapped.given(block)
+    return stream, block
 
 
 class _Returned:

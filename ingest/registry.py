@@ -41,12 +41,14 @@ from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
 from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
+from ingest.own_lines import keeps
 from ingest.parse import Parser
 from ingest.prefilter import any_of, sieve
 from ingest.reach import matched_prefix
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
 from ingest.regexes import Guarded, Regex
 from ingest.watch import Watch
+from ingest.wrapped import Keeps
 
 FORMATS: Final[tuple[LogFormat, ...]] = (
     TORCHTITAN,
@@ -89,9 +91,9 @@ class Tried:
         return frozenset(log_format.name for log_format in self.formats)
 
     @property
-    def built_in(self) -> bool:
-        """Whether no format is a user's, which may be of the lines as a collector wrapped them."""
-        return all(log_format in FORMATS for log_format in self.formats)
+    def keeps(self) -> Keeps:
+        """What tells wrappings of lines that a user's format is of."""
+        return keeps(self.formats, FORMATS)
 
     def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
         """Built-in formats by their places: other processes have them, and a pipe is soon full."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -11,6 +13,7 @@ import polars as pl
 import pytest
 
 from ingest import read_logs
+from ingest.errors import UnreadableSourceError
 from ingest.reader import Source
 from ingest.wrapped import unwrapping
 from metrics import analyse
@@ -61,6 +64,54 @@ def records_in_parts(lines: Sequence[str]) -> Sequence[str]:
     return [json.dumps({"log": half, "stream": "stdout", "time": AT}) for half in halves]
 
 
+def google(lines: Sequence[str]) -> Sequence[str]:
+    return [json.dumps({"jsonPayload": {"message": x}, "timestamp": AT}) for x in lines]
+
+
+def gcloud(lines: Sequence[str]) -> Sequence[str]:
+    """As `gcloud logging read --format=json` prints them."""
+    each = [{"insertId": "a1", "textPayload": line, "timestamp": AT} for line in lines]
+    return json.dumps(each, indent=2).split("\n")
+
+
+def bytes_of(lines: Sequence[str]) -> Sequence[str]:
+    """As `journalctl -o json` writes a text with colours."""
+    each = [line if n % 3 else list(line.encode()) for n, line in enumerate(lines)]
+    return [json.dumps({"MESSAGE": x, "__REALTIME_TIMESTAMP": "1795141000123456"}) for x in each]
+
+
+def logfmt(lines: Sequence[str]) -> Sequence[str]:
+    return [f"time={AT} level=info msg={json.dumps(line)} pod=w-0" for line in lines]
+
+
+def numbered(before: str) -> Wrap:
+    return lambda lines: [before % number + line for number, line in enumerate(lines, 1)]
+
+
+def cells(*columns: str, lines_in_one: int = 1) -> Wrap:
+    """A CSV file, of whose columns that of a message holds the lines."""
+
+    def wrap(lines: Sequence[str]) -> Sequence[str]:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(columns)
+        for n in range(0, len(lines), lines_in_one):
+            cell = "\n".join(lines[n : n + lines_in_one])
+            writer.writerow([cell if "essage" in name else AT for name in columns])
+        return text.getvalue().split("\n")[:-1]
+
+    return wrap
+
+
+def continued(lines: Sequence[str]) -> Sequence[str]:
+    """As GitLab's runner cuts lines that are printed a piece at a time."""
+    return [
+        f"2026-11-20T03:04:05.000600Z 00O{tag}{half}"
+        for line in lines
+        for tag, half in ((" ", line[: len(line) // 2]), ("+", line[len(line) // 2 :]))
+    ]
+
+
 WRAPS: dict[str, Wrap] = {
     "docker": record(log="\n", stream="stdout", time=AT),
     "docker, cut": records_in_parts,
@@ -90,6 +141,39 @@ WRAPS: dict[str, Wrap] = {
     "airflow": before("[2026-11-20, 03:04:05 UTC] {subprocess.py:93} INFO - "),
     "airflow's pod": before("[2026-11-20T03:04:05.000+0000] {pod_manager.py:477} INFO - [base] "),
     "notebook": notebook,
+    "stern": before("train-worker-0 pytorch "),
+    "stern, all namespaces": before("ml train-5d4f8c7b9d-x2x9k pytorch "),
+    "stern in colour": before("\x1b[32mtrain-worker-0\x1b[0m \x1b[36mpytorch\x1b[0m "),
+    "stern with stamps": before(f"train-worker-0 pytorch {AT} "),
+    "stern's json": record(message="", namespace="ml", podName="train-worker-0"),
+    "kubetail": before("[train-worker-0] "),
+    "kubetail, containers": before("[train-worker-0 pytorch] "),
+    "grep -n": numbered("%d:"),
+    "grep -rn": numbered("runs/a/run.log:%d:"),
+    "grep, files": before("run.log:"),
+    "cat -n": numbered("%6d\t"),
+    "google": google,
+    "gcloud": gcloud,
+    "logfmt": logfmt,
+    "logcli's lines": before('2026-11-20T03:04:05Z {app="train", pod="w-0"} '),
+    "cloudwatch insights": cells("@timestamp", "@message"),
+    "cloudwatch insights, several lines": cells("@timestamp", "@message", lines_in_one=3),
+    "datadog": cells("Date", "Host", "Message", "Tags"),
+    "syslog, RFC 3164": before("<14>Nov 20 03:04:05 node1 train: "),
+    "syslog with data": before(f'<14>1 {AT} node1 train 99 ID1 [ex@1 a="b c"] '),
+    "rsyslog": before("2026-11-20T03:04:05.000600+00:00 node1 python[1234]: "),
+    "journal, precise": before("Nov 20 03:04:05.000600 node1 python[1234]: "),
+    "journal, full": before("Fri 2026-11-20 03:04:05 UTC node1 python[1234]: "),
+    "journal, unix": before("1795141000.123456 node1 python[1234]: "),
+    "journal's json": bytes_of,
+    "ts of seconds": before("1795141000.123456 "),
+    "gh run view": before(f"train\tRun python\t{AT} "),
+    "gitlab": before("2026-11-20T03:04:05.000600Z 00O "),
+    "gitlab, cut": continued,
+    "docker service": before("train.1.k2j3kx@node1    | "),
+    "stamps of a collector in the records of another": lambda lines: before(f"{AT} stdout F ")(
+        record(log="\n", time=AT)(lines)
+    ),
 }
 
 
@@ -124,6 +208,22 @@ def test_wrapped_logs_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
         ["| step-1 | loss |"] * 9,
         ["Saved.", "[pod/a/b] one", "Done.", "Left."] * 9,
         [f"{AT} one"],
+        [f"{hour:02}:34:56 step {hour}" for hour in range(9, 24)],
+        [f"{hour:02}:34:56,789 step {hour}" for hour in range(9, 24)],
+        ["17: step: 1", "3: step: 1", "4: step: 1"] * 9,
+        [f"{rank}:step: {step}" for step in range(9) for rank in range(8)],
+        ["1\tone", "2\ttwo", "3\tthree", "4\tfour", "5\tfive", "6\tsix"],
+        ["run.py:17: UserWarning: slow"] * 9,
+        ["pre-train step 1 loss 2.5"] * 9,
+        ["[rank-a] step 1", "[INFO] step 2"] * 9,
+        ["loss=2.5 time=3 step=1"] * 9,
+        ["time=3 loss=2.5 msg=saved step=1"] * 9,
+        ["step,time,message", "1,2,saved", "2,3,saved"],
+        ["step,time,loss", "1,2,3", "2,3,4"],
+        ['{"jsonPayload": {"message": "one", "step": 1}, "timestamp": "2026"}'] * 9,
+        ["00:00:12 one"] * 9,
+        ["2026-11-20 03:04:05 one"] * 9,
+        ["11/20/2026 03:04:05 one"] * 9,
     ],
 )
 def test_lines_that_are_not_wrapped_stay(lines: list[str], tmp_path: Path) -> None:
@@ -152,11 +252,65 @@ def test_blocks_may_end_within_a_wrapping(
     path.write_text(first)
     wrappings = unwrapping(first.encode())
     monkeypatch.setattr("ingest.reader.BLOCK_BYTES", size)
-    monkeypatch.setattr("ingest.reader.unwrapping", lambda _: wrappings)
+    monkeypatch.setattr("ingest.reader.unwrapping", lambda *_: wrappings)
     assert [line.text for line in Source(path).lines()] == [str(number) for number in range(9)]
 
 
-def test_a_format_of_ones_own_has_the_lines_as_they_are(tmp_path: Path) -> None:
+OWN = """
+name = "own"
+framework = "own"
+versions = "1"
+signature = 'step took'
+looks_like_step = 'step took'
+evidence = ["elapsed"]
+elapsed_covers = "step"
+rate_covers = "step"
+"""
+
+
+def steps_of_own(lines: Sequence[str], regex: str, example: str, folder: Path) -> list[int]:
+    (folder / "run.log").write_text("\n".join([*lines, ""]))
+    columns = 'columns = { step = "step", s = "elapsed_s" }'
+    (folder / "own.toml").write_text(
+        f"{OWN}[[steps]]\nregex = {json.dumps(regex)}\n{columns}\nexample = {json.dumps(example)}\n"
+    )
+    log_formats = [str(folder / "own.toml")]
+    return read_logs(folder / "run.log", log_formats=log_formats)["steps"]["step"].to_list()
+
+
+LINES = [f"[own] {number} step took 1.5" for number in range(1, 9)]
+"""With a number behind a word, so that none stands first."""
+
+
+@pytest.mark.parametrize("name", ["docker", "github", "grep -n"])
+def test_lines_are_unwrapped_for_a_format_of_ones_own(name: str, tmp_path: Path) -> None:
+    regex = r"^\[own\] (?P<step>\d+) step took (?P<s>[\d.]+)$"
+    assert steps_of_own(WRAPS[name](LINES), regex, LINES[0], tmp_path) == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "regex"),
+    [
+        ("docker", r'"\[own\] (?P<step>\d+) step took (?P<s>[\d.]+)\\n"'),
+        ("github", r"Z \[own\] (?P<step>\d+) step took (?P<s>[\d.]+)"),
+        ("grep -n", r"(?P<step>\d+):.* step took (?P<s>[\d.]+)"),
+    ],
+)
+def test_a_wrapping_that_a_format_of_ones_own_is_of_stays(
+    name: str, regex: str, tmp_path: Path
+) -> None:
+    wrapped = WRAPS[name](LINES)
+    assert steps_of_own(wrapped, regex, wrapped[0], tmp_path) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("name", ["cloudwatch insights", "google", "logfmt", "kubectl with stamps"])
+def test_lines_that_stand_newest_first_are_refused(name: str, tmp_path: Path) -> None:
+    lines = next(SYNTHETIC.glob("torchtitan/*.log")).read_text().splitlines()
+    stamped = [x.replace(AT, f"2026-11-20T03:{n:02}:05Z") for n, x in enumerate(WRAPS[name](lines))]
     path = tmp_path / "run.log"
-    path.write_text(f"{AT} one\n" * 3)
-    assert {line.text for line in Source(path, bare=True).lines()} == {f"{AT} one"}
+    path.write_text("\n".join([*stamped, ""]))
+    assert read_logs(path)["steps"].height
+    heading = stamped[:1] if stamped[0].startswith("@") else []
+    path.write_text("\n".join([*heading, *reversed(stamped[len(heading) :]), ""]))
+    with pytest.raises(UnreadableSourceError, match="newest first"):
+        read_logs(path)

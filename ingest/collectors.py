@@ -1,0 +1,397 @@
+"""What collectors of logs put around each line, as data where it can be, and how it is taken off.
+
+Words before a line (`PREFIXES`), a record of JSON or logfmt whose one text is the line, a cell of a
+CSV file, JSON over many lines. A false one is worse than none: words that a log may print itself
+count only where (nearly) all lines have the same ones, numbers only where they rise.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, partial
+from typing import Any, Final, NamedTuple
+
+LEAST: Final = 2
+"""Lines that have to look alike."""
+COUNTED: Final = 5
+"""Lines whose numbers have to rise."""
+NEARLY_ALL: Final = 0.9
+EACH: Final = 4
+"""Lines that those of one pod, host or file have to be on average."""
+
+
+class Piece(NamedTuple):
+    """What a line holds: a text, and when it was taken, where that can be compared.
+
+    partial: the next line belongs to it; continues: it belongs to the one before.
+    """
+
+    text: bytes
+    at: bytes = b""
+    partial: bool = False
+    continues: bool = False
+
+
+Unwrap = Callable[[bytes], Piece | None]
+"""A line, without its newline, as what it holds; None of one that is not wrapped so."""
+
+Made = Callable[[], Unwrap]
+"""One for lines that are read from the first on: it may know what an earlier one has begun."""
+
+Sure = Callable[[Sequence[re.Match[bytes]], int], bool]
+"""Whether matches in so many lines are a collector's and not the log's own."""
+
+# -- words before a line -----------------------------------------------------------------------
+
+
+def half(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+    """Half of the lines have words that no log prints itself."""
+    return len(matches) >= max(LEAST, lines / 2)
+
+
+def same_words(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+    """Nearly all have them, and they are those (`who`) of a few."""
+    named = {match["who"] for match in matches}
+    few = len(named) == 1 or len(named) * EACH <= len(matches)
+    return len(matches) >= max(LEAST, lines * NEARLY_ALL) and few
+
+
+def rising(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+    """Nearly all begin with a number that rises, in each file (`who`) that is named.
+
+    And half of them are no `clock`.
+    """
+    clocks = sum("clock" in m.re.groupindex and m["clock"] is not None for m in matches)
+    if len(matches) < max(COUNTED, lines * NEARLY_ALL) or clocks > len(matches) / 2:
+        return False
+    last: dict[bytes | None, int] = {}
+    for match in matches:
+        who, number = match.groupdict().get("who"), int(match["number"])
+        if number <= last.get(who, 0):
+            return False
+        last[who] = number
+    return len(last) == 1 or len(last) * EACH <= len(matches)
+
+
+_compiled = cache(re.compile)
+
+
+class Prefix(NamedTuple):
+    """Words before a line; groups: `at`, when it was taken, and others that `sure` asks for."""
+
+    pattern: bytes
+    sure: Sure = half
+
+    @property
+    def regex(self) -> re.Pattern[bytes]:
+        """Compiled when it is first asked for: most logs are not wrapped."""
+        return _compiled(self.pattern)
+
+
+ISO: Final = rb"(?P<at>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)"
+DAY: Final = rb"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
+HOST: Final = rb"(?!DEBUG|INFO|WARN|ERROR)[\w.-]{1,253} [\w.@/-]{1,99}"
+PID: Final = rb"\[\d{1,9}\]: "
+MARK: Final = rb"(?:\xef\xbb\xbf)?"
+COLOUR: Final = rb"(?:\x1b\[[\d;]{0,9}m)?"
+NAME: Final = rb"[a-z0-9][a-z0-9-]{0,62}"
+POD: Final = rb"[a-z0-9][a-z0-9.-]{0,250}-(?:\d{1,5}|[bcdfghjklmnpqrstvwxz2456789]{5})"
+"""A pod's name ends with its number, or with five letters that make no word: none is a vowel."""
+FILE: Final = rb"[\w./@=+-]{1,255}"
+CLOCK: Final = rb"\d\d(?::\d\d)?(?:[,. \]]|$)"
+"""The rest of a clock (12:34:56) whose hour, or hour and minute, look like what grep adds."""
+
+PARTIAL: Final = b" P "
+"""Behind `stdout` or `stderr`: a part of a line, as Kubernetes' runtimes cut long ones
+(kubernetes/kubernetes pkg/kubelet/kuberuntime/logs/logs.go@81b7503 parseCRILog)."""
+CONTINUES: Final = (b"O+", b"E+")
+"""Behind GitLab's stamp: the line before goes on."""
+
+_FROM_A_HOST: Final = (
+    Prefix(rb"%s %s%s" % (ISO, HOST, PID)),
+    Prefix(rb"%s (?P<who>%s): " % (ISO, HOST), same_words),
+)
+"""journalctl -o short-iso, and syslog today; the number of the process may be missing."""
+
+PREFIXES: Final = (
+    Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO),
+    Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO),  # GitLab CI
+    *_FROM_A_HOST,
+    Prefix(rb'%s +\{(?:\w+="(?:[^"\\]|\\.)*"(?:, ?)?)+\} +' % ISO),  # logcli
+    Prefix(rb"%s [\w.-]+/[\w./-]+ " % ISO),  # aws logs tail
+    Prefix(rb"[^\t\n]{1,99}+\t[^\t\n]{1,99}+\t%s%s " % (MARK, ISO)),  # gh run view --log
+    # kubectl logs --timestamps, docker logs -t, GitHub Actions
+    Prefix(rb"%s%s[ \t]" % (MARK, ISO)),
+    # syslog, RFC 5424
+    Prefix(
+        rb"<\d{1,3}>1 %s \S+ \S+ \S+ \S+ "
+        rb'(?:-|(?:\[[^\]\s]+(?: [^\s=\]]+="(?:[^"\\\]]|\\.)*")*\])+) %s' % (ISO, MARK)
+    ),
+    Prefix(rb"\[pod/[^\]\s]+\] "),  # kubectl logs --prefix
+    Prefix(rb"%s(?P<who>\[%s(?: %s)?\])%s " % (COLOUR, POD, NAME, COLOUR), same_words),
+    *(  # stern, of one namespace and of several
+        Prefix(
+            rb"%s(?P<who>%s%s%s %s%s)%s " % (COLOUR, of, POD, COLOUR, COLOUR, NAME, COLOUR),
+            same_words,
+        )
+        for of in (b"", rb"%s%s %s" % (NAME, COLOUR, COLOUR))
+    ),
+    Prefix(  # Ray
+        rb"(?:\x1b\[\d+m)?\(\w[\w.:-]* pid=\d+(?:, ip=[\w.:]+)?\)(?:\x1b\[0m)? ?"
+    ),
+    Prefix(rb"\[\d+,mpirank:\d+,[\w.-]+\]<std(?:out|err)>: ?"),  # SageMaker
+    Prefix(rb"(?:\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): "),  # pdsh
+    # docker compose, docker service logs
+    Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR, COLOUR)),
+    Prefix(rb"%s (?P<who>%s): " % (DAY, HOST), same_words),
+    Prefix(rb"%s (?:%s%s)?" % (DAY, HOST, PID)),  # journalctl, syslog, ts
+    # journalctl -o short-full, -o short-unix; ts %.s
+    Prefix(
+        rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? [A-Z+-]\w{1,5} %s%s" % (HOST, PID)
+    ),
+    Prefix(rb"(?P<at>\d{10})\.\d{6} (?:%s%s)?" % (HOST, PID)),
+    # Airflow, and its pods
+    Prefix(
+        rb"\[[\d-]{10}[T,] ?[\d:]{8}(?: UTC|[.\d]*[+-]\d{4})\] \{\w+\.py:\d+\} [A-Z]+ - "
+        rb"(?:\[base\] )?"
+    ),
+    Prefix(rb"\[%s\] " % ISO),  # Jenkins
+    Prefix(rb"(?=[ \d]{6}) {0,5}(?P<number>\d{1,9})\t", rising),  # cat -n, nl
+    # grep -n, grep -rn
+    Prefix(rb"(?:(?P<who>%s):)?(?P<number>\d{1,9}):(?P<clock>(?=%s))?" % (FILE, CLOCK), rising),
+    Prefix(  # grep of several files
+        rb"(?P<who>%s\.(?:log|out|err|txt)(?:[.-]\d+)?):" % FILE, same_words
+    ),
+)
+
+REPEATED: Final = re.compile(
+    rb"(?:\x1b\[\d+m)? \[repeated \d+x across cluster\](?: \(Ray deduplicates .*)?(?:\x1b\[0m)?\s*$"
+)
+"""What Ray adds to a line that several actors printed (ray-project/ray
+python/ray/_private/ray_logging/__init__.py@1359121 LogDeduplicator)."""
+
+
+def prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
+    """A line without the words before it."""
+    if (match := prefix.match(line)) is None:
+        return None
+    text, words = line[match.end() :], match[0]
+    if b" across cluster]" in text:
+        text = REPEATED.sub(b"", text)
+    at = match["at"] if "at" in prefix.groupindex else b""
+    return Piece(text, at, words.endswith(PARTIAL), words.endswith(CONTINUES))
+
+
+# -- records -----------------------------------------------------------------------------------
+
+MESSAGES: Final = ("log", "line", "message", "msg", "textPayload", "MESSAGE")
+TAKEN: Final = (
+    *("time", "timestamp", "ts", "@timestamp", "date", "asctime"),
+    *("__REALTIME_TIMESTAMP", "podName"),
+)
+INNER: Final = ("jsonPayload", "_source")
+OWN: Final = "step"
+"""Keys of a record: of the line, and of when or where it was taken. Docker's json-file has `log`
+and `time` (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli
+`line` and `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or
+`textPayload`, Google's within `jsonPayload`, journalctl `MESSAGE`, stern `message` and `podName`. A
+record with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
+
+_PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'
+_LOGFMT: Final = re.compile(rb"%s(?: +%s)+\s*" % (_PAIR, _PAIR))
+_PAIRS: Final = re.compile(_PAIR)
+_ESCAPE: Final = re.compile(rb"\\(?:x([\da-f]{2})|([av])|.)", re.DOTALL)
+_CONTROL: Final = {b"a": rb"\u0007", b"v": rb"\u000b"}
+
+
+def record(ends: bool, line: bytes) -> Piece | None:  # noqa: FBT001 - a partial's first argument
+    """The text of a record of JSON.
+
+    ends: texts have their newlines, so one without it goes on in the next record.
+    """
+    if (found := _of_json(line)) is None:
+        return None
+    text, at = found
+    return Piece(_bytes(text.removesuffix("\n")), at, ends and not text.endswith("\n"))
+
+
+def ended(line: bytes) -> bool:
+    """Whether it is a record whose text has its newline."""
+    return (found := _of_json(line)) is not None and found[0].endswith("\n")
+
+
+def _of_json(line: bytes) -> tuple[str, bytes] | None:
+    if not line.lstrip().startswith(b"{"):
+        return None
+    with suppress(ValueError, RecursionError):
+        if isinstance(said := json.loads(line), dict):
+            return _message(said)
+    return None
+
+
+def _message(said: Mapping[str, Any]) -> tuple[str, bytes] | None:
+    """The text of a record that also says when or where it was taken, and that time."""
+    for key in INNER:
+        if isinstance(inner := said.get(key), dict):
+            said = {**inner, **said}
+    taken = [said[key] for key in TAKEN if key in said]
+    if OWN in said or not taken:
+        return None
+    texts = [text for key in MESSAGES if (text := _text(said.get(key))) is not None]
+    return (texts[0], _time(str(taken[0]))) if len(texts) == 1 else None
+
+
+def _text(value: object) -> str | None:
+    """A text; journalctl writes one with colours as the numbers of its bytes."""
+    if isinstance(value, list):
+        with suppress(ValueError, TypeError):
+            return bytes(value).decode("utf-8", "replace")
+    return value if isinstance(value, str) else None
+
+
+def logfmt(line: bytes) -> Piece | None:
+    """The text of a line of `key=value`, or `key="value"`."""
+    if not _LOGFMT.fullmatch(line):
+        return None
+    with suppress(ValueError):
+        said = {key.decode(): _unquoted(value) for key, value in _PAIRS.findall(line)}
+        if found := _message(said):
+            return Piece(_bytes(found[0].removesuffix("\n")), found[1])
+    return None
+
+
+def _unquoted(value: bytes) -> str:
+    """As Go quotes. Raises ValueError."""
+    if not value.startswith(b'"'):
+        return value.decode("utf-8", "replace")
+    return str(json.loads(_ESCAPE.sub(_as_json, value)))
+
+
+def _as_json(escape: re.Match[bytes]) -> bytes:
+    return rb"\u00" + escape[1] if escape[1] else _CONTROL.get(escape[2], escape[0])
+
+
+def _time(text: str) -> bytes:
+    """A time up to its second, where times that are written so stand in the order of time."""
+    return text[:19].encode() if text[:4].isdecimal() else b""
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+# -- JSON over many lines ----------------------------------------------------------------------
+
+_QUOTED: Final = re.compile(rb'\s*(?:"(?:message|textPayload)": )?("(?:[^"\\]|\\.)*"),?\s*')
+_TAKEN: Final = re.compile(rb'\s*"timestamp": "?([\dT:-]{10,19})')
+_OF_QUOTED: Final = re.compile(rb'\s*\{\s*"(?:cells|events)": \[|\s*\[\s*\{\s*"insertId": "')
+"""A notebook, what `aws logs get-log-events` and `gcloud logging read --format=json` print."""
+
+
+def quoted(line: bytes) -> Piece:
+    """A line of JSON that is one text, of what a cell printed or of its source; else nothing."""
+    if match := _QUOTED.fullmatch(line):
+        with suppress(ValueError):
+            return Piece(_bytes(json.loads(match[1]).removesuffix("\n")))
+    taken = _TAKEN.match(line)
+    return Piece(b"", taken[1] if taken else b"")
+
+
+# -- CSV ---------------------------------------------------------------------------------------
+
+_HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % MARK)
+_OF_MESSAGES: Final = {"raw", *map(str.lower, MESSAGES)}
+_REST: Final = re.compile(rb'([^"]*(?:""[^"]*)*)("?)')
+_CELL: Final = re.compile(rb'"%s|([^,]*)' % _REST.pattern)
+
+
+class Cells:
+    """The column of a CSV file that holds the lines; one cell may hold several of them."""
+
+    def __init__(self, taken: int, message: int) -> None:
+        """Places of the columns."""
+        self._taken, self._message = taken, message
+        self._open: int | None = None
+        self._heading = True
+
+    def __call__(self, line: bytes) -> Piece:
+        """What a line holds of the column: nothing of the heading."""
+        if self._heading:
+            self._heading = not line.strip()
+            return Piece(b"")
+        found = dict(self.cells(line))
+        taken = found.get(self._taken, b"").decode("utf-8", "replace")
+        return Piece(found.get(self._message, b""), _time(taken))
+
+    def cells(self, line: bytes) -> Iterator[tuple[int, bytes]]:
+        """The cells of a line, by their columns; one that is open goes on in the next."""
+        at, column = 0, self._open or 0
+        while True:
+            match = (_CELL if self._open is None else _REST).match(line, at)
+            text, closing = (match[1], match[2]) if match else (None, b"")
+            if match is None or text is None:
+                yield column, match[3] if match else b""
+            else:
+                yield column, text.replace(b'""', b'"')
+            self._open = column if text is not None and not closing else None
+            at = line.find(b",", match.end() if match else at)
+            if self._open is not None or at < 0:
+                return
+            at, column = at + 1, column + 1
+
+
+# -- which of them -----------------------------------------------------------------------------
+
+_STARTS: Final = (rb"\s*\{", rb"[\w.@-]+=", *(one.pattern for one in PREFIXES))
+_MAY_BE: Final = re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(_STARTS)))
+
+
+def of_file(lines: Sequence[bytes], beginning: bytes) -> Made | None:
+    """What a whole file is wrapped in, by how it begins."""
+    if _OF_QUOTED.match(beginning):
+        return lambda: quoted
+    columns = _columns(next(filter(bytes.strip, lines), b""))
+    return partial(Cells, *columns) if columns else None
+
+
+def _columns(heading: bytes) -> tuple[int, int] | None:
+    """Places of the time and of the line in a CSV export; None where that is no heading of one."""
+    if not _HEADING.fullmatch(heading):
+        return None
+    cells = Cells(0, 0).cells(heading.removeprefix(b"\xef\xbb\xbf"))
+    names = [cell.decode().strip().lstrip("@_").lower() for _, cell in cells]
+    taken = [place for place, name in enumerate(names) if name in TAKEN]
+    message = [place for place, name in enumerate(names) if name in _OF_MESSAGES]
+    return (taken[0], message[0]) if taken and len(message) == 1 and OWN not in names else None
+
+
+def of_lines(lines: Sequence[bytes]) -> Made | None:
+    """What lines are wrapped in."""
+    if not _may_be(lines):
+        return None
+    ends = any(map(ended, lines))
+    for unwrap in (partial(record, ends), logfmt):
+        alike = sum(unwrap(line) is not None for line in lines)
+        if alike >= max(LEAST, len(lines) / 2):
+            return partial(partial, unwrap)
+    for prefix in PREFIXES:
+        if prefix.sure(_matches(prefix.regex, lines), len(lines)):
+            return partial(partial, prefixed, prefix.regex)
+    return None
+
+
+def _may_be(lines: Sequence[bytes]) -> bool:
+    """Whether half of the lines begin as wrapped ones do; as soon as that is known."""
+    others = len(lines) - max(LEAST, len(lines) / 2)
+    for line in lines:
+        others -= _MAY_BE.match(line) is None
+        if others < 0:
+            return False
+    return len(lines) >= LEAST
+
+
+def _matches(regex: re.Pattern[bytes], lines: Iterable[bytes]) -> list[re.Match[bytes]]:
+    return [match for line in lines if (match := regex.match(line))]
