@@ -346,7 +346,12 @@ class Cells:
 # -- which of them -----------------------------------------------------------------------------
 
 _STARTS: Final = (rb"\s*\{", rb"[\w.@-]+=", *(one.pattern for one in PREFIXES))
-_MAY_BE: Final = re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(_STARTS)))
+
+
+@cache
+def _wrapped_start() -> re.Pattern[bytes]:
+    """How a wrapped line may begin; compiled where a text is read, which takes 2.5 ms."""
+    return re.compile(re.sub(rb"\(\?P<\w+>", b"(?:", b"|".join(_STARTS)))
 
 
 def of_file(lines: Sequence[bytes], beginning: bytes) -> Made | None:
@@ -385,9 +390,9 @@ def of_lines(lines: Sequence[bytes]) -> Made | None:
 
 def _may_be(lines: Sequence[bytes]) -> bool:
     """Whether half of the lines begin as wrapped ones do; as soon as that is known."""
-    others = len(lines) - max(LEAST, len(lines) / 2)
+    others, starts = len(lines) - max(LEAST, len(lines) / 2), _wrapped_start().match
     for line in lines:
-        others -= _MAY_BE.match(line) is None
+        others -= starts(line) is None
         if others < 0:
             return False
     return len(lines) >= LEAST

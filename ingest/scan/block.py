@@ -114,11 +114,11 @@ class Block(Lines):
         every = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), buffers)
         return taken(every, which)
 
-    def texts(self, begins: Ints, stops: Ints) -> pa.LargeStringArray:
+    def texts(self, begins: Ints, stops: Ints) -> pa.StringArray:
         """The bytes from each of these places to its other one, ASCII in their order; a copy."""
-        bounds = owned(np.column_stack([begins, stops]))
+        bounds = owned(np.column_stack([begins, stops]).astype(np.int32))
         count = 2 * len(begins) - 1
-        every = pa.LargeStringArray.from_buffers(count, bounds, self.buffer)
+        every = pa.StringArray.from_buffers(count, bounds, self.buffer)
         return taken(every, np.arange(0, count, 2))
 
 

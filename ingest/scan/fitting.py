@@ -97,7 +97,7 @@ class Walked:
             return [pl.Series(dtype=pl.String)]
         return [joined([one if isinstance(one, str) else self._digits(one) for one in pieces])]
 
-    def _digits(self, number: Number) -> pa.LargeStringArray:
+    def _digits(self, number: Number) -> pa.StringArray:
         """The text of a number, sign and all; a copy."""
         begins = self.begins[number.first] - number.negative
         return self.block.texts(begins, self.stops[number.last])
