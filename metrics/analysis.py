@@ -81,7 +81,8 @@ class Analysis:
         if lines is None or row["time_basis"] is None:
             return None
         mine = Columns(self.windows.filter(pl.col("run_id") == row["run_id"]))
-        steady = mine["step"][windows.clean_of(mine, row["time_basis"]).at]
+        counted = windows.clean_of(mine, row["time_basis"])
+        steady = mine["step"][windows.lines_of(mine, row["time_basis"], counted).at]
         return logged.rate_over(lines, known, audit, steady)
 
     def proposals(self, run_id: str) -> list[Proposal]:

@@ -486,17 +486,25 @@ _BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] 
 )
 
 
+APART: Final = {"clock": "apart", "elapsed": "elapsed_apart"}
+"""Columns of the steps since the window before, where windows are of other lines than all."""
+
+
 def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
     rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
     tokens = windows["tokens_per_gpu"][rest]
     if evidence == "rate":
         tokens = np.where(np.isnan(tokens), 1.0, tokens)
     span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
-    each = windows["apart" if evidence == "clock" else "new_step"][rest]
+    each = windows[APART.get(evidence, "new_step")][rest]
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
-    count = total(span * tokens)
-    if evidence in {"elapsed", "rate"} and (own := time_of_first_line(windows, evidence, run)):
+    count, behind = total(span * tokens), windows["step"][rest][0] - span[0] == windows["step"][0]
+    if (
+        evidence in {"elapsed", "rate"}
+        and behind
+        and (own := time_of_first_line(windows, evidence, run))
+    ):
         first = trained(windows, run["trained_from"], windows["step"][0])
         if first is not None:
             return _Rate(count + first, seconds + own, f"{evidence} from start")

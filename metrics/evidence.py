@@ -351,10 +351,6 @@ def _timed(windows: Columns, kind: str) -> _Timed:
     out = windows.flags("first") | spoiled(windows, kind)
     if kind == "elapsed":
         out |= windows.flags("smeared")
-        if windows.value("elapsed_covers") == "last_10":
-            # A moving mean reaches back over the lines that its new steps lie behind.
-            whole = np.minimum(step, windows["average_window"])
-            seconds, spans = seconds * whole / spans, whole
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
     return _Timed(step, spans, seconds, ~out & known)
 

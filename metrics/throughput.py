@@ -34,6 +34,7 @@ from metrics.windows import (
     clean_of,
     coarseness,
     evidence_of,
+    lines_of,
     of_elapsed,
     optimizer_steps,
     stamp_error,
@@ -113,7 +114,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row |= _rates(windows, steady, evidence, facts)
     row |= _sureness(windows, steady, evidence) | _spread(windows, steady, evidence)
     row["wall_s"], row["time_lost"] = time_lost(windows, evidence, run)
-    row |= _claims(windows, steady)
+    row |= _claims(windows, lines_of(windows, evidence, steady))
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
     row["throughput_warnings"] += filter(None, [counts.why_uncounted(windows, facts)])

@@ -253,7 +253,7 @@ def _micro_batches() -> pl.Expr:
 
 
 def _same_span() -> pl.Expr:
-    return pl.col("rate_span") == pl.col("elapsed_span")
+    return pl.col("rate_span") == pl.col("elapsed_reach")
 
 
 def _rate_times_time() -> pl.Expr:

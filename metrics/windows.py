@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
 from metrics.digits import digits_of
+from metrics.moving_means import side_by_side
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
@@ -176,6 +177,8 @@ def windows(
         .pipe(with_non_padding)
         .pipe(with_counts)
         .pipe(_evened)
+        .with_columns(step_time=_step_time())
+        .pipe(side_by_side)
         .with_columns(_times())
         .pipe(_with_spoilers, events)
         .with_columns(_smeared(), warming=False, stall_s=0.0)
@@ -255,7 +258,8 @@ def _interval() -> pl.Expr:
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
     since = pl.col("interval")
-    mean = pl.min_horizontal(since, "step", "average_window")
+    reach = pl.min_horizontal("step", "average_window")
+    mean = pl.min_horizontal(since, reach)
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
     for kind, span in kinds.items():
@@ -263,6 +267,10 @@ def _spans() -> list[pl.Expr]:
         rate = pl.when(pl.col("rate_covers") == kind).then(span).otherwise(rate)
     return [
         elapsed.alias("elapsed_span"),
+        pl.when(pl.col("elapsed_covers") == "last_10")
+        .then(reach)
+        .otherwise(elapsed)
+        .alias("elapsed_reach"),
         rate.alias("rate_span"),
         pl.col("apart").alias("clock_span"),
         pl.col("apart").alias("stamp_span"),
@@ -271,9 +279,14 @@ def _spans() -> list[pl.Expr]:
     ]
 
 
+def _step_time() -> pl.Expr:
+    """Seconds of a step as the line prints them, with its wait for data."""
+    return pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
+
+
 def _times() -> list[pl.Expr]:
     """Seconds of the spans; a rate whose tokens are unknown counts each step as one token."""
-    step_time = pl.when("elapsed_excludes_data").then("wall_s").otherwise("elapsed_s")
+    mean_s = pl.col("elapsed_reach") * pl.col("step_time") - pl.col("elapsed_less_s")
     samples_rate = pl.col("logged_samples_per_second") * length() / pl.col("gpus")
     rate = pl.coalesce("logged_tgs", samples_rate)
     tokens = pl.coalesce("tokens_per_gpu", 1.0)
@@ -282,7 +295,7 @@ def _times() -> list[pl.Expr]:
     samples, sampled = step_samples(), pl.col("logged_samples_per_second")
     clocked = pl.col("new_since_start_s")
     return [
-        _positive(pl.col("elapsed_span") * step_time).alias("elapsed_time"),
+        _positive(pl.when(pl.col("elapsed_span").is_not_null()).then(mean_s)).alias("elapsed_time"),
         _positive(pl.col("rate_span") * tokens / rate).alias("rate_time"),
         pl.when(clocked >= 0).then(clocked).alias("clock_time"),
         pl.when(stamped >= 0).then(stamped).alias("stamp_time"),
@@ -371,11 +384,10 @@ def _smeared() -> pl.Expr:
     """
     spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS["elapsed"])).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
-    reach = pl.col("average_window")
     moving = pl.col("elapsed_covers") == "last_10"
     longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
-    foreign = ((reach <= pl.col("new_step")) & longer).fill_null(value=False)
-    back = (pl.col("step") - reach < bad) | foreign
+    foreign = ((pl.col("average_window") <= pl.col("new_step")) & longer).fill_null(value=False)
+    back = (pl.col("step") - pl.col("elapsed_reach") < bad) | foreign
     return (moving & back).fill_null(value=False).alias("smeared")
 
 
@@ -427,6 +439,21 @@ def timed_of(run: Columns, evidence: str, among: Flags) -> Clean:
     seconds = run[f"{evidence}_time"]
     at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
     return Clean(at, tokens[at], seconds[at])
+
+
+def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:
+    """All lines whose steps these windows hold, each with its share: a moving mean spans several.
+
+    What lines print of their own steps is theirs to tell, not the last one's alone.
+    """
+    if evidence != "elapsed" or not (run["elapsed_reach"] > run["new_step"]).any():
+        return counted
+    last, begins = counted.at, run["step"][counted.at] - run["elapsed_span"][counted.at]
+    held = last + 1 - np.searchsorted(run["step"], begins, "right")
+    lines = np.arange(held.sum()) + np.repeat(last + 1 - np.cumsum(held), held)
+    return Clean(
+        lines, np.repeat(counted.tokens / held, held), np.repeat(counted.seconds / held, held)
+    )
 
 
 def behind_step_1(run: Columns, evidence: str) -> int | None:

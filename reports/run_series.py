@@ -11,9 +11,9 @@ import polars as pl
 from ingest.schema import BOOL, FLOAT, INT, TEXT
 from metrics.analysis import Analysis
 from metrics.choice import choose
-from metrics.columns import Columns
+from metrics.columns import Columns, Flags
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.windows import SPOILERS, clean_of, of_elapsed
+from metrics.windows import SPOILERS, clean_of, lines_of, of_elapsed
 from reports.figure import Row
 
 MOST_BINS: Final = 300
@@ -144,7 +144,7 @@ def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
 _ASKED: Final = (
     *("first", "warming", "smeared", "spoilers", "tokens_per_gpu"),
-    *("elapsed_covers", "rate_covers"),
+    *("elapsed_covers", "rate_covers", "elapsed_reach", "new_step"),
 )
 """Whether a window counts, and its tokens."""
 
@@ -154,10 +154,18 @@ def _timed_by(evidence: str) -> tuple[str, str]:
     return f"{evidence}_span", f"{evidence}_time"
 
 
+def _counted(frame: pl.DataFrame, evidence: str) -> Flags:
+    """Which lines are of steps that count; frame: sorted by run."""
+    every, counted, start = Columns(frame), np.zeros(frame.height, np.bool_), 0
+    for run in every.by_run().values() if evidence == "elapsed" else [every]:
+        counted[start + lines_of(run, evidence, clean_of(run, evidence)).at] = True
+        start += run.height
+    return counted
+
+
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
-    steady = np.zeros(frame.height, np.bool_)
-    steady[clean_of(Columns(frame), evidence).at] = True
+    steady = _counted(frame, evidence)
     said = (
         pl.col("spoilers").list.set_intersection(list(SPOILERS[kind])).list.first()
         for kind in ("elapsed", evidence)

@@ -1,0 +1,128 @@
+"""Means over the last ten steps on lines that stand closer together: each step counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from test_throughput import START, facts, frame, rates, run, steps
+
+from ingest.facts import from_flags
+from ingest.log_rows import read_source
+from metrics.analysis import analyse
+from metrics.windows import windows
+from reports.run_series import COUNTED, per_step
+
+LENGTH: Final = 2048
+FLAGS: Final = ("gpus=1", f"seq_len={LENGTH}", "micro_batch_size=1", "packed=true")
+WINDOW: Final = 10
+START_S: Final = 5.0
+STEADY: Final = tuple(0.9 + 0.01 * (step * 7 % 5) for step in range(1, 120))
+
+Read = Callable[..., Any]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """The analysis of what XTuner prints of steps that take so many seconds."""
+
+    def analysed(
+        times: Sequence[float], first: int = 1, every: int = 1, *, rate: bool = False
+    ) -> Any:
+        log = tmp_path / "run.log"
+        log.write_text("\n".join(printed(times, first, every, rate=rate)))
+        return analyse(read_source(log, extra=from_flags(FLAGS)))
+
+    return analysed
+
+
+def printed(times: Sequence[float], first: int, every: int, *, rate: bool) -> list[str]:
+    """Lines of mmengine's LoggerHook at every so many steps, from the first one on."""
+    lines, at = [], START
+    for step, seconds in enumerate(times, start=1):
+        at += timedelta(seconds=seconds)
+        if step < first or step % every:
+            continue
+        mean = sum(times[max(0, step - WINDOW) : step]) / min(step, WINDOW)
+        own = f"  tflops: {100 / seconds:.4f}  tokens_per_sec: {LENGTH / seconds:.4f}"
+        lines.append(
+            f"{at:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Iter(train) [{step}/{len(times)}]  lr: "
+            f"1.0e-05  eta: 0:01:00  time: {mean:.4f}  data_time: 0.0100  memory: 15000  loss: 1.2"
+            + own
+            * rate
+        )
+    return lines
+
+
+def over(times: Sequence[float], begin: int = 0, end: int | None = None) -> float:
+    """Tokens/s of the steps behind one up to another."""
+    return LENGTH * len(times[begin:end]) / sum(times[begin:end])
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+@pytest.mark.parametrize("steps_", [20, 31, 40, 46])
+def test_a_slow_start_counts_once_end_to_end(read: Read, every: int, steps_: int) -> None:
+    times = [START_S, *STEADY[: steps_ - 1]]
+    row = read(times, every=every).metrics.row(0, named=True)
+    assert row["end_to_end_basis"] == "elapsed from start"
+    assert row["tgs_end_to_end"] == pytest.approx(over(times[: steps_ // every * every]), rel=1e-3)
+
+
+def test_a_pause_before_an_excerpt_is_not_its_own(read: Read) -> None:
+    """20 s in step 17; the lines of steps 20 to 26 are means that still hold them."""
+    times = list(STEADY[:57])
+    times[16] += 20
+    row = read(times, first=20).metrics.row(0, named=True)
+    # Step 57 and back by tens to step 27: what the lines before it tell reaches before the excerpt.
+    assert row["tgs_end_to_end"] == pytest.approx(over(times, 27), rel=1e-4)
+    assert (row["end_to_end_basis"], row["windows"]) == ("elapsed", 3)
+    assert row["tgs"] == pytest.approx(over(times, 27), rel=1e-4)
+
+
+def test_a_stall_that_no_line_tells_of_counts_once(read: Read) -> None:
+    times = list(STEADY[:110])
+    times[104] += 20
+    row = read(times).metrics.row(0, named=True)
+    assert row["tgs"] == pytest.approx(over(times, 10), rel=1e-4)  # step 1 is start-up
+    assert row["windows"] == 10
+
+
+def test_rates_of_single_steps_are_held_against_no_mean_of_ten(read: Read) -> None:
+    times = list(STEADY[:60])
+    times[52] += 20
+    row = read(times, first=20, rate=True).metrics.row(0, named=True)
+    assert not [told for told in row["warnings"] if "counted otherwise" in told]
+    # Of all lines within the windows that count, not of the last one of each.
+    assert row["logged_tgs_total"] == pytest.approx(over(times, 20), rel=1e-4)
+
+
+def test_means_that_leave_steps_out_are_no_time_of_all_steps(read: Read) -> None:
+    """Of every third line means of ten leave two steps out, or hold two twice: stamps count."""
+    times = [START_S, *STEADY[:44]]
+    row = read(times, every=3).metrics.row(0, named=True)
+    assert row["end_to_end_basis"] == "stamp and first line"
+    assert row["tgs_end_to_end"] == pytest.approx(over(times), abs=over(times) / sum(times))
+
+
+def test_lines_within_a_window_that_counts_are_not_left_out(read: Read) -> None:
+    analysis = read(list(STEADY[:51]))
+    window = per_step(analysis)["window"].to_list()
+    assert window == ["start-up", *["other"] * 9, "warm-up", *[COUNTED] * 40]
+
+
+def test_a_window_has_the_tokens_of_its_steps() -> None:
+    tokens = [100, 300] * 15
+    rows = [
+        {"step": i + 1, "elapsed_s": 1.0, "sequence_length": each} for i, each in enumerate(tokens)
+    ]
+    about = run(step_unit="micro_step", elapsed_covers="last_10")
+    given = facts(gpus=1, micro_batch_size=1)
+    each = [row | {"samples": 1} for row in rows]
+    row = rates(steps(*each), about, given)
+    assert (row["tgs"], row["windows"]) == (200.0, 2)
+    every = windows(steps(*each), about, given, frame("events"))
+    assert every["elapsed_span"].drop_nulls().to_list() == [1, 9, 10, 10]
+    assert every["elapsed_time"].drop_nulls().to_list() == pytest.approx([1, 9, 10, 10])
