@@ -486,7 +486,7 @@ _BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] 
 )
 
 
-APART: Final = {"clock": "apart", "elapsed": "elapsed_apart"}
+APART: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
 """Columns of the steps since the window before, where windows are of other lines than all."""
 
 

@@ -74,7 +74,10 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "peak_source": ("", "the row of the table, how sure it is and where from"),
     # what the rates are of
     "token_basis": ("", "non_padding, packed (no padding), or slots (padding counted)"),
-    "time_basis": ("", "evidence of tgs: elapsed, rate, clock or stamp"),
+    "time_basis": (
+        "",
+        "evidence of tgs: elapsed, rate, clock, stamp or engine (of DeepSpeed's lines)",
+    ),
     "end_to_end_basis": ("", "what the end-to-end time is from"),
     "excluded_share": ("", "share of the logged time that tgs leaves out"),
     "excluded_causes": ("", "why it was left out"),

@@ -407,7 +407,7 @@ def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     """Why there is no rate: what is missing, or that no clean window is left."""
-    times = ("elapsed", "clock", "stamp")
+    times = ("elapsed", "clock", "stamp", "engine")
     timed = any(windows.known(f"{time}_time") for time in times)
     batch = () if windows.known("samples") else ("global_batch_size",)
     needed: tuple[str, ...] = ("seq_len", "gpus", *batch)

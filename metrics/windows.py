@@ -7,11 +7,13 @@ A window has one time for each kind of evidence that its line gives:
     clock     the difference of two times since the training loop began (a progress bar's)
     stamp     the difference of two time stamps
 
-and two that no rate of ours is ever of, to check these by:
+and two to check these by:
 
     engine    the difference of two time stamps of a companion's step lines (DeepSpeed's engine
-              under Megatron, whose own lines have none)
-    timer     the rate of DeepSpeed's ThroughputTimer beside another format's steps
+              under Megatron, whose own lines have none); a rate is of it where its own lines have
+              no time at all (the Trainer's dicts without a progress bar)
+    timer     the rate of DeepSpeed's ThroughputTimer beside another format's steps, of which no
+              rate of ours ever is
 
 Frames in, frames out; no file is opened here.
 """
@@ -43,6 +45,8 @@ DEFAULT_AVERAGE_WINDOW: Final = 10
 
 MOMENTS: Final = {"stamp": "logged_at", "clock": "since_start_s", "engine": "engine_at"}
 """Columns of the kinds of evidence that are a difference of two moments."""
+
+ENGINE: Final = "engine"
 
 PRINTED_TIMES: Final[dict[str, tuple[str, ...]]] = {
     "elapsed": ("elapsed_s",),
@@ -315,15 +319,16 @@ def _positive(seconds: pl.Expr) -> pl.Expr:
 def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """What the engine's lines say beside another format's steps.
 
-    `engine_at`: the stamp of its line of the same step; `timer_rate` [samples/s], `timer_step`
-    and `timer_micro_step`: of its ThroughputTimer, which counts from where it was started, so that
-    its line is of the step that is printed next after it.
+    `engine_at`: the stamp of its line of the same step, which stands between the line of the step
+    before and that of this one: so the two count the same steps. `timer_rate` [samples/s],
+    `timer_step` and `timer_micro_step`: of its ThroughputTimer, which counts from where it was
+    started, so that its line is of the step that is printed next after it.
     """
     engine = events.filter(kind="engine_step")
     stamped = (
         engine.filter(pl.col("step").is_not_null(), pl.col("logged_at").is_not_null())
         .group_by("run_id", "step", maintain_order=True)
-        .agg(engine_at=pl.col("logged_at").min())
+        .agg(engine_at=pl.col("logged_at").min(), engine_line=pl.col("line").min())
     )
     timer = {
         f"timer_{name}": pl.col("extra").str.json_path_match(f"$.{name}").cast(pl.Float64)
@@ -332,6 +337,9 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     averaged = pl.col("extra").str.json_path_match("$.average").is_not_null()
     timed = engine.filter(averaged).sort("line").select("run_id", "line", at="line", **timer)
     joined = steps.join(stamped, on=["run_id", "step"], how="left", maintain_order="left")
+    line, counted = pl.col("line"), pl.col("steps_counted").fill_null(value=False)
+    between = pl.col("engine_line").is_between(line.shift().over("run_id").fill_null(0), line)
+    joined = joined.with_columns(pl.when(between & ~counted).then("engine_at")).drop("engine_line")
     ended = (
         events.filter(pl.col("kind") == "end", pl.col("seconds").is_not_null())
         .group_by("run_id")
@@ -493,9 +501,12 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     """The first kind of time evidence by which a run has a clean window with time and tokens.
 
-    A rate that is printed too coarsely (`tps: 8`) only where no other is finer.
+    A rate that is printed too coarsely (`tps: 8`) only where no other is finer. The engine's stamps
+    only where the run's own lines have no time.
     """
-    windows = ((evidence, clean_of(run, evidence)) for evidence in preferred)
+    own = any(run.known(f"{evidence}_time") for evidence in preferred)
+    kinds = preferred if own else (*preferred, ENGINE)
+    windows = ((evidence, clean_of(run, evidence)) for evidence in kinds)
     known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
     first, counted = next(known, (None, None))
     if first == "rate" and counted is not None and _is_coarse(run, counted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -168,6 +168,55 @@ def test_dicts_without_times_say_that_the_engine_between_them_has_some(
     by_engine = read_source(log, extra=given, tried=known().tried(["deepspeed"]))
     (row,) = analyse(by_engine).metrics.rows(named=True)
     assert row["tgs"] == pytest.approx(8192.0)
+
+
+EPOCH: Final = DICT.replace("0.1", "{}")
+BETWEEN: Final = ("seq_len=2048", "gpus=2", "packed=true")
+TOKENS_S: Final = 16 * 2048 / 2 / 2.0  # of one GPU: 16 samples on 2 of them in a step of 2 s
+
+
+def beside_engine(tmp_path: Path, every: int, *, late: int = 0, bars: bool = False) -> dict:
+    """40 steps of 2 s, the first one of 12, a dict each 5 and a line of the engine each `every`.
+
+    late: steps that the engine's count is behind the Trainer's
+    """
+    lines = list(HEADER)
+    for step in range(1, 41):
+        if step % every == 0:
+            lines.append(engine(step - late, 10 + 2 * step)[0])
+        if step % 5 == 0:
+            lines += [EPOCH.format(3 - step / 20, step / 50), *([bar(step, 10 + 2 * step)] * bars)]
+    lines.append(
+        "{'train_runtime': 90.3, 'train_samples_per_second': 7.087, 'train_steps_per_second': "
+        "0.443, 'train_loss': 2.0, 'epoch': 0.8}"
+    )
+    log = tmp_path / "run.log"
+    log.write_text("".join(f"{line}\n" for line in lines))
+    (row,) = analyse(read_source(log, extra=from_flags(BETWEEN))).metrics.rows(named=True)
+    return row
+
+
+@pytest.mark.parametrize(("every", "windows"), [(1, 7), (5, 7), (10, 3)])
+def test_dicts_without_times_are_timed_by_the_engines_lines_of_the_same_steps(
+    every: int, windows: int, tmp_path: Path
+) -> None:
+    row = beside_engine(tmp_path, every)
+    assert (row["tgs"], row["time_basis"], row["windows"]) == (TOKENS_S, "engine", windows)
+    assert row["end_to_end_basis"] == "runtime"
+    assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * TOKENS_S / 90.3)
+    assert not row["warnings"]
+
+
+@pytest.mark.parametrize("late", [1, 5])
+def test_lines_of_the_engine_that_count_otherwise_time_no_dict(late: int, tmp_path: Path) -> None:
+    """Its step of the same number does not stand between the two dicts that it should."""
+    row = beside_engine(tmp_path, 5, late=late)
+    assert why_no_rate(row) == (TIMES_OF_ENGINE, [])
+
+
+def test_the_trainers_own_clock_goes_before_the_engines_lines(tmp_path: Path) -> None:
+    row = beside_engine(tmp_path, 5, bars=True)
+    assert (row["tgs"], row["time_basis"]) == (TOKENS_S, "clock")
 
 
 @pytest.mark.parametrize(
