@@ -28,12 +28,14 @@ from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     DISAGREEMENT,
     SPOILERS,
+    WALL_CLOCKS,
     Clean,
     accumulated,
     behind_step_1,
     clean_of,
     coarseness,
     evidence_of,
+    is_coarse,
     lines_of,
     of_elapsed,
     optimizer_steps,
@@ -262,6 +264,7 @@ def _warnings(
         _faster_on_the_whole(row, windows, evidence),
         _long_warm_up(windows, evidence),
         _printed_twice(windows, steady, evidence),
+        _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
@@ -343,6 +346,23 @@ def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None
         f"{np.count_nonzero(copies > 0)}; the longer ones count, {apart_s:,.3g} s "
         f"more in all; were they trained again?{NOT_RANKED}"
     )
+
+
+def _printed_coarsely(
+    windows: Columns, steady: Clean, evidence: str, row: Mapping[str, Any]
+) -> str | None:
+    """How far digits that are not printed leave TGS open, where no interval holds them.
+
+    Of what is known to be whole: other numbers may be round by chance.
+    """
+    whole = evidence in WALL_CLOCKS or (evidence == "rate" and is_coarse(windows, steady))
+    if row["tgs_low"] is not None or not whole:
+        return None
+    off = coarseness(windows, steady, evidence)
+    if off <= DISAGREEMENT:
+        return None
+    unit = "seconds" if evidence in WALL_CLOCKS else "numbers"
+    return f"TGS may be up to {off:.1%} off: it is from {evidences.KINDS[evidence]} in whole {unit}"
 
 
 def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:

@@ -509,12 +509,12 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     windows = ((evidence, clean_of(run, evidence)) for evidence in kinds)
     known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
     first, counted = next(known, (None, None))
-    if first == "rate" and counted is not None and _is_coarse(run, counted):
+    if first == "rate" and counted is not None and is_coarse(run, counted):
         return next((e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT), first)
     return first
 
 
-def _is_coarse(run: Columns, counted: Clean) -> bool:
+def is_coarse(run: Columns, counted: Clean) -> bool:
     """Whether half a unit of rates that are printed as whole numbers is much of them.
 
     Others may be whole by chance, with zeros behind the point that a float does not show.

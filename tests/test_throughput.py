@@ -222,6 +222,28 @@ def test_a_rate_of_one_digit_gives_way_to_finer_stamps(parts: int, tgs: float) -
     assert row["tgs"] == pytest.approx(tgs * parts, rel=1e-3)
     alone = rates(steps(*rows), about, facts(gpus=1))
     assert (alone["time_basis"], alone["tgs"]) == ("rate", pytest.approx(printed))
+    coarse = "TGS may be up to 6.2% off: it is from the logged rate in whole numbers"
+    assert (coarse in alone["throughput_warnings"]) == (parts == 1)
+    assert coarse not in row["throughput_warnings"]
+
+
+def test_an_interval_holds_what_coarse_prints_leave_open() -> None:
+    rows = [{"step": 10 * s, "logged_tgs": 8.0} for s in range(1, 12)]
+    about = run(evidence=["rate"], rate_covers="interval", framework="torchtitan")
+    row = rates(steps(*rows), about, facts(gpus=1))
+    assert (row["tgs_low"], row["tgs_high"]) == pytest.approx((7.53, 8.53), abs=0.01)
+    assert not row["throughput_warnings"]
+
+
+@pytest.mark.parametrize(("every", "told"), [(4, "8.3%"), (60, None)])
+def test_whole_seconds_of_few_windows_say_what_they_leave_open(
+    every: int, told: str | None
+) -> None:
+    rows = [{"step": s, "logged_at": at(s * every)} for s in range(1, 5)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(steps(*rows), run(evidence=["stamp"]), given)
+    text = f"TGS may be up to {told} off: it is from time stamps in whole seconds"
+    assert row["throughput_warnings"] == ([text] if told else [])
 
 
 def test_two_lines_in_one_second_lose_no_tokens() -> None:
