@@ -60,6 +60,9 @@ SIGMAS: Final = 3.0
 FEWEST: Final = 3
 """Windows of single steps that can stand for all."""
 
+FAR: Final = 2.0
+"""How far scatter brings single steps from all; of fewer windows only what is further is told."""
+
 LATE: Final = 0.25
 """How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
 
@@ -103,8 +106,9 @@ class Comparison:
 
     @property
     def apart(self) -> bool:
-        """Whether they are further apart than the prints allow."""
-        return self.unfit or abs(self.gap) > self.tolerance
+        """Whether they are further apart than the prints and the scatter of single steps allow."""
+        far = self.sampled and not _near(self.ratio)
+        return self.unfit or far or abs(self.gap) > self.tolerance
 
     @property
     def kinds(self) -> tuple[str, str]:
@@ -143,6 +147,15 @@ class _Pair:
     def ratio(self) -> float:
         return float(self.a.sum() / self.b.sum())
 
+    @property
+    def few(self) -> bool:
+        """Whether single steps are too few to stand for all."""
+        return self.sampled and len(self.a) < FEWEST
+
+
+def _near(ratio: float) -> bool:
+    return 1 / FAR < ratio < FAR
+
 
 def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
     """Every two kinds of time evidence of one run that time the same steps.
@@ -167,7 +180,7 @@ def ratios_between(windows: Columns, kind: str, other: str) -> Array:
     them. windows: of one run; kind, other: of KINDS, `runtime` left out.
     """
     pair = _paired(_timed(windows, kind), _timed(windows, other))
-    if pair is None:
+    if pair is None or pair.few:
         return np.empty(0)
     a, b = pair.a, pair.b
     if unit := _resolution(windows, kind, other):
@@ -221,6 +234,8 @@ def _compared(
     if pair is None and "rate" in (a, b) and not windows.known("known_rate_time"):
         pair, fitted = _fitted(windows, a, b)
     if pair is None or not pair.a.sum() or not pair.b.sum():
+        return None
+    if pair.few and _near(pair.ratio):
         return None
     tolerance = float(DISAGREEMENT + _rounding(windows, pair, a, b))
     if fitted is not None:
@@ -387,7 +402,7 @@ def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]
 def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
     """Windows that end with one step, of unlike spans: time per step x the longer span."""
     both = one.clean & two.clean & (one.span != two.span)
-    if both.sum() < FEWEST:
+    if not both.any():
         return None
     span = np.maximum(one.span, two.span)[both]
     a, b = (k.time[both] / k.span[both] * span for k in (one, two))
@@ -407,7 +422,7 @@ def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
         if kind in MOMENTS:
             n = pair.stretches
             slack += unit_of(windows, kind) * min(n, TRUNCATED * np.sqrt(n)) / float(seconds.sum())
-    if pair.sampled:
+    if pair.sampled and not pair.few:
         there = pair.b > 0
         off = pair.a - np.median(pair.a[there] / pair.b[there]) * pair.b
         slack += _scatter(pair, off - np.median(off))

@@ -67,6 +67,27 @@ def test_a_rate_of_single_steps_is_a_sample_and_its_scatter_is_allowed() -> None
     assert one.contradicts
 
 
+@pytest.mark.parametrize("lines", [2, 3, 4])
+@pytest.mark.parametrize(("batch", "gap"), [(1, None), (8, -0.875), (4, -0.75)])
+def test_a_batch_that_is_far_off_needs_no_three_windows(
+    lines: int, batch: int, gap: float | None
+) -> None:
+    """Of every tenth step its own rate, of all stamps: of one or two such steps 1.3x is chance."""
+    rows = [
+        {"step": 10 * n, "logged_at": at(100 * n), "logged_samples_per_second": 0.13 - n / 100}
+        for n in range(1, lines + 1)
+    ]
+    about = run(evidence=["stamp", "rate"], rate_covers="step", rate_excludes_data=True)
+    found = compared(steps(*rows), about, facts(gpus=1, global_batch_size=batch, seq_len=100))
+    if gap is None:
+        assert bool(found) == (lines > 3)
+        return
+    (one,) = found.values()
+    assert one.windows == lines - 1
+    assert one.contradicts
+    assert one.gap == pytest.approx(gap, abs=0.05)
+
+
 @pytest.mark.parametrize("off", [1.0, 1.5])
 def test_an_interval_that_meets_the_optimizer_too_often_is_a_cause(off: float) -> None:
     """Each 10th of micro-steps of 1 s is printed; each 4th holds the optimizer's step, 1 s more.
