@@ -55,14 +55,26 @@ _SEVERAL_RUNS: Final = (
 )
 
 
+_OTHER_COUNT: Final = (
+    "samples or tokens counted since the start go back, or grow by others than the batches that "
+    "are printed, from one line to the next ({}): lines of several runs, one behind the other"
+    + NOT_RANKED
+)
+_COUNTED: Final = "consumed_samples", "consumed_tokens"
+ROUNDED: Final = 0.01
+"""What rounding of a counter may take from its growth, or add."""
+
+
 def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
-        "run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu", *_RATE
+        *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu"),
+        *(*_RATE, *_COUNTED, "samples"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
-    for bad_lines, said in (*kinds, (_behind_later(asked), _SEVERAL_RUNS)):
+    several = (_behind_later(asked), _SEVERAL_RUNS), (_counted_otherwise(asked), _OTHER_COUNT)
+    for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
             pl.len().alias("count"), pl.col("line", "step").first()
         )
@@ -96,6 +108,26 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
         step.is_first_distinct().over(run, rank),
         ~before.fill_null(value=False),
     )
+
+
+def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
+    """Lines whose counters are not those of the run of the line before, though their steps go on.
+
+    A run's counters never go back, and between two lines each step has a batch that is none
+    smaller, and none larger, than both print. Where a step has several lines nothing is asked.
+    """
+    of_rank = ("run_id", "rank")
+    counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
+    new, samples = (pl.col(name).diff().over(of_rank) for name in ("step", "consumed_samples"))
+    batch, before = pl.col("samples"), pl.col("samples").shift().over(of_rank)
+    known = batch.is_not_null() & before.is_not_null()
+    more = samples > (1 + ROUNDED) * new * pl.max_horizontal(batch, before)
+    fewer = samples < (1 - ROUNDED) * new * pl.min_horizontal(batch, before)
+    back = pl.any_horizontal(pl.col(*_COUNTED).diff().over(of_rank) < 0)
+    odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
+    mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
+    copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
+    return odd.filter(~pl.col("run_id").is_in(copied.implode()))
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

@@ -245,3 +245,43 @@ def test_an_odd_log_costs_no_other_its_figures(what: str, tmp_path: Path) -> Non
     assert rows.filter(pl.col("log_format") == "torchtitan")["tgs"].max() == pytest.approx(
         6400, rel=0.01
     )
+
+
+def of_one_run(*lines: tuple[int, int, int | None], rank: str | None = None) -> list[str]:
+    """Warnings of lines that print a step, the samples since the start, and a batch."""
+    rows = [
+        {"step": step, "consumed_samples": samples, "samples": batch, "rank": rank}
+        for step, samples, batch in lines
+    ]
+    return found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [(10, 640, 64), (20, 1280, 64), (30, 640, 64)],
+        [(10, 640, None), (20, 1280, None), (30, 320, None)],
+        [(10, 640, 64), (20, 1280, 64), (100, 51_200, 512)],
+        [(10, 640, 64), (20, 1280, 64), (100, 3200, 64)],
+    ],
+    ids=["back", "back without a batch", "more than the larger batch", "fewer than the smaller"],
+)
+def test_experiments_one_behind_the_other_are_told_by_what_they_count(
+    lines: list[tuple[int, int, int | None]],
+) -> None:
+    (said,) = of_one_run(*lines)
+    assert f"(line 3, step {lines[2][0]}): lines of several runs" in said
+    assert said.endswith(NOT_RANKED)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [(10, 640, 64), (20, 1280, 64), (120, 7680, 64)],
+        [(10, 640, 64), (20, 1600, 128), (30, 2880, 128)],  # a batch that grew between two lines
+        [(10, 640, 64), (20, 1280, 64), (20, 1280, 64), (30, 960, 64)],  # copies of ranks
+    ],
+    ids=["excerpt", "ramp-up", "copies"],
+)
+def test_counts_of_one_run_are_no_others(lines: list[tuple[int, int, int | None]]) -> None:
+    assert not of_one_run(*lines)
