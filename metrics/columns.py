@@ -48,11 +48,11 @@ class _Whole:
         return self.texts[name]
 
     @cached_property
-    def said(self) -> tuple[NDArray[np.int64], Sequence[Sequence[str]]]:
-        """Rows that have any `spoilers`, and these."""
-        spoilers = self.frame["spoilers"]
-        there = spoilers.list.len() > 0
-        return np.flatnonzero(there.to_numpy()), spoilers.filter(there).to_list()
+    def events(self) -> tuple[NDArray[np.int64], Sequence[Sequence[str]]]:
+        """Rows that have any `events`, and these."""
+        events = self.frame["events"]
+        there = events.list.len() > 0
+        return np.flatnonzero(there.to_numpy()), events.filter(there).to_list()
 
 
 class Columns:
@@ -118,16 +118,16 @@ class Columns:
         """Whether every row has a value."""
         return not np.isnan(self[name]).any()
 
-    def said(self) -> list[tuple[int, Sequence[str]]]:
-        """`spoilers` of the rows that have any, by place."""
-        rows, said = self._whole.said
+    def events(self) -> list[tuple[int, Sequence[str]]]:
+        """`events` of the rows that have any, by place."""
+        rows, events = self._whole.events
         first, last = np.searchsorted(rows, (self._from, self._from + self.height))
-        return [(int(rows[at]) - self._from, said[at]) for at in range(first, last)]
+        return [(int(rows[at]) - self._from, events[at]) for at in range(first, last)]
 
     def holds(self, kinds: Sequence[str]) -> Flags:
-        """Rows whose `spoilers` hold any of these."""
+        """Rows whose `events` hold any of these."""
         held = np.zeros(self.height, np.bool_)
-        held[[at for at, said in self.said() if not set(kinds).isdisjoint(said)]] = True
+        held[[at for at, events in self.events() if not set(kinds).isdisjoint(events)]] = True
         return held
 
 

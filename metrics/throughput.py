@@ -26,8 +26,8 @@ from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
+    BESIDE_TRAINING,
     DISAGREEMENT,
-    SPOILERS,
     WALL_CLOCKS,
     Clean,
     accumulated,
@@ -37,8 +37,8 @@ from metrics.windows import (
     evidence_of,
     is_coarse,
     lines_of,
-    of_elapsed,
     optimizer_steps,
+    spoilers,
     stamp_error,
     timed_of,
 )
@@ -168,8 +168,8 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
     every = None if np.isnan(times[0]) else total(windows.values(f"{evidence}_time"))
     excluded = ~windows.flags("first")
     excluded[steady.at] = False
-    said = [kind for at, kinds in windows.said() if excluded[at] for kind in kinds]
-    spoilers = SPOILERS["elapsed" if of_elapsed(windows, evidence).any() else evidence]
+    fell = spoilers(windows, evidence)
+    causes = [event for at, events in fell.items() if excluded[at] for event in events]
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
     per_step, slots = windows["tokens_per_gpu"][steady.at], windows["slots_per_gpu"][steady.at]
     filled = total(windows[f"{evidence}_span"][steady.at] * slots) / seconds
@@ -181,7 +181,7 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
         "time_basis": evidence,
         "windows": len(steady.at),
         "excluded_share": max(0.0, 1.0 - seconds / every) if every else None,
-        "excluded_causes": [*start, *(c for c in dict.fromkeys(said) if c in spoilers)],
+        "excluded_causes": [*start, *dict.fromkeys(causes)],
     }
 
 
@@ -287,7 +287,7 @@ def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> st
 def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
     """Where that is so of most lines, no evaluation of before explains it (metrics.windows)."""
     longer = windows.flags("smeared") & (windows["new_step"] >= windows["average_window"])
-    longer &= ~windows.flags("first") & ~windows.holds(SPOILERS["elapsed"])
+    longer &= ~windows.flags("first") & ~windows.holds(BESIDE_TRAINING)
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
         return None
     return (

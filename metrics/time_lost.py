@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from metrics.columns import Array, Columns, median, total
 from metrics.end_to_end import time_of_first_line, trained
 from metrics.steady import stalls
-from metrics.windows import MOMENTS, SPOILERS, WALL_CLOCKS, accumulated, clean_of, stamp_error
+from metrics.windows import (
+    BESIDE_TRAINING,
+    MOMENTS,
+    WALL_CLOCKS,
+    accumulated,
+    clean_of,
+    stamp_error,
+)
 
 Places = NDArray[np.int64]
 
@@ -149,20 +156,20 @@ def _by_cause(
 
     timed, stalled: places of windows; lost: seconds of each beyond the steady pace
     """
-    said = dict(windows.said())
+    events = dict(windows.events())
     warming = windows.flags("warming")
     waits = windows["data_s"][timed]
     usual_wait = median(waits[~np.isnan(waits)])
     stalls_at = {*stalled.tolist()}
-    looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *said}
+    looked_at = {*timed[warming[timed]].tolist(), *stalls_at, *events}
     every = accumulated(windows)
     found: dict[str, list[int]] = {}
     for at in sorted(looked_at.intersection(timed.tolist())):
-        kinds = said.get(at, ())
-        spoilers = sorted({*kinds} & {*SPOILERS["stamp"]})
+        kinds = events.get(at, ())
+        beside = sorted({*kinds} & {*BESIDE_TRAINING})
         single = every > 1 and windows["new_step"][at] == 1
-        if spoilers:
-            cause = " and ".join(spoilers)
+        if beside:
+            cause = " and ".join(beside)
         elif single and windows["step"][at] % every == 0:
             continue  # a micro-step with the optimizer's is slower than those before it, no loss
         elif warming[at]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -62,17 +62,20 @@ MetricsProcessor.log)."""
 WALL_CLOCKS: Final = ("stamp", "clock")
 """Kinds that see all of the wall time; the first that there is counts."""
 
+BESIDE_TRAINING: Final = ("checkpoint", "evaluation", "profiler")
+"""Events that take time of their own, which falls into the window of the next line."""
+
 SPOILERS: Final[dict[str, tuple[str, ...]]] = {
-    "elapsed": ("checkpoint", "evaluation", "profiler"),
+    "elapsed": BESIDE_TRAINING,
     "rate": ("checkpoint", "profiler"),
-    "clock": ("checkpoint", "evaluation", "profiler"),
-    "stamp": ("checkpoint", "evaluation", "profiler"),
-    "engine": ("checkpoint", "evaluation", "profiler"),
+    "clock": BESIDE_TRAINING,
+    "stamp": BESIDE_TRAINING,
+    "engine": BESIDE_TRAINING,
     "timer": (),
 }
-"""Events whose time falls into the next window; a logged rate starts anew after evaluation.
+"""Those whose time a kind of evidence holds; a logged rate starts anew after evaluation.
 
-But one that is of the same line's step time, as Megatron's, holds it: see `of_elapsed`."""
+But one that is of the same line's step time, as Megatron's, holds it: see `spoilers`."""
 
 
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
@@ -150,7 +153,7 @@ def windows(
 
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
-    [steps] and `*_time` [s; null where absent], `spoilers` and `gc_s`: what fell into the window,
+    [steps] and `*_time` [s; null where absent], `events` and `gc_s`: what fell into the window,
     `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line, and
     `warming` and `stall_s`, which metrics.steady.mark fills.
     """
@@ -184,7 +187,7 @@ def windows(
         .with_columns(step_time=_step_time())
         .pipe(side_by_side)
         .with_columns(_times())
-        .pipe(_with_spoilers, events)
+        .pipe(_with_events, events)
         .with_columns(_smeared(), warming=False, stall_s=0.0)
     )
 
@@ -250,13 +253,25 @@ def _interval() -> pl.Expr:
     log's interval.
     """
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
-    # Step 1 is printed whatever the interval is: the line behind it is a step short of one.
-    behind_first = (pl.col("step") - pl.col("new_step") == 1) & (pl.col("new_step") > 1)
-    whole = pl.when(behind_first).then("step").otherwise("new_step")
+    short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
+    whole = pl.when(short).then("step").otherwise("new_step")
     usual = whole.quantile(0.5, "higher").over("run_id").cast(pl.Int64)
     apart = pl.max_horizontal("log_interval", usual)
     since = pl.when(pl.col("new_step") > apart).then(apart).otherwise("new_step")
     return pl.when(from_start).then("step").otherwise(since)
+
+
+_S = TypeVar("_S", pl.Expr, NDArray[Any])
+
+
+def _begins_behind_step_1(step: _S, span: _S) -> _S:
+    """Whether a line that ends at a step speaks of what is left of the first interval.
+
+    Some print step 1 alone whatever their interval is (Torchtitan), then the line of step 10: that
+    one is a step short. span: its steps; of a single one behind step 1 nothing was taken.
+    """
+    found: _S = (step - span == 1) & (span > 1)
+    return found
 
 
 def _spans() -> list[pl.Expr]:
@@ -355,8 +370,8 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """`spoilers`: kinds of the events between the line before and this one, of those with a time.
+def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """`events`: kinds of those between the line before and this one, of those with a time.
 
     `gc_s`: the time that garbage collection printed there, of all ranks; null where it did not.
     """
@@ -368,7 +383,7 @@ def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
         .group_by("run_id", "at", maintain_order=True)
         .agg(
-            spoilers=pl.col("kind").unique(maintain_order=True),
+            events=pl.col("kind").unique(maintain_order=True),
             gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
                 pl.col("seconds").filter(collected).sum()
             ),
@@ -381,7 +396,7 @@ def _with_spoilers(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     )
-    return joined.with_columns(pl.col("spoilers").fill_null([])).sort("run_id", "step")
+    return joined.with_columns(pl.col("events").fill_null([])).sort("run_id", "step")
 
 
 def _smeared() -> pl.Expr:
@@ -390,7 +405,7 @@ def _smeared() -> pl.Expr:
     Where it does not, a time longer than between the stamps holds what ran before them: XTuner up
     to 0.1.13 evaluates before the line of a step, and the timer gives that to the next step.
     """
-    spoiled = pl.col("spoilers").list.eval(pl.element().is_in(SPOILERS["elapsed"])).list.any()
+    spoiled = pl.col("events").list.eval(pl.element().is_in(BESIDE_TRAINING)).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
     moving = pl.col("elapsed_covers") == "last_10"
     longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
@@ -408,21 +423,30 @@ class Clean:
     seconds: Array
 
 
-def of_elapsed(run: Columns, kind: str) -> Flags:
-    """Windows whose rate is samples or tokens over the step time of the same line.
+def spoilers(run: Columns, kind: str) -> dict[int, list[str]]:
+    """By place the windows that events of SPOILERS fell into, and which, in the log's order.
 
-    So where both are of the steps since the line before (Megatron-DeepSpeed, GPT-NeoX).
+    kind: of time evidence. A rate that is samples or tokens over the step time of the same line
+    holds what that time holds: where both are of the steps since the line before
+    (Megatron-DeepSpeed, GPT-NeoX).
     """
-    if kind != "rate":
-        return np.zeros(run.height, np.bool_)
-    both = [run.values(f"{name}_covers") == "interval" for name in ("elapsed", "rate")]
-    same: Flags = (both[0] & both[1]).fill_null(value=False).to_numpy()
-    return same
+    of_elapsed = np.zeros(run.height, np.bool_)
+    if kind == "rate":
+        both = [run.values(f"{name}_covers") == "interval" for name in ("elapsed", "rate")]
+        of_elapsed = (both[0] & both[1]).fill_null(value=False).to_numpy()
+    found: dict[int, list[str]] = {}
+    for at, events in run.events():
+        its = SPOILERS["elapsed" if of_elapsed[at] else kind]
+        if spoiling := [event for event in events if event in its]:
+            found[at] = spoiling
+    return found
 
 
 def spoiled(run: Columns, kind: str) -> Flags:
     """Windows that an event of SPOILERS fell into, by one kind of time evidence."""
-    return run.holds(SPOILERS[kind]) | (run.holds(SPOILERS["elapsed"]) & of_elapsed(run, kind))
+    out = np.zeros(run.height, np.bool_)
+    out[[*spoilers(run, kind)]] = True
+    return out
 
 
 def clean_of(run: Columns, evidence: str) -> Clean:
@@ -467,13 +491,12 @@ def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:
 def behind_step_1(run: Columns, evidence: str) -> int | None:
     """The place of the window that holds the rest of the interval of which step 1 is printed alone.
 
-    Torchtitan prints step 1 whatever its interval is, then step 10: others print these as one.
+    It is start-up as the first is: what prints no step 1 of its own prints these two as one.
     """
     steps, spans = run["step"], run[f"{evidence}_span"]
-    at = next(iter(timed_of(run, evidence, ~run.flags("first")).at), None)
-    if at is None or not steps[0] == 1 == steps[at] - spans[at] < spans[at]:
-        return None
-    return int(at)
+    at = timed_of(run, evidence, ~run.flags("first")).at[:1]
+    rest = steps[0] == 1 and _begins_behind_step_1(steps[at], spans[at]).any()
+    return int(at[0]) if rest else None
 
 
 def accumulated(run: Columns) -> int:

@@ -13,7 +13,7 @@ from metrics.analysis import Analysis
 from metrics.choice import choose
 from metrics.columns import Columns, Flags
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.windows import SPOILERS, clean_of, lines_of, of_elapsed
+from metrics.windows import clean_of, lines_of, spoilers
 from reports.figure import Row
 
 MOST_BINS: Final = 300
@@ -143,7 +143,7 @@ def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
 _ASKED: Final = (
-    *("first", "warming", "smeared", "spoilers", "tokens_per_gpu"),
+    *("first", "warming", "smeared", "events", "tokens_per_gpu"),
     *("elapsed_covers", "rate_covers", "elapsed_reach", "new_step"),
 )
 """Whether a window counts, and its tokens."""
@@ -166,12 +166,9 @@ def _counted(frame: pl.DataFrame, evidence: str) -> Flags:
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
     steady = _counted(frame, evidence)
-    said = (
-        pl.col("spoilers").list.set_intersection(list(SPOILERS[kind])).list.first()
-        for kind in ("elapsed", evidence)
-    )
-    also = pl.lit(pl.Series(of_elapsed(Columns(frame), evidence), dtype=pl.Boolean))
-    spoiling = pl.when(also).then(next(said)).otherwise(next(said))
+    said = spoilers(Columns(frame), evidence)
+    spoiler = pl.repeat(SEVERAL, frame.height, dtype=TEXT, eager=True)
+    spoiler = spoiler.scatter([*said], [first for first, *_ in said.values()])
     tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
     return frame.select(
         *_DRAWN,
@@ -184,7 +181,7 @@ def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
         .then(pl.lit(START_UP))
         .when("warming")
         .then(pl.lit(WARM_UP))
-        .otherwise(pl.coalesce(spoiling, pl.lit(SEVERAL))),
+        .otherwise(pl.lit(spoiler)),
     )
 
 

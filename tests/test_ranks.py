@@ -61,7 +61,7 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
         .unique()
         .with_columns(
             first=pl.col("step") == 1,
-            spoilers=pl.lit([], pl.List(pl.String)),
+            events=pl.lit([], pl.List(pl.String)),
             smeared=False,
             warming=False,
             tokens_per_gpu=8.0,
