@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -909,16 +909,10 @@ def baseline() -> None:
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
     from metrics import choose
-    from reports.scores import pin
+    from reports.baselines import pin
 
     opened = _open(store)
     chosen = choose(_metrics(opened), *names)
-    without = chosen.filter(chosen["tgs"].is_null())
-    if without.height:
-        row = without.row(0, named=True)
-        raise click.ClickException(
-            f"{row['name']} has no TGS ({', '.join(row['missing'])} missing): no baseline was set."
-        )
     pin(opened, chosen)
     for row in chosen.iter_rows(named=True):
         _say(f"{row['name']} ({row['run_id']}): {row['tgs']:,.1f} tokens/s/GPU")
@@ -929,12 +923,12 @@ def baseline_set(names: tuple[str, ...], store: Path) -> None:
 @format_option
 def baseline_list(store: Path, output: str) -> None:
     """Baselines that were set."""
-    from reports.scores import baselines
+    from reports.baselines import pinned
     from reports.tables import render
 
     opened = _open(store)
     opened.require()
-    rows = baselines(opened)
+    rows = pinned(opened)
     if rows.is_empty():
         click.echo("No baseline is set. Set one with: fairmfu baseline set RUN", err=True)
         if output in ("table", "markdown"):
@@ -949,11 +943,11 @@ def baseline_list(store: Path, output: str) -> None:
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
     from metrics import choose
-    from reports.scores import baselines, unpin
+    from reports.baselines import pinned, unpin
     from reports.verdict import counted
 
     opened = _open(store)
-    chosen = choose(baselines(opened), *names, noun="baseline")
+    chosen = choose(pinned(opened), *names, noun="baseline")
     unpin(opened, chosen)
     click.echo(f"{counted(chosen.height, 'baseline')} taken back", err=True)
 
@@ -982,6 +976,7 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     A file that is still there is read again by the next ingest of it.
     """
     from metrics import choose
+    from reports.baselines import removed
     from reports.verdict import counted
 
     opened = _open(store)
@@ -989,7 +984,9 @@ def remove(names: tuple[str, ...], store: Path) -> None:
     gone = opened.remove(choose(stored, *names)["run_id"].to_list())
     for path, runs in gone.items():
         _say(f"{path}: {counted(len(runs), 'run')} forgotten")
-    _echo_baselines(opened, stored, {run for runs in gone.values() for run in runs})
+    runs_gone = [run for runs in gone.values() for run in runs]
+    for words in removed(opened, stored, runs_gone, _named_baselines(opened)):
+        _say(f"Warning: {words}")
 
 
 @main.command()
@@ -1376,32 +1373,16 @@ def _echo_hidden(hidden: Redaction) -> None:
     click.echo(f"{hidden}; folders and names of models and runs stay", err=True)
 
 
-def _echo_baselines(store: Store, stored: pl.DataFrame, gone: Collection[str]) -> None:
-    """Which baselines are of runs that are gone; stored: the table of runs with these."""
+def _named_baselines(store: Store) -> Sequence[str]:
+    """Those of the configuration, where it is of this store; one that is none is told elsewhere."""
     from ingest import FairmfuError
-    from ingest.config import NAME, find, load
-    from metrics import choose
-    from reports.scores import baselines
+    from ingest.config import find, load
 
-    ends = "else the next nightly ends with exit 1, unless it reads its log again"
-    pinned = baselines(store)
-    pinned = pinned.filter(pinned["run_id"].is_in(list(gone)))
-    for run_id, name in pinned.select("run_id", "name").iter_rows():
-        _say(
-            f"Warning: {name} ({run_id}) is a baseline. Pin another run (fairmfu baseline set RUN) "
-            f"and take it back (fairmfu baseline remove {run_id}), {ends}."
-        )
-    with suppress(FairmfuError):  # a configuration that is none is told where it is used
-        found = find()
-        config = load(found) if found else None
-        for name in config.baselines if config and _is_of(config, store) else ():
-            with suppress(FairmfuError):
-                if set(choose(stored, name)["run_id"]) <= set(gone):
-                    _say(f"Warning: {NAME} names {name} as a baseline. Name another run, {ends}.")
-
-
-def _is_of(config: Config, store: Store) -> bool:
-    return config.store.absolute() == store.path.absolute()
+    with suppress(FairmfuError):
+        config = load(found) if (found := find()) else None
+        if config is not None and config.store.absolute() == store.path.absolute():
+            return config.baselines
+    return ()
 
 
 def _open(path: Path, wait: float | None = None) -> Store:

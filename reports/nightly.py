@@ -6,8 +6,8 @@
     DIR/nightly.log                                                            what was done
 
 A night is written aside and renamed into the archive, then copied to the top with index.html last:
-a night that fails leaves the last good one. With reports.scores the only module of reports that
-calls ingest.
+a night that fails leaves the last good one. With reports.scores and reports.baselines the only
+module of reports that calls ingest.
 """
 
 from __future__ import annotations
@@ -36,17 +36,16 @@ from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
 from metrics.analysis import READ_BEFORE, Analysis
-from metrics.choice import RunNameError, only
 from metrics.cost import Price
 from metrics.fairness import compare
 from metrics.flops import FORMULA
 from metrics.history import SERIES_BY, History, history
-from reports import drawing, night_files, night_page, page
+from reports import baselines, drawing, night_files, night_page, page
 from reports.content import content
 from reports.files import ASIDE, put
 from reports.night import Night, exit_code
 from reports.redact import Redaction
-from reports.scores import BASELINE_SCHEMA, Scores, analysed, baselines, brought_up, keep
+from reports.scores import Scores, analysed, brought_up, keep
 from reports.summary import compared, sentences
 from reports.verdict import counted, groups
 
@@ -162,10 +161,6 @@ class NothingReadError(FairmfuError):
     """None of the sources could be read."""
 
 
-class BaselineError(FairmfuError):
-    """A baseline is of no run with a TGS, so that nothing would be held against it."""
-
-
 def nightly(order: Order) -> tuple[Night, int]:
     """Do one night, from reading to the written report; the night and its exit code.
 
@@ -273,7 +268,7 @@ def _told(
         _dated(store, found.kept, metrics),
         by=order.by,
         threshold=order.threshold,
-        baselines=_pinned(order, metrics),
+        baselines=baselines.held(store, order.baselines, metrics),
     )
     changes, told = _news(past, before, order, diary)
     _against_the_log(tonight.runs, diary)
@@ -368,50 +363,6 @@ def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFr
     return metrics.join(of_run.drop("sha256"), on="run_id", how="left").join(
         peaks, on="run_id", how="left"
     )
-
-
-def _pinned(order: Order, metrics: pl.DataFrame) -> pl.DataFrame:
-    """Baselines of the store, and those that the configuration names, which hold before them.
-
-    Raises BaselineError where one is of no run with a TGS: a gate that checks nothing looks closed.
-    """
-    pinned, wrong = baselines(order.store), []
-    for name in order.baselines:
-        try:
-            run = only(metrics, name)
-        except RunNameError as error:
-            wrong.append(str(error))
-            continue
-        if run["tgs"] is None:
-            wrong.append(f"{run['name']} has no TGS. Name another run.")
-            continue
-        row = {"run_id": run["run_id"], "name": run["name"], "at": _utc(), "tgs": run["tgs"]}
-        pinned = pl.concat([pinned, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
-    of_store = _of_no_run(order.store, pinned, metrics)
-    found = ((f"{NAME}, [[baselines]]", wrong), (f"{order.store.path}, baselines", of_store))
-    problems = [
-        "\n  ".join((f"{where}: nothing to hold a series against.", *why))
-        for where, why in found
-        if why
-    ]
-    if problems:
-        raise BaselineError("\n".join(problems))
-    return pinned
-
-
-def _of_no_run(store: Store, pinned: pl.DataFrame, metrics: pl.DataFrame) -> list[str]:
-    """Why nothing is held against pinned runs: they were removed, or have a TGS no more.
-
-    One that another source of its launch is told by now is none of them.
-    """
-    stored = set(store.touched(-1))
-    rates = dict(metrics.select("run_id", "tgs").iter_rows())
-    todo = "Pin another run (fairmfu baseline set RUN), and take this back: fairmfu baseline remove"
-    return [
-        f"{name} ({run_id}) {'has no TGS' if run_id in stored else 'is gone'}. {todo} {run_id}"
-        for run_id, name in pinned.select("run_id", "name").iter_rows()
-        if run_id not in stored or rates.get(run_id, 0.0) is None
-    ]
 
 
 def _news(

@@ -1,4 +1,4 @@
-"""What a store keeps that was computed of its runs: their metrics, brought up to date; baselines.
+"""The metrics that a store keeps of its runs, brought up to date.
 
 Apart from reports.nightly, so that a table of runs does without what draws pages.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
 from ingest.errors import StoreError
-from ingest.schema import TEXT, TIME
+from ingest.schema import TEXT
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
@@ -26,16 +25,10 @@ if TYPE_CHECKING:
     from metrics.rescoring import Rescored
 
 METRICS: Final = "metrics"
-BASELINES: Final = "baselines"
-"""Tables that the store keeps for us."""
-
-BASELINE_SCHEMA: Final = pl.Schema({"run_id": TEXT, "name": TEXT, "at": TIME, "tgs": pl.Float64()})
+"""The table that the store keeps of them."""
 
 AT_ONCE: Final = 500
 """Runs that `rescore_all` computes before it stores them."""
-
-
-# -- metrics that are kept -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,33 +165,3 @@ def _kept(store: Store) -> pl.DataFrame:
         return KEPT.to_frame()
     rows = rows.match_to_schema(KEPT, missing_columns="insert", extra_columns="ignore")
     return rows.filter(pl.col("lead").is_not_null())
-
-
-# -- baselines -------------------------------------------------------------------------------
-
-
-def pin(store: Store, runs: pl.DataFrame) -> None:
-    """Have the level of each series be held against these runs from now on.
-
-    runs: of metrics, each with a TGS.
-    """
-    rows = runs.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
-    store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
-
-
-def unpin(store: Store, runs: pl.DataFrame) -> None:
-    """Take baselines back; runs: of `baselines`."""
-    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, pl.Float64), at=pl.lit(_utc())))
-
-
-def baselines(store: Store) -> pl.DataFrame:
-    """Runs that were pinned, columns of BASELINE_SCHEMA, in the order of their pinning."""
-    rows = store.kept(BASELINES, by=("run_id",))
-    if rows.is_empty():
-        return BASELINE_SCHEMA.to_frame()
-    return rows.select(BASELINE_SCHEMA.names()).filter(pl.col("tgs").is_not_null()).sort("at")
-
-
-def _utc() -> datetime:
-    """Now, without a zone, as all times of a store."""
-    return datetime.now(UTC).replace(tzinfo=None)
