@@ -275,14 +275,13 @@ def legend(frameworks: Iterable[str]) -> str:
 class _Fold:
     head: str
     body: str
-    open: bool
 
 
 class Sheet:
     """Collects what a page's body needs, figures and folds, and writes the document around it.
 
-    packed_above: bytes of closed folds from which on they are stored compressed, each to be
-    unpacked when it is opened.
+    packed_above: bytes of folds from which on they are stored compressed, each to be unpacked when
+    it is opened.
     """
 
     def __init__(self, *, packed_above: int = 1_000_000) -> None:
@@ -307,22 +306,14 @@ class Sheet:
         words = f"<figcaption>{esc(figure.title)}{notes}</figcaption>"
         return _figure(figure.description, _data(own), words, figure.kind)
 
-    def fold(
-        self,
-        summary: str,
-        body: str,
-        *,
-        name: str = "",
-        open: bool = False,  # noqa: A002 - as HTML calls it
-        attributes: str = "",
-    ) -> str:
+    def fold(self, summary: str, body: str, *, name: str = "", attributes: str = "") -> str:
         """A part that opens at its summary; both are HTML.
 
         name: its id; attributes: more of the element's, escaped, as `run_attributes` gives them.
         What comes back holds its place in the body that `html` is given.
         """
         given = f"{_attribute('id', name)} {attributes.strip()}".rstrip()
-        self._folds.append(_Fold(f"{given}\n{summary}", body, open))
+        self._folds.append(_Fold(f"{given}\n{summary}", body))
         return f"<!--fold {len(self._folds) - 1}-->"
 
     def html(  # noqa: PLR0913 - the parts of a document
@@ -372,7 +363,7 @@ class Sheet:
         return FOLD.sub(lambda at: self._written(at, self._inlined), text)
 
     def _packed(self, text: str, packs: _Packs) -> str:
-        """The text with every fold in its place, whose body is in `packs` if it is closed."""
+        """The text with every fold in its place, whose body is in `packs`, but for small ones."""
         return FOLD.sub(lambda at: self._written(at, lambda t: self._packed(t, packs), packs), text)
 
     def _written(
@@ -381,9 +372,7 @@ class Sheet:
         fold = self._folds[int(at[1])]
         attributes, summary = fold.head.split("\n", 1)
         body = inner(fold.body)
-        if fold.open:
-            attributes += " open"
-        elif packs is not None and len(body) > LEAST_PACKED:
+        if packs is not None and len(body) > LEAST_PACKED:
             attributes += f' data-packed="{packs.add(body)}"'
             body = ""
         return f"<details{attributes}><summary>{summary}</summary>{body}</details>"

@@ -70,17 +70,12 @@ MARKS: Final = {
 """A shape beside the word of each state, so that no state hangs on its colour."""
 
 
-def page(night: Night, *, archived: bool = False) -> str:
-    """The page as HTML text.
-
-    archived: kept under its date; then it says so, and asks for neither its age nor `status.js`.
-    The same night gives the same bytes.
-    """
-    return pages(night)[1 if archived else 0]
-
-
 def pages(night: Night) -> tuple[str, str]:
-    """The page, and the one that is kept under its date; drawn once."""
+    """The page, and the one that is kept under its date, as HTML text; drawn once.
+
+    The latter says so, and asks for neither its age nor `status.js`. The same night gives the same
+    bytes.
+    """
     found = told(night)
     points = {
         str(series): rows

@@ -104,7 +104,7 @@ def nightly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / night_page.STATUS).write_text(night_page.status_js(), encoding="utf-8")
     path = folder / "index.html"
     night = regression()  # type: ignore[no-untyped-call]
-    path.write_text(night_page.page(night), encoding="utf-8")
+    path.write_text(night_page.pages(night)[0], encoding="utf-8")
     return path
 
 

@@ -183,13 +183,13 @@ def test_a_whole_spec_stands_by_itself() -> None:
 
 
 def a_page(sheet: Sheet, depth: int = 2) -> str:
-    """A page of folds in folds, one of them open, one too small to be packed."""
+    """A page of folds in folds, one of them too small to be packed."""
     inner = sheet.figure(FIGURE) + HEAVY
     for level in range(depth):
         inner = HEAVY + sheet.fold(f"level {level}", inner, name=f"run-{level}")
-    opened = sheet.fold("stands open", sheet.fold("within", HEAVY), open=True)
+    other = sheet.fold("other", sheet.fold("within", HEAVY))
     small = sheet.fold("small", "<p>small</p>", attributes=run_attributes("a1", "m", None))
-    return sheet.html("t", ["<header>h</header>", inner, opened, small], controls=controls([], []))
+    return sheet.html("t", ["<header>h</header>", inner, other, small], controls=controls([], []))
 
 
 def test_folds_stand_in_their_places_where_they_are_light() -> None:
@@ -198,7 +198,7 @@ def test_folds_stand_in_their_places_where_they_are_light() -> None:
     assert 'data-packed="' not in shown
     assert shown.count("<details") == shown.count("</details>") == 5
     assert '<details id="run-1"><summary>level 1</summary><p>a fold' in shown
-    assert "<details open><summary>stands open</summary><details>" in shown
+    assert "<details><summary>other</summary><details>" in shown
     assert '<details data-run="a1" data-model="m" data-accelerator=""><summary>small' in shown
     assert shown.index("<header>") < shown.index('class="controls"') < shown.index("<details")
 
@@ -206,7 +206,7 @@ def test_folds_stand_in_their_places_where_they_are_light() -> None:
 def test_packed_folds_come_back_as_they_were() -> None:
     packed = a_page(Sheet(packed_above=0))
     assert packed.count('data-packed="') == 2  # the inner one is in the pack of the outer
-    assert "<details open><summary>stands open</summary><details data-packed=" in packed
+    assert "<details><summary>other</summary><details data-packed=" in packed
     assert "<p>small</p>" in packed
     assert "TGS of each run" not in packed
     light = a_page(Sheet())

@@ -24,8 +24,7 @@ from reports import document, history_charts
 from reports import night_page as page_of_nights
 from reports.night import Night, apart, day, exit_code, few, labels, says, signed, told
 from reports.night_files import junit, markdown, summary, svg_name, svgs
-from reports.night_page import AGE, status_js
-from reports.night_page import page as night_page
+from reports.night_page import AGE, pages, status_js
 from reports.tables import markdown_text
 from tests.packs import unpacked
 from tests.series import START, metrics
@@ -105,6 +104,10 @@ def xml(text):
 
 def mixed():
     return a_night(TWICE)
+
+
+def night_page(night):
+    return pages(night)[0]
 
 
 def quiet(**more):
@@ -538,7 +541,7 @@ def some_nights():
 
 
 def test_an_archived_page_asks_for_no_status_and_no_age():
-    read = Page(night_page(quiet(), archived=True))
+    read = Page(pages(quiet())[1])
     assert "status.js" not in read.addresses
     assert AGE not in read.run
     assert "nonce" not in read.policy

@@ -83,8 +83,12 @@ DOT: Final[dict[str, Any]] = {
 }
 
 
+OPEN = 3
+"""The run whose fold alone stands open at first."""
+
+
 def a_page(sheet: Sheet, folds: int = len(RUNS)) -> str:
-    """A small page of all elements; run 3 has the only open fold."""
+    """A small page of all elements."""
     counts: dict[tuple[str, str], int] = {}
     for run in RUNS:
         pair = (run["model"], run["accelerator"])
@@ -111,7 +115,10 @@ def a_fold(sheet: Sheet, n: int) -> str:
     inner = sheet.figure(dots([run], f"Course of {run['run']}")) + f"<p>{esc(run['run'])}</p>" * 40
     attributes = run_attributes(run["run_id"], run["model"], run["accelerator"])
     name = f"run-{run['run_id']}"
-    return sheet.fold(named(run), inner, name=name, open=n == 3, attributes=attributes)
+    if n == OPEN:  # as in a page that somebody saved
+        summary = f"<summary>{named(run)}</summary>"
+        return f'<details id="{name}" {attributes} open>{summary}{inner}</details>'
+    return sheet.fold(named(run), inner, name=name, attributes=attributes)
 
 
 def named(row: Any) -> str:
