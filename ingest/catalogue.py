@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import duckdb
 import polars as pl
@@ -124,23 +124,35 @@ def create(con: Connection) -> None:
     con.execute("insert into held.about values ($v, 0)", {"v": SCHEMA_VERSION})
 
 
-def read_before(con: Connection) -> list[tuple[str, str, str]]:
-    """Sources that are read otherwise today: sha256, path and primary format, in their order.
+class ReadBefore(NamedTuple):
+    """A source that is read otherwise today.
+
+    forced: the formats that it was to be read with, if any; since: what is read otherwise.
+    """
+
+    path: str
+    log_format: str
+    forced: frozenset[str]
+    since: Sequence[str]
+
+
+def read_before(con: Connection) -> dict[str, ReadBefore]:
+    """Sources that are read otherwise today, by sha256 in the order of their paths.
 
     A catalogue that no writer of today has seen has no column that says of any how it was read.
     """
     columns = ", ".join(_columns(con, "sources"))
     rows = con.sql(
-        "select sha256, path, log_format, companions, reading "  # noqa: S608 - constants
+        "select sha256, path, log_format, companions, reading, forced "  # noqa: S608 - constants
         f"from (select {columns} from held.sources) "
         "where coalesce(reading, 0) < $known order by path",
         params={"known": len(READINGS)},
     ).fetchall()
-    return [
-        (sha256, path, log_format)
-        for sha256, path, log_format, companions, reading in rows
-        if read_otherwise(reading, log_format, companions)
-    ]
+    return {
+        sha256: ReadBefore(path, log_format, frozenset(forced or ()), since)
+        for sha256, path, log_format, companions, reading, forced in rows
+        if (since := read_otherwise(reading, log_format, companions))
+    }
 
 
 def bring_up(con: Connection) -> None:

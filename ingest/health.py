@@ -101,7 +101,7 @@ def _lines(store: Store) -> Iterator[Finding]:
 
 def _read_before(store: Store) -> Iterator[Finding]:
     """Sources are as today's readers read them."""
-    if before := [path for path, _ in store.read_before().values()]:
+    if before := [source.path for source in store.read_before().values()]:
         of = f"{before[0]}" + (f" and {len(before) - 1:,} more logs" if before[1:] else "")
         what = f"{of}: read by an earlier fairmfu, and read otherwise now, so figures may be wrong"
         yield Finding(harm=False, what=what, todo="Read anew with: fairmfu ingest --again")

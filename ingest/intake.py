@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from ingest import facts as given
 from ingest.ahead import Processes
+from ingest.catalogue import ReadBefore
 from ingest.errors import (
     ClusterError,
     FairmfuError,
@@ -114,7 +115,7 @@ class _Job:
     grown: list[str] = field(default_factory=list)  # contents that files began with
     left_alone: list[FileMark] = field(default_factory=list)
     marks: dict[str, FileMark] = field(default_factory=dict)
-    again: dict[str, str] = field(default_factory=dict)  # sha256 to path: what is to be read anew
+    again: dict[str, ReadBefore] = field(default_factory=dict)  # by sha256: what is to be read anew
     formats: str = ""
     stored_sizes: frozenset[int] = field(init=False)
     stored_paths: frozenset[str] = field(init=False)
@@ -143,7 +144,8 @@ class _Job:
         try:
             return self._take(found)
         except UnknownFormatError as error:
-            if found.named or error.recognised or found.identity in self.again.values():
+            is_stored = any(source.path == found.identity for source in self.again.values())
+            if found.named or error.recognised or is_stored:
                 return Outcome(found.path, "failed", str(error))
             self._remember(found, "", Beside((), self._formats()))
             return Outcome(found.path, "passed", str(error))
@@ -158,7 +160,7 @@ class _Job:
         if found.error:
             raise UnreadableSourceError(found.error)
         mark = self._same_as(found)
-        if mark is not None and not self._is_read_again(mark.sha256, found):
+        if mark is not None and self._before(mark.sha256, found) is None:
             if not mark.sha256:
                 return Outcome(found.path, "passed", "")
             if not self.extra and self._given_as_before(found, mark.beside):
@@ -166,8 +168,9 @@ class _Job:
                 return Outcome(found.path, "unchanged", "known already")
         path = place(found.path)
         sha256 = mark.sha256 if mark else self._content(found, path)
-        if sha256 not in self.known or self._is_read_again(sha256, found):
-            return self._read(found, path)
+        before = self._before(sha256, found)
+        if sha256 not in self.known or before is not None:
+            return self._read(found, path, before)
         return self._see(found, path, sha256)
 
     def _content(self, found: Found, path: Path) -> str:
@@ -176,13 +179,15 @@ class _Job:
             return ""
         return self._hashed.pop(found.path, "") or content_hash(path)
 
-    def _is_read_again(self, sha256: str, found: Found) -> bool:
-        """Whether today's readers read the content otherwise, and from this file.
+    def _before(self, sha256: str, found: Found) -> ReadBefore | None:
+        """The source of that content where today's readers read it otherwise, from this file.
 
         A copy of a file that is still there is none to take its place.
         """
-        stored = self.again.get(sha256)
-        return stored is not None and (stored == found.identity or _is_gone(stored))
+        before = self.again.get(sha256)
+        if before is None or not (before.path == found.identity or _is_gone(before.path)):
+            return None
+        return before
 
     def _given_as_before(self, found: Found, beside: str) -> bool:
         """Whether what gives facts to the file from outside it is as `beside` tells."""
@@ -214,12 +219,13 @@ class _Job:
         ignored = bool(given) and not here
         return Outcome(found.path, "known", _known_as(found.identity, stored) + MOVED * ignored)
 
-    def _read(self, found: Found, path: Path) -> Outcome:
+    def _read(self, found: Found, path: Path, before: ReadBefore | None) -> Outcome:
+        """before: how the same content stands in the store, if it does."""
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        planned = partial(self.ahead.planned, found)
+        planned, tried = partial(self.ahead.planned, found), self._tried_of(before)
         read = self.ahead.take(found, facts) or read_log(
-            path, self.spool, by_path=facts, extra=self.extra, tried=self.tried, planned=planned
+            path, self.spool, by_path=facts, extra=self.extra, tried=tried, planned=planned
         )
         source = read.source if isinstance(read, Log) else whole(read["sources"]).to_dicts()[0]
         done = _outcome(path, source, read, strict=self.strict)
@@ -240,6 +246,16 @@ class _Job:
         self._remember(found, sha256, beside)
         return done
 
+    def _tried_of(self, before: ReadBefore | None) -> Tried:
+        """What a file may be read with: what it was forced to be, where nothing is wanted now."""
+        forced = before.forced if before and not self.tried.wanted else ()
+        return self.tried.only(forced) if forced else self.tried
+
+    def _is_ahead(self, sha256: str, found: Found) -> bool:
+        """Whether what is known is read anew as all is; with formats of its own it has its turn."""
+        before = self._before(sha256, found)
+        return before is not None and self._tried_of(before) is self.tried
+
     def _began_with(self, found: Found, path: Path, log_format: str) -> list[str]:
         """The content that the file had, if it grew and was read as another format then.
 
@@ -259,7 +275,7 @@ class _Job:
         if found.error or found.path == str(STDIN):
             return None
         mark = self._same_as(found)
-        if mark is not None and not self._is_read_again(mark.sha256, found):
+        if mark is not None and not self._is_ahead(mark.sha256, found):
             return None
         path = place(found.path)
         if found.size in self.stored_sizes and remote(path) is None:
@@ -268,7 +284,7 @@ class _Job:
             except (FairmfuError, OSError):  # told in its turn
                 return None
             sha256 = self._hashed[found.path]
-            if sha256 in self.known and not self._is_read_again(sha256, found):
+            if sha256 in self.known and not self._is_ahead(sha256, found):
                 return None
         return path, self.by_path(found.identity)
 
@@ -357,7 +373,8 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     at_once = by_path is _none and not extra and not tried.wanted
     folders = store.folders() if at_once else None
     again = _to_read_again(store, tried)
-    remembered = _but_for(again.values(), folders.listed) if folders else {}
+    anew = [source.path for source in again.values()]
+    remembered = _but_for(anew, folders.listed) if folders else {}
     walk = Walk(tried.formats, leave_out, remembered)
     files = _found(paths, walk)
     outcomes: list[Outcome] = []
@@ -374,13 +391,19 @@ def ingest(  # noqa: PLR0913 - each is an option of the command
     return outcomes + told
 
 
-def _to_read_again(store: Store, tried: Tried) -> dict[str, str]:
-    """What today's readers read otherwise than it is stored: content hash to path.
+def _to_read_again(store: Store, tried: Tried) -> dict[str, ReadBefore]:
+    """What today's readers read otherwise than it is stored, by content hash.
 
     Not what was read with a format that is not tried now: another one would read something else.
     """
-    before, names = store.read_before(), tried.names
-    return {sha256: path for sha256, (path, name) in before.items() if name in names}
+    before = store.read_before()
+    return {sha256: one for sha256, one in before.items() if not _untried(one, tried)}
+
+
+def _untried(source: ReadBefore, tried: Tried) -> str | None:
+    """A format that a source was read with, or was to be, that is none of these."""
+    forced = () if tried.wanted else sorted(source.forced)
+    return next((n for n in (source.log_format, *forced) if n not in tried.names), None)
 
 
 def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], list[str]]:
@@ -389,10 +412,11 @@ def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], li
     Raises StoreError where the store cannot be read.
     """
     there, left = list[Path](), list[str]()
-    for path, name in store.read_before().values():
+    for source in store.read_before().values():
+        path = source.path
         if path == str(STDIN):
             left.append("one came through a pipe: give it once more")
-        elif name not in tried.names:
+        elif (name := _untried(source, tried)) is not None:
             left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
         elif _is_gone(path):
             left.append(f"{path}: it is gone")

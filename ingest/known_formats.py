@@ -59,17 +59,14 @@ class Known:
     def tried(self, words: Sequence[str] = ()) -> Tried:
         """What a log may have where `words` name formats, or TOML files of them.
 
-        Those that may be their companions are kept. Raises FormatFileError.
+        Raises FormatFileError.
         """
         known, names = self, set[str]()
         for word in words:
             known, name = known.with_word(word)
             names.add(name)
-        if not names:
-            return Tried(self.formats)
-        lowest = min(f.precedence for f in known.formats if f.name in names)
-        tried = (f for f in known.formats if f.name in names or f.precedence < lowest)
-        return Tried(tuple(tried), frozenset(names))
+        tried = Tried(known.formats)
+        return tried.only(names) if names else tried
 
     def with_word(self, word: str) -> tuple[Known, str]:
         """These with the format that `word` names, and its name. Raises FormatFileError.

@@ -112,7 +112,7 @@ def read_log(  # noqa: PLR0913 - as above
                 source.close()
     if source.bytes > PEEKED_BYTES:  # what its blocks took goes before its rows are written
         give_back()
-    text = _Text.of(source, parsed, [*by_path, *facts_beside(path), *extra])
+    text = _Text.of(source, parsed, [*by_path, *facts_beside(path), *extra], tried)
     return next(_logs(*first.detected, [text]))
 
 
@@ -165,7 +165,7 @@ def read_logs(
         else:
             alike.setdefault(found, []).append(small[path])
     for detected, those in alike.items():
-        read |= _read_alike(detected, those, extra)
+        read |= _read_alike(detected, those, extra, tried)
     return [read[path] for path, _ in files]
 
 
@@ -186,7 +186,7 @@ class _Small(NamedTuple):
 
 
 def _read_alike(
-    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact]
+    detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact], tried: Tried
 ) -> dict[Path, Log | Exception]:
     """Those of the same formats."""
     spool = Spool(held=math.inf)  # they become tables together, and several share a frame
@@ -198,7 +198,7 @@ def _read_alike(
         path = text.source.path
         try:
             facts = [*text.by_path, *facts_beside(path), *extra]
-            parsed.append(_Text.of(text.source, said, facts))
+            parsed.append(_Text.of(text.source, said, facts, tried))
         except (FairmfuError, OSError) as error:
             read[path] = error
     paths = [text.source.path for text in parsed]
@@ -211,14 +211,15 @@ def facts_beside(path: Path) -> list[Fact]:
 
 
 class _Text(NamedTuple):
-    """A text that was read; facts: what stands beside it, or is given."""
+    """A text that was read; facts: of beside it, or given; tried: the formats that were."""
 
     source: Source
     parsed: Parsed
     facts: Sequence[Fact]
+    tried: Tried
 
     @classmethod
-    def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact]) -> Self:
+    def of(cls, source: Source, parsed: Parsed, facts: Sequence[Fact], tried: Tried) -> Self:
         """Raises UnreadableSourceError where its lines go back in time.
 
         And where not each of them was taken for something.
@@ -233,7 +234,7 @@ class _Text(NamedTuple):
                 f"{source.path}: {parsed.lines:,} of its {source.height:,} lines were counted: a "
                 "fault of fairmfu, not of the log. So nothing of it is taken; please report it."
             )
-        return cls(source, parsed, facts)
+        return cls(source, parsed, facts, tried)
 
     @property
     def launches(self) -> list[Launch]:
@@ -263,7 +264,7 @@ def _log(
     launches: Sequence[tuple[Launch, Sequence[Fact]]],
 ) -> Log:
     """launches: each with what was inferred of it."""
-    source, parsed, facts = text
+    source, parsed, facts, _ = text
     sha256 = source.sha256
     rows: dict[str, list[dict[str, Any]]] = {"runs": [], "facts": []}
     steps: list[tuple[str, Rows]] = []
@@ -284,13 +285,12 @@ def _log(
             {"run_id": run_id, "sequence": place, **fact} for place, fact in enumerate(every)
         ]
     rows["unread"] = [{"sha256": sha256, **item} for item in parsed.unread]
-    rows["sources"] = [_source(source, primary, companions, parsed)]
+    rows["sources"] = [_source(text, primary, companions)]
     return Log(rows, steps, events)
 
 
-def _source(
-    source: Source, primary: LogFormat, companions: Sequence[LogFormat], parsed: Parsed
-) -> dict[str, Any]:
+def _source(text: _Text, primary: LogFormat, companions: Sequence[LogFormat]) -> dict[str, Any]:
+    source, parsed, _, tried = text
     return {
         "sha256": source.sha256,
         "path": identity(source.path),
@@ -305,6 +305,7 @@ def _source(
         "unread_lines": parsed.unread_lines,
         "other_kinds": parsed.other_kinds,
         "reading": len(READINGS),
+        "forced": sorted(tried.wanted) or None,
     }
 
 

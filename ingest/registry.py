@@ -95,6 +95,12 @@ class Tried:
         """What tells wrappings of lines that a user's format is of."""
         return keeps(self.formats, FORMATS)
 
+    def only(self, names: Collection[str]) -> Tried:
+        """Those of these names, of which one is primary, and those that may be its companions."""
+        lowest = min(f.precedence for f in self.formats if f.name in names)
+        kept = (f for f in self.formats if f.name in names or f.precedence < lowest)
+        return Tried(tuple(kept), frozenset(names))
+
     def __reduce__(self) -> tuple[Callable[..., Tried], tuple[object, ...]]:
         """Built-in formats by their places: other processes have them, and a pipe is soon full."""
         told = (FORMATS.index(f) if f in FORMATS else f for f in self.formats)

@@ -49,6 +49,9 @@ SOURCES: Final[dict[str, Column]] = {
         "",
         "how many changes of what is read its reader knew (READINGS); null: of before these",
     ),
+    "forced": Column(
+        TEXTS, "", "formats that it was to be read with (--log-format); null: its lines told"
+    ),
 }
 
 RUNS: Final[dict[str, Column]] = {
@@ -157,7 +160,7 @@ TABLES: Final[dict[str, dict[str, Column]]] = {
 
 
 ADDED: Final[Mapping[str, tuple[str, ...]]] = {
-    "sources": ("reading",),
+    "sources": ("reading", "forced"),
     "facts": ("text",),
     "steps": ("consumed_non_padding",),
 }

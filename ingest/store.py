@@ -34,7 +34,7 @@ import duckdb
 import polars as pl
 
 from ingest import catalogue, compaction, lock, older_stores, parts
-from ingest.catalogue import FILE_SCHEMA, Connection
+from ingest.catalogue import FILE_SCHEMA, Connection, ReadBefore
 from ingest.errors import StoreError, not_written
 from ingest.parts import Part, Record
 from ingest.plan import FileMark, Remark, Seen, Tables
@@ -281,15 +281,12 @@ class Store:
         with self._connected() as con:
             return dict(con.sql("select sha256, path from held.sources").fetchall())
 
-    def read_before(self) -> dict[str, tuple[str, str]]:
-        """Sources that today's readers read otherwise: content hash to path and primary format.
-
-        What they would read otherwise: ingest.schema.READINGS.
-        """
+    def read_before(self) -> dict[str, ReadBefore]:
+        """Sources that today's readers read otherwise (ingest.schema.READINGS), by content hash."""
         if self._is_new():
             return {}
         with self._connected() as con:
-            return {sha256: (path, name) for sha256, path, name in catalogue.read_before(con)}
+            return catalogue.read_before(con)
 
     def known_sizes(self) -> set[int]:
         """Sizes of the sources as they were read [bytes]."""

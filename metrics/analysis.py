@@ -6,7 +6,7 @@ row per run. Frames in, frames out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
@@ -201,7 +201,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
         many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)
         words = f"lines that look like steps and could not be read: {unread}"
         warnings.append(f"{words} of {read + unread}{NOT_RANKED}" if many else words)
-    warnings += _read_before(sources)
+    warnings += _of_reading(sources)
     plain = (
         "framework_version",
         "accelerator",
@@ -243,18 +243,22 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     )
 
 
-READ_BEFORE: Final = "read by an earlier fairmfu. Since then "
-READ_ANEW: Final = "so figures may be wrong. Read it anew with: fairmfu ingest --again"
-
-
-def _read_before(sources: Sequence[Mapping[str, Any]]) -> list[str]:
+def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
     """That today's readers read a run's sources otherwise than they are stored."""
-    since = dict.fromkeys(
-        what
-        for source in sources
-        for what in read_otherwise(source["reading"], source["log_format"], source["companions"])
+    columns = ("reading", "log_format", "companions")
+    since = [what for one in sources for what in read_otherwise(*map(one.__getitem__, columns))]
+    return [read_before(since)] if since else []
+
+
+READ_BEFORE: Final = "read by an earlier fairmfu. Since then "
+
+
+def read_before(since: Iterable[str]) -> str:
+    """In words, that what a run was read from is read otherwise now; since: each change of that."""
+    told = "; ".join(dict.fromkeys(since))
+    return (
+        f"{READ_BEFORE}{told}, so figures may be wrong. Read it anew with: fairmfu ingest --again"
     )
-    return [f"{READ_BEFORE}{'; '.join(since)}, {READ_ANEW}"] if since else []
 
 
 def _own_figures(

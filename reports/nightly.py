@@ -35,7 +35,7 @@ from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
-from metrics.analysis import READ_BEFORE, Analysis
+from metrics.analysis import Analysis, read_before
 from metrics.cost import Price
 from metrics.fairness import compare
 from metrics.flops import FORMULA
@@ -263,7 +263,7 @@ def _told(
             f"{old.height:,} runs are as an earlier fairmfu computed them ({why}). "
             "Make them anew with: fairmfu rescore"
         )
-    _read_before(metrics, diary)
+    _read_before(store, metrics, diary)
     past = history(
         _dated(store, found.kept, metrics),
         by=order.by,
@@ -346,13 +346,20 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
         )
 
 
-def _read_before(metrics: pl.DataFrame, diary: _Diary) -> None:
+def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
     """That runs are as an earlier fairmfu read them: their logs are gone, or not read by nights."""
-    said = metrics.select("name", pl.col("warnings").alias("warning")).explode("warning")
-    said = said.filter(pl.col("warning").str.starts_with(READ_BEFORE))
-    if said.height:
-        name, words = said.sort("name").row(0)
-        diary.note(f"{counted(said.height, 'run')}, such as {name}: {words}")
+    before = store.read_before()
+    if not before:
+        return
+    source_of = dict(store.table("runs").select("run_id", "sha256").iter_rows())
+    told: list[tuple[str, list[str]]] = []
+    for name, members in metrics.select("name", "members").iter_rows():
+        sources = filter(None, (before.get(source_of.get(run, "")) for run in members))
+        if since := [what for source in sources for what in source.since]:
+            told.append((name, since))
+    if told:
+        name, since = min(told)
+        diary.note(f"{counted(len(told), 'run')}, such as {name}: {read_before(since)}")
 
 
 def _dated(store: Store, kept: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:

@@ -16,16 +16,19 @@ from ingest.errors import UnknownFormatError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.intake import Outcome
+from ingest.known_formats import known
 from ingest.schema import READINGS, Reading
 from ingest.store import Store
 from metrics.analysis import READ_BEFORE, analyse
 from reports.scores import current_metrics, rescore_all
 from tests.old_store import genuine
 from tests.test_incremental import held, said, write
+from tests.test_own_formats import ALONE
 
 Ingest = Callable[..., list[Outcome]]
 READ = [("read", "")]
 UNCHANGED = [("unchanged", "known already")]
+XTUNER = "[XTuner][RANK 0][2026-11-20 11:30:15][INFO] Step 1/32 lr: 0.1 grad_norm: 2.5\n"
 
 
 @pytest.fixture
@@ -142,6 +145,47 @@ def test_a_reading_is_of_some_formats(
     assert "dicts" not in words
     assert said(ingest(before)) == READ
     assert readings(store) == [len(READINGS) + 2]
+
+
+def test_a_log_that_was_forced_is_read_anew_as_it_was(
+    logs: Path,
+    store: Store,
+    ingest: Ingest,
+    titan: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As what its own lines do not tell that it is; by a folder too, beside one that was not."""
+    log, other = (write(logs / f"{steps}.log", titan(steps) + XTUNER) for steps in (3, 4))
+    forced = known().tried(["xtuner-v1"])
+    with monkeypatch.context() as earlier:
+        earlier.setattr(log_rows, "READINGS", ())
+        assert said(ingest(log, tried=forced)) == READ
+        assert said(ingest(other)) == READ
+    was = store.table("sources").select("path", "log_format", "forced").sort("path")
+    assert was["log_format"].to_list() == ["xtuner-v1", "torchtitan"]
+    assert was["forced"].to_list() == [["xtuner-v1"], None]
+    assert said(ingest(logs)) == 2 * READ
+    assert readings(store) == 2 * [len(READINGS)]
+    now = store.table("sources").select("path", "log_format", "forced").sort("path")
+    assert now.equals(was)
+    assert said(ingest(logs)) == 2 * UNCHANGED
+
+
+def test_a_format_of_ones_own_that_is_not_known_now_leaves_a_forced_log_as_it_is(
+    logs: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = write(logs / "a.log", "mine step 3 loss 1.5 took 250\n")
+    mine = write(tmp_path / "mine.toml", ALONE)
+    ingest = ("ingest", "--store", store.path)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(log_rows, "READINGS", ())
+        assert fairmfu(*ingest, log, "--log-format", mine).exit_code == 0
+    left = fairmfu(*ingest, "--again")
+    assert "mine is no format that is known here: give it by --log-format" in left.stderr
+    assert readings(store) == [0]
+    assert fairmfu(*ingest, "--again", "--log-format", mine).exit_code == 0
+    assert readings(store) == [len(READINGS)]
+    assert store.table("sources")["forced"].to_list() == [["mine"]]
 
 
 def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: Store) -> None:
