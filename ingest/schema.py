@@ -286,7 +286,7 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         "text",
         "",
         "dtype of the matmuls; of fp8, mxfp8 and nvfp4 lm_head and attention are in bf16",
-        ("bf16", "fp16", "tf32", "fp32", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"),
+        ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"),
     ),
     "recompute": FactName(
         "text",

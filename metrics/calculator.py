@@ -111,7 +111,7 @@ def ask(  # noqa: PLR0913 - each is a side of the question
     model: a name that `fairmfu models` lists, or a Hugging Face config as a mapping.
     seq_len: of one sequence, or of the context [tokens].
     images: of a sequence, "HEIGHTxWIDTH" [pixels], for models that see.
-    precision: fp32, tf32, fp16, bf16, fp8, mxfp8 or nvfp4.
+    precision: fp32, tf32, fp16, bf16, fp8, fp8+lm_head, mxfp8 or nvfp4.
     trainable: full, lora or frozen; lora_targets: all-linear, or projections with commas.
     mtp_modules: of multi-token prediction, that are trained beside the model.
     recompute: none, full or selective, for what is executed.

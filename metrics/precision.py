@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from ingest.schema import FACT_NAMES
 from metrics.flops import Dtype, Operator, Pass
 
 DtypeOf = Callable[[Operator, Pass], Dtype]
@@ -31,8 +32,6 @@ SIXTEEN_AND_MORE: Final[Mapping[str, Dtype]] = {
     "bf16": "bf16",
 }
 
-PRECISIONS: Final = (*SIXTEEN_AND_MORE, *BELOW_16_BITS)
-
 LOW_PRECISION_OPERATORS: Final = frozenset(
     {
         "query/key/value/output projections",
@@ -47,7 +46,7 @@ LOW_PRECISION_OPERATORS: Final = frozenset(
 def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
     """The format of each operator and pass, and the fastest of them.
 
-    Raises ValueError for a name that is not in PRECISIONS.
+    Raises ValueError for a name that the fact `precision` does not take.
     """
     low = BELOW_16_BITS.get(precision)
     if low is not None:
@@ -56,5 +55,6 @@ def number_formats(precision: str) -> tuple[DtypeOf, Dtype]:
         return (lambda op, _: low if op.name.removeprefix("mtp ") in linears else "bf16"), low
     one = SIXTEEN_AND_MORE.get(precision)
     if one is None:
-        raise ValueError(f"{precision!r} is no precision: one of {', '.join(PRECISIONS)}.")
+        known = ", ".join(FACT_NAMES["precision"].choices)
+        raise ValueError(f"{precision!r} is no precision: one of {known}.")
     return (lambda *_: one), one

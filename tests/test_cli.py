@@ -15,7 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli import main
+from ingest.schema import FACT_NAMES
 from metrics.choice import RunNameError, choose
+from metrics.precision import BELOW_16_BITS, SIXTEEN_AND_MORE
 from tests.test_docs import printed
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,20 @@ RUN_KEYS = frozenset([
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+@pytest.mark.parametrize("fact", ["precision", "trainable", "recompute"])
+def test_an_option_takes_what_the_fact_of_its_name_may_be(fact: str) -> None:
+    """Help imports no table of facts, so the command line has these words a second time."""
+    (option,) = (one for one in main.commands["flops"].params if one.name == fact)
+    assert isinstance(option.type, click.Choice)
+    of_megatron = {"selective_attention"}
+    taken = tuple(word for word in FACT_NAMES[fact].choices if word not in of_megatron)
+    assert tuple(option.type.choices) == taken
+
+
+def test_each_precision_has_its_number_formats() -> None:
+    assert (*SIXTEEN_AND_MORE, *BELOW_16_BITS) == FACT_NAMES["precision"].choices
 
 
 @pytest.fixture(scope="module")

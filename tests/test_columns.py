@@ -30,8 +30,8 @@ def test_each_run_has_its_rows_alone() -> None:
     assert list(cut) == ["a", "b"]
     assert cut["a"]["step"].tolist() == [1, 2, 3]
     assert cut["b"]["step"].tolist() == [1, 2, 3, 4]
-    assert cut["a"].said() == []
-    assert cut["b"].said() == [(2, ["checkpoint"])]
+    assert cut["a"].events() == []
+    assert cut["b"].events() == [(2, ["checkpoint"])]
     assert cut["b"].holds(["checkpoint", "profiler"]).tolist() == [False, False, True, False]
     assert cut["b"].value("step", -1) == 4
     assert cut["a"].flags("first").tolist() == [True, False, False]
