@@ -85,8 +85,9 @@ def _convert(key: str, text: str, target: Target) -> tuple[str, Any]:
 
 
 def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> dict[str, Any]:
-    """The columns that a step line fills, and the rest as `extra`."""
-    row, extra = dict[str, Any](), {}
+    """The columns that a step line fills, the rest as `extra`, and the facts that it `says`."""
+    row: dict[str, Any] = {"says": {}}
+    extra: dict[str, str] = {}
     for key, value in printed.items():
         target = line.columns.get(key)
         if target is not None:
@@ -101,6 +102,8 @@ def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> d
             raise Rejected(f"a value is not a number ({error})") from error
     if (row.get("step") or 0) > LAST_STEP:
         raise Rejected(f"step {row['step']} is beyond 64 bits")
+    row["says"] |= {fact: printed[key] for key, fact in line.facts.items() if key in printed}
+    row["says"] |= dict(told for key, told in line.tells.items() if key in printed)
     row["extra"] = json.dumps(extra) if extra else None
     return row
 

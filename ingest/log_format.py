@@ -230,7 +230,8 @@ class Misprint:
 Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text.
 
-What follows from which fields there are may be facts of the launch: `row["says"]`, by name.
+What follows of several fields, or of their values, may be facts of the launch: they go into
+`row["says"]`, by name; what follows of one that is there is for `StepLine.tells`.
 """
 
 Join = Callable[[Iterable[tuple[int, str]]], Iterator[tuple[int, int, str]]]

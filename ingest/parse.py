@@ -546,9 +546,6 @@ class Parser:
         if line.numbered:
             row["step"] = None
         row |= columns_of(self.primary, line, printed)
-        says = {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-        says |= dict(told for key, told in line.tells.items() if key in printed)
-        row["says"] = row.get("says", {}) | says
         if row.get("step") is None and not line.numbered:
             raise Rejected("no step number")
         return row

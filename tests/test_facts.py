@@ -154,7 +154,7 @@ def test_flags_are_facts() -> None:
         ("seq_len=nan", "seq_len=nan is impossible"),
         ("peak_flops=inf", "peak_flops=inf is impossible"),
         ("packed=yes", "packed='yes': write true or false"),
-        ("precision=bf17", "precision='bf17': one of bf16, fp16"),
+        ("precision=bf17", "precision='bf17': one of fp32, tf32"),
         ("trainable=half", "trainable='half': one of full, lora, frozen"),
         ("model_config=nowhere.json", "nowhere.json is not there"),
     ],

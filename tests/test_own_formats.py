@@ -251,7 +251,7 @@ def test_named_formats_keep_their_companions() -> None:
         (
             "[[steps]]",
             '[[facts]]\nregex = "x"\nexample = "x"\nconstants = { precision = "b" }\n[[steps]]',
-            ["[[facts]] 1, constants.precision: precision='b': one of bf16, fp16"],
+            ["[[facts]] 1, constants.precision: precision='b': one of fp32, tf32"],
         ),
         (
             "[[steps]]",

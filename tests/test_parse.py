@@ -21,7 +21,7 @@ from ingest.heads import parse_stamp
 from ingest.log_format import LogFormat
 from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine, Source
-from ingest.registry import FORMATS
+from ingest.registry import BUILT_IN, FORMATS
 from ingest.spool import Spool
 
 Parse = Callable[..., Parsed]
@@ -720,7 +720,7 @@ def test_every_line_is_counted_once_and_stored_whatever_it_holds(
     else:  # one of several lines
         assert rows <= parsed.step_lines
         assert len(parsed.unread) <= parsed.unread_lines
-    text = log_rows._Text(Source(Path("run.log")), parsed, [])
+    text = log_rows._Text(Source(Path("run.log")), parsed, [], BUILT_IN)
     (log,) = log_rows._logs(log_format, companions, [text])
     assert log.tables(Spool())["steps"].height == rows
 

@@ -169,9 +169,9 @@ def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`num_tokens` where the fields beside it tell that it is of the training, else why not."""
     if any(key.startswith(GENERATES) for key in printed):
         row["consumed_tokens"] = None
-        row["says"] = {"uncounted_tokens": GENERATED}
+        row["says"]["uncounted_tokens"] = GENERATED
     elif TRAINS.isdisjoint(printed):
-        row["says"] = {"uncounted_tokens": UNTOLD}
+        row["says"]["uncounted_tokens"] = UNTOLD
     else:
         row["consumed_non_padding"] = float(printed["num_tokens"])
 
