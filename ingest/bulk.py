@@ -78,7 +78,7 @@ def parse(
     del first
     apart, every = _records_apart(parser, every)
     if not apart:
-        if parser.watch is not None:  # which is of lines as they are
+        if parser.patterns.watch is not None:  # which is of lines as they are
             met(math.inf)
         return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser, met)
@@ -173,7 +173,7 @@ class _Reader:
         self._read(NumberedLine(block.number + at, text, cut))
 
     def _read(self, line: NumberedLine) -> None:
-        watch = self.parser.watch
+        watch = self.parser.patterns.watch
         if watch is not None and watch.may_show(line.text):
             self.met(line.number)
         self.parser.read(line)
@@ -226,7 +226,7 @@ class _Reader:
         self.parser.add_others(plan.kinds, counts, lines, block.raws_of)
 
     def _text(self, block: Lines, line: int) -> str:
-        return self.parser.cleaner.text(block.raw(line))
+        return self.parser.patterns.cleaner.text(block.raw(line))
 
     def _sure_rows(
         self, launch: Launch, plan: Plan, first: int, last: int, earlier: Earlier | None

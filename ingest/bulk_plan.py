@@ -24,7 +24,8 @@ from ingest.arrays import Bools, Floats, Ints, rows_at, taken, texts_of, there_a
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP
 from ingest.log_format import StepLine
-from ingest.parse import QUOTED_CHARACTERS, Parser
+from ingest.parse import Parser
+from ingest.patterns import QUOTED_CHARACTERS
 from ingest.pieces import Part, framed, numbered
 from ingest.reader import LONGEST_LINE_BYTES, Chunk
 from ingest.rows import FORM, NO_STEP, SCHEMA
@@ -150,7 +151,7 @@ class _Planner:
     """Finds out of a block's lines what they say whatever was read before them."""
 
     def __init__(self, block: Block, parser: Parser) -> None:
-        self.block, self.shapes, self.parser = block, parser.shapes, parser
+        self.block, self.shapes, self.parser = block, parser.patterns.shapes, parser
         self.free = np.ones(len(block), bool)
         self.idle: list[int] = []
         self.others, self.other_kinds = np.empty(0, np.int64), np.empty(0, np.int64)
@@ -223,7 +224,7 @@ class _Planner:
         lines = lines[self.block.sizes[lines] <= LONGEST_LINE_BYTES]
         if not len(lines):
             return
-        familiar = self.parser.familiar
+        familiar = self.parser.patterns.familiar
         found = familiar.of(self.block.lines(lines))
         self.idle += lines[found == BLANK].tolist()  # beside those that were read by regexes
         self.others = lines[found >= 0]
@@ -240,7 +241,7 @@ class _Planner:
         raw = self.block.raw(line)
         if len(raw) > LONGEST_LINE_BYTES:
             return
-        found = self.parser.sure(raw)
+        found = self.parser.patterns.sure(raw)
         if found is None:
             return
         self.free[line] = False
@@ -256,7 +257,7 @@ class _Planner:
         left = len(self.block.data) - self.block.starts[line]
         if not isinstance(found, Step | Aside) or left < WORTH_LEARNING:
             return
-        shape = self.shapes.see(raw, self.parser.sure, event=isinstance(found, Aside))
+        shape = self.shapes.see(raw, self.parser.patterns.sure, event=isinstance(found, Aside))
         if shape is not None:
             self._fitted(shape)
 
@@ -287,7 +288,9 @@ class _Planner:
         if not self.asides.parts and len(self.asides.alone) < events.FEW:
             alone = sorted(self.asides.alone, key=itemgetter(0))
             lines = np.array([line for line, _, _ in alone], np.int64)
-            texts = (self.parser.cleaner.text(self.block.raw(line)) for line, _, _ in alone)
+            texts = (
+                self.parser.patterns.cleaner.text(self.block.raw(line)) for line, _, _ in alone
+            )
             said = zip(alone, texts, strict=True)
             rows = [{**row, "text": text[:QUOTED_CHARACTERS]} for (_, _, row), text in said]
             companions = np.array([companion for _, companion, _ in alone], bool)
@@ -298,7 +301,7 @@ class _Planner:
 
     def _quoted(self, lines: Ints) -> pl.Series:
         """The texts of these lines, as far as they are kept."""
-        texts = self.parser.cleaner.texts(self.block.lines(lines))
+        texts = self.parser.patterns.cleaner.texts(self.block.lines(lines))
         long = int(self.block.lengths[lines].max(initial=0)) > QUOTED_CHARACTERS
         return texts.str.slice(0, QUOTED_CHARACTERS) if long else texts
 

@@ -164,7 +164,7 @@ def parser_of(names: Names, tried: Tried) -> Parser:
 def names_of(parser: Parser) -> Names:
     """By which `parser_of` makes the same."""
     companions = tuple(f.name for f in parser.companions)
-    return parser.watch, parser.primary.name, companions, parser.quoting
+    return parser.patterns.watch, parser.primary.name, companions, parser.quoting
 
 
 def _there(plan: Coming | Plan | None) -> bool:

@@ -1,5 +1,8 @@
 """Lines and a format give launches: facts, steps, events; what is not understood is kept.
 
+What a line says by itself is known to `ingest.patterns`. Here stands what hangs on the lines before
+it: of which launch it is, whether it goes on with what they left open, and how it counts.
+
 Every line is counted once: as a step, as known (a fact, an event, blank), as a companion's step
 (kept as an event), as unread (it looks like a step and could not be read) or as other.
 """
@@ -12,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain, takewhile
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -22,59 +25,25 @@ import pyarrow as pa
 from ingest.alignment import align, beside_printed, merely_counted, stride, stride_by_epochs
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
-from ingest.clean import Cleaner, storable
-from ingest.endings import ENDINGS
+from ingest.clean import storable
 from ingest.events import Events
-from ingest.familiar import Familiar
-from ingest.fields import (
-    Rejected,
-    closed_alike,
-    columns_of,
-    cutter,
-    refuse_another_record,
-    refuse_half_a_number,
-)
-from ingest.heads import parse_stamp, rank_of
+from ingest.fields import Rejected, closed_alike
+from ingest.heads import rank_of
 from ingest.launch import Launch, starts_again
-from ingest.log_format import (
-    LAUNCH_STEPS,
-    Block,
-    EventLine,
-    FactLine,
-    LogFormat,
-    Misprint,
-    StepLine,
-)
+from ingest.log_format import LAUNCH_STEPS, Block, FactLine, LogFormat, Misprint, StepLine
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
+from ingest.patterns import QUOTED_CHARACTERS, SYNTHETIC_MARK, event_of, patterns_of, told_by
 from ingest.pieces import Part, Row
-from ingest.prefilter import any_of, spelled
-from ingest.reach import matched_prefix
-from ingest.reader import LONGEST_LINE_BYTES, NumberedLine, text_of
-from ingest.regexes import Guarded, Regex
+from ingest.reader import LONGEST_LINE_BYTES, NumberedLine
+from ingest.regexes import Regex
 from ingest.rows import Rows
-from ingest.scan.learned import Shapes
-from ingest.scan.readings import Aside, Idle, Other, Reading, Step
 from ingest.schema import FACT_NAMES
 from ingest.spool import Spool
 from ingest.watch import Watch
 
-_T = TypeVar("_T")
-
 STATED: Final = ("fact", "companion")
 """Kinds of what waits that may begin a launch."""
-
-QUOTED_CHARACTERS: Final = 500
-"""Of a line that is kept as text."""
-
-SYNTHETIC_MARK: Final = "# synthetic log"
-"""A first line that says that a log was composed; its runs carry the label everywhere."""
-
-PREFIX_REACH: Final = 64
-"""Characters of a line in which its own time stamp stands."""
-
-FORMATS_AT_ONCE: Final = 64
-"""Formats, each with the companions of a file, that are kept compiled."""
 
 
 @dataclass(slots=True)
@@ -97,57 +66,6 @@ class TextsWantedError(Exception):
     """Rows became events whose texts were not kept: all is to be read again with them."""
 
 
-class _Compiled:
-    """What a format and its companions say, made ready once for all files of them.
-
-    shapes, familiar: what was learned of their lines.
-    """
-
-    def __init__(
-        self, primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
-    ) -> None:
-        both = (primary, *companions)
-        self.cleaner = Cleaner(primary.noise)
-        self.clock = re.compile(primary.clock) if primary.clock else None
-        self.looks = Guarded(primary.looks_like_step)
-        self.launch = Guarded(primary.launch) if primary.launch else None
-        self.steps = [(line, Regex(line.regex)) for line in primary.steps]
-        self.pairs = {id(s): cutter(s.pair) for f in both for s in f.steps if s.pair}
-        self.companion_steps = [
-            (f, s, Regex(s.regex), re.compile(f.clock or "(?!)"))
-            for f in companions
-            for s in f.steps
-        ]
-        facts = _each(line for f in both for line in f.facts)
-        self.facts = [(line, Regex(line.regex)) for line in facts]
-        self.primary_lines = {id(line) for line in (*primary.facts, *primary.blocks)}
-        events = [*_each(line for f in both for line in f.events), *ENDINGS]
-        self.events = [(line, Regex(line.regex)) for line in events]
-        blocks = _each(block for f in both for block in f.blocks)
-        self.blocks = [(b, Regex(b.start), Regex(b.end)) for b in blocks]
-        known: list[StepLine | FactLine | EventLine] = [
-            *(line for f in both for line in f.steps),
-            *facts,
-            *events,
-        ]
-        starts = [block.start for block in blocks]
-        patterns = [*filter(None, (*starts, primary.looks_like_step, primary.launch))]
-        self.interesting = any_of({line.anchor for line in known}, patterns)
-        self.may_be_event = any_of(line.anchor for line in events)
-        lines = [(line.anchor, line.regex) for line in known]
-        needed = [(SYNTHETIC_MARK, ""), *lines, *(("", one) for one in patterns)]
-        self.familiar = Familiar(self.cleaner, needed, watch)
-        texts = frozenset[str]().union(*(spelled(pattern) for _, pattern in needed))
-        self.shapes = Shapes([text.encode() for text in sorted(texts)])
-
-
-@lru_cache(FORMATS_AT_ONCE)
-def _compiled(
-    primary: LogFormat, companions: tuple[LogFormat, ...], watch: Watch | None
-) -> _Compiled:
-    return _Compiled(primary, companions, watch)
-
-
 class Parser:
     """Reads the lines of one source with a primary format and its companions."""
 
@@ -166,18 +84,10 @@ class Parser:
         steps of their launch hardly ever do, and their texts are what most of their memory is; who
         can read all again does without, and does so where TextsWantedError is raised.
         """
-        self.primary, self.companions, self.watch = primary, tuple(companions), watch
+        self.primary, self.companions = primary, tuple(companions)
         self.quoting = quoting
+        self.patterns = patterns_of(primary, self.companions, watch)
         self._spool = spool or Spool()
-        known = _compiled(primary, self.companions, watch)
-        self.cleaner, self.familiar, self.shapes = known.cleaner, known.familiar, known.shapes
-        self._clock, self._looks, self._launch = known.clock, known.looks, known.launch
-        self._steps, self._pairs = known.steps, known.pairs
-        self._companion_steps = known.companion_steps
-        self._facts = known.facts
-        self._primary_lines = known.primary_lines
-        self._events, self._may_be_event = known.events, known.may_be_event
-        self._blocks, self._interesting = known.blocks, known.interesting
         self._open_block: _OpenBlock | None = None
         self._pending: list[_Pending] = []
         self._marker: tuple[int, str] | None = None
@@ -186,7 +96,7 @@ class Parser:
         self._ended = True
         self._count = 1
         self._printed: dict[int, tuple[set[str], str]] = {}
-        self._kinds = Kinds(self.cleaner.text)
+        self._kinds = Kinds(self.patterns.cleaner.text)
         self.out = Parsed(launches=[self._launch_at(1)], unread=[])
 
     def parse(self, lines: Iterable[NumberedLine]) -> Parsed:
@@ -199,12 +109,12 @@ class Parser:
         for number, count, raw, cut, ended in self._records(lines):
             self._count, self._ended = count, ended
             self.out.lines += count
-            self._line(number, self.cleaner.strip(raw), cut=cut)
+            self._line(number, self.patterns.cleaner.strip(raw), cut=cut)
 
     def records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str]]:
         """Number of the first line, how many lines, and the text of each record."""
         for number, count, raw, _, _ in self._records(lines):
-            yield number, count, self.cleaner.strip(raw)
+            yield number, count, self.patterns.cleaner.strip(raw)
 
     def done(self) -> Parsed:
         """All that was read, once the last line was."""
@@ -279,7 +189,7 @@ class Parser:
         """One line that is a record of its own."""
         self._count, self._ended = 1, line.ended
         self.out.lines += 1
-        self._line(line.number, self.cleaner.strip(line.text), cut=line.cut)
+        self._line(line.number, self.patterns.cleaner.strip(line.text), cut=line.cut)
 
     def quotes(self, form: StepLine) -> bool:
         """Whether rows of a form keep their texts, as they may turn out to be events."""
@@ -287,45 +197,7 @@ class Parser:
 
     def unwatched(self) -> None:
         """Nothing is watched for any more."""
-        known = _compiled(self.primary, self.companions, None)
-        self.watch, self.familiar, self.shapes = None, known.familiar, known.shapes
-
-    def sure(self, raw: bytes) -> Reading:
-        """What a line says whatever was read before it; None where that is not so."""
-        whole = text_of(raw)
-        text = self.cleaner.strip(whole)
-        shows = self.watch is not None and self.watch.may_show(whole)
-        if shows or not text.strip() or text.startswith(SYNTHETIC_MARK):
-            return None
-        if (event := self._event_in(text)) is not None:
-            aside = not (event[0].with_facts or event[0].closes or self._marks(text))
-            return _aside(self._event_row(0, text, *event)) if aside else None
-        for line, regex in self._steps:
-            if line.anchor in text and (match := regex.search(text)):
-                return self._sure_step(line, text, match)
-        if self._looks.search(text):
-            return None
-        if (step := self._companion_event(0, text)) is not None:
-            return _aside(step, companion=True)
-        return self._sure_fact(text)
-
-    def _sure_fact(self, text: str) -> Idle | Other | None:
-        """What a line says that is no event and no step; None where it may state facts."""
-        facts = [line for line, regex in self._facts if line.anchor in text and regex.search(text)]
-        begins = self._marks(text) or any(start.search(text) for _, start, _ in self._blocks)
-        if begins or any(line.states for line in facts):
-            return None
-        return Idle() if facts else Other(kind_of(text))
-
-    def _sure_step(self, line: StepLine, text: str, match: re.Match[str]) -> Step | None:
-        if line.may_continue or (line.numbered and line.every_step):
-            return None
-        try:
-            printed = self._cut(line, match)
-            row = self._meaning(line, text, match, printed)
-        except Rejected:
-            return None
-        return Step(line, frozenset(printed), row)
+        self.patterns = patterns_of(self.primary, self.companions, None)
 
     def _records(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, int, str, bool, bool]]:
         """Number, how many lines, text, cut, ended of each record; most are lines of their own."""
@@ -368,18 +240,18 @@ class Parser:
             launch.first_text, launch.first_line = text, number
         if not text.strip():
             self.out.known_lines += self._count
-        elif not self._interesting(text):
+        elif not self.patterns.interest(text):
             self._other(number, text)
         elif not (self._event(number, text) or self._step(number, text)):
             self._header(number, text)
         if self._start is None and (self._marker is not None or not launch.rows):
-            self._start = self._stamp(text, PREFIX_REACH, self._clock)
+            self._start = self.patterns.stamp(text)
 
     def _event(self, number: int, text: str) -> bool:
-        found = self._event_in(text)
+        found = self.patterns.event(text)
         if found is None:
             return False
-        self._wait("event", self._event_row(number, text, *found))
+        self._wait("event", self.patterns.event_row(number, text, *found))
         if found[0].closes and (launch := self.out.launches[-1]).rows:
             launch.ends[rank_of(text)] = number
         if found[0].with_facts:
@@ -387,46 +259,6 @@ class Parser:
         self._mark(number, text)
         self.out.known_lines += self._count
         return True
-
-    def _event_in(self, text: str) -> tuple[EventLine, re.Match[str]] | None:
-        if not self._may_be_event(text):
-            return None
-        for line, regex in self._events:
-            if line.anchor in text and (match := regex.search(text)):
-                return line, match
-        return None
-
-    def _event_row(
-        self, number: int, text: str, line: EventLine, match: re.Match[str]
-    ) -> dict[str, Any]:
-        printed = {k: v for k, v in match.groupdict().items() if v is not None}
-        if line.read is not None:
-            printed = _read(line.read, printed)
-        step, seconds = printed.pop("step", None), printed.pop("seconds", None)
-        return _event_of(number, line.kind, text, printed, optional(whole, step)) | {
-            "logged_at": self._stamp(text, match.end(), self._clock),
-            "seconds": _times(optional(float, seconds), line.factors.get("seconds")),
-        }
-
-    def _companion_event(self, number: int, text: str) -> dict[str, Any] | None:
-        """A step line of a companion: what it says beside the primary's own step."""
-        for form, line, regex, clock in self._companion_steps:
-            if line.anchor in text and (match := regex.search(text)):
-                with suppress(Rejected):  # damaged: it is no line of the primary's
-                    stamp = self._stamp(text, match.start(), clock)
-                    return self._beside(number, text, form, line, match) | {"logged_at": stamp}
-        return None
-
-    def _beside(
-        self, number: int, text: str, form: LogFormat, line: StepLine, match: re.Match[str]
-    ) -> dict[str, Any]:
-        printed = self._cut(line, match)
-        seconds = None
-        with suppress(Rejected):
-            seconds = columns_of(form, line, printed).get("elapsed_s")
-        own = line.numbered or line.counts is not None
-        step = None if own else optional(whole, printed.pop("step", None))
-        return _event_of(number, form.as_companion, text, printed, step) | {"seconds": seconds}
 
     def _step(self, number: int, text: str) -> bool:
         try:
@@ -437,26 +269,25 @@ class Parser:
         if row is not None and read is not None and not read.may_continue:
             self._add_row(row, text)
             return True
-        if row is not None or self._looks.search(text):
+        if row is not None or self.patterns.looks_like_step(text):
             self._held = _Held(number, self._count, text, row)
             return True
-        if (event := self._companion_event(number, text)) is None:
+        if (event := self.patterns.companion_event(number, text)) is None:
             return False
         self.out.companion_lines += self._count
         self._wait("event", event)
         return True
 
     def _read_step(self, number: int, text: str) -> tuple[StepLine | None, dict[str, Any] | None]:
-        for line, regex in self._steps:
-            if line.anchor in text and (match := regex.search(text)):
-                return line, self._row(number, text, line, match)
-        return None, None
+        if (found := self.patterns.step(text)) is None:
+            return None, None
+        return found[0], self._row(number, text, *found)
 
     def _continue_held(self, text: str) -> bool:
         """Whether `text` is the rest of the held line; if not, the held line is settled."""
         held = self._held
         assert held is not None  # noqa: S101 - the caller asked
-        if not self._looks.search(text):
+        if not self.patterns.looks_like_step(text):
             joined = f"{held.text.rstrip()} {text.strip()}"
             try:
                 line, row = self._read_step(held.number, joined)
@@ -475,16 +306,15 @@ class Parser:
 
         One that begins behind it is another one: a validation's, say, of the same step.
         """
-        found = (regex.search(joined) for line, regex in self._steps if line.anchor in joined)
-        match = next((match for match in found if match), None)
-        return match is not None and match.start() < len(held.text.rstrip()) < match.end()
+        found = self.patterns.step(joined)
+        return found is not None and found[1].start() < len(held.text.rstrip()) < found[1].end()
 
     def _settle_held(self) -> None:
         held, self._held = self._held, None
         if held is not None and held.row is not None:
             self._as_counted(held, partial(self._add_row, held.row, held.text))
         elif held is not None:
-            why = self._how_far(held.text)
+            why = self.patterns.how_far(held.text)
             self._as_counted(held, partial(self._unread, held.number, held.text, why))
 
     def _as_counted(self, held: _Held, settle: Callable[[], None]) -> None:
@@ -495,30 +325,23 @@ class Parser:
 
     def _mark(self, number: int, text: str) -> bool:
         """Whether `text` begins a launch; the first such line since the last step is its start."""
-        if not self._marks(text) or self._is_late(text):
+        if not self.patterns.begins_launch(text) or self._is_late(text):
             return False
         self._marker = self._marker or (number, text)
         return True
 
     def _is_late(self, text: str) -> bool:
         """Whether a line that begins a launch may be one of the open launch, printed late."""
-        late = self.primary.late
-        if late is None or not re.search(late, text):
-            return False
-        return self.out.launches[-1].last_said("gpus") is None
-
-    def _marks(self, text: str) -> bool:
-        return self._launch is not None and self._launch.search(text) is not None
+        late = self.patterns.may_be_late(text)
+        return late and self.out.launches[-1].last_said("gpus") is None
 
     def _header(self, number: int, text: str) -> None:
         known, primary = self._mark(number, text), False
-        for line, regex in self._facts:
-            if line.anchor in text and (match := regex.search(text)):
-                self._state(number, text, line, match)
-                known, primary = True, primary or id(line) in self._primary_lines
-        for block, start, end in self._blocks:
-            foreign = primary and id(block) not in self._primary_lines
-            if not foreign and start.search(text):  # a companion's takes no lines of the primary
+        for line, match in self.patterns.facts(text):
+            self._state(number, text, line, match)
+            known, primary = True, primary or self.patterns.is_own(line)
+        for block, end in self.patterns.blocks(text):
+            if not primary or self.patterns.is_own(block):  # a companion's takes none of its lines
                 self._open_block = _OpenBlock(block, end, number, text)
                 known = True
                 break
@@ -530,32 +353,10 @@ class Parser:
     # -- rows -----------------------------------------------------------------------------
 
     def _row(self, number: int, text: str, line: StepLine, match: re.Match[str]) -> dict[str, Any]:
-        printed = self._cut(line, match)
+        printed = self.patterns.printed(line, match)
         self._refuse_cut_off(line, set(printed), text.rstrip())
-        return {"line": number, "form": line} | self._meaning(line, text, match, printed)
-
-    def _meaning(
-        self, line: StepLine, text: str, match: re.Match[str], printed: Mapping[str, str]
-    ) -> dict[str, Any]:
-        """The row of a step line, but for what depends on where it stands."""
-        refuse_half_a_number(text, match)
-        if not self.primary.join_by_step:  # else a record is put together from many lines
-            refuse_another_record(text, match)
-        row: dict[str, Any] = {"rank": rank_of(text)}
-        row["logged_at"] = self._stamp(text, match.start(), self._clock)
-        if line.numbered:
-            row["step"] = None
-        row |= columns_of(self.primary, line, printed)
-        if row.get("step") is None and not line.numbered:
-            raise Rejected("no step number")
-        return row
-
-    def _cut(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
-        """All printed fields of a step line, as text."""
-        printed = {k: v for k, v in match.groupdict().items() if v is not None}
-        if (cut := self._pairs.get(id(line))) is not None:
-            printed.update(cut(printed.pop("pairs", "")))
-        return printed
+        row = self.patterns.step_row(text, line, match, printed)
+        return {"line": number, "form": line} | row
 
     def _refuse_cut_off(self, line: StepLine, printed: set[str], text: str) -> None:
         """A last line without newline may be half a line, or half of one of another kind.
@@ -704,12 +505,12 @@ class Parser:
 
     def _state(self, number: int, text: str, line: FactLine, match: re.Match[str]) -> None:
         groups = {k: v for k, v in match.groupdict().items() if v is not None}
-        facts = _read(line.read, groups) if line.read else groups
+        facts = told_by(line.read, groups) if line.read else groups
         facts.update(line.constants)
         origin = f"log:{number}"
         if line.inferred:
             origin = f"inferred: {line.inferred} (log:{number})"
-        kind = "fact" if id(line) in self._primary_lines else "companion"
+        kind = "fact" if self.patterns.is_own(line) else "companion"
         for name, value in facts.items():
             scaled = _scaled(value, line.factors.get(name))
             if name in FACT_NAMES and scaled is not None:
@@ -721,7 +522,7 @@ class Parser:
         ends = block.end.search(text) is not None
         last = ends and block.spec.include_end
         full = len(block.lines) >= block.spec.most_lines
-        if not last and (ends or full or self._looks.search(text)):
+        if not last and (ends or full or self.patterns.looks_like_step(text)):
             self._close_block()
             return False
         block.add(number, text)
@@ -734,10 +535,10 @@ class Parser:
         assert block is not None  # noqa: S101 - the caller asked
         first = 0 if block.spec.include_start else 1
         lines, numbers = block.lines[first:], block.numbers[first:]
-        said = _read(block.spec.read, lines)
+        said = told_by(block.spec.read, lines)
         facts = {name: value for name, value in said.items() if name in FACT_NAMES}
         plain = {n: value for n, value in facts.items() if FACT_NAMES[n].kind != "json"}
-        at = stated_at(lines, partial(_read, block.spec.read), plain)
+        at = stated_at(lines, partial(told_by, block.spec.read), plain)
         for name, value in facts.items():
             number, text = block.number, block.first
             if name in at:
@@ -747,8 +548,8 @@ class Parser:
         if block.spec.kind is not None:
             fields = {name: value for name, value in said.items() if name not in FACT_NAMES}
             step = optional(whole, fields.pop("step", None))
-            event = _event_of(block.number, block.spec.kind, block.first, fields, step)
-            event["logged_at"] = self._stamp(block.first, PREFIX_REACH, self._clock)
+            event = event_of(block.number, block.spec.kind, block.first, fields, step)
+            event["logged_at"] = self.patterns.stamp(block.first)
             self._wait("event", event)
 
     # -- what is not understood -----------------------------------------------------------
@@ -760,26 +561,6 @@ class Parser:
     def _other(self, number: int, text: str) -> None:
         self.out.other_lines += self._count
         self._kinds.add(kind_of(text), self._count, number, text)
-
-    def _how_far(self, text: str) -> str:
-        """Where the step pattern that gets furthest stops matching."""
-        best = max((matched_prefix(regex.pattern, text) for _, regex in self._steps), key=len)
-        known = f'understood up to "…{best[-40:]}"' if best else "not understood from the start"
-        return f"looks like a step of {self.primary.name}; {known}"
-
-    def _stamp(self, text: str, end: int, clock: re.Pattern[str] | None) -> datetime | None:
-        """The last time stamp that stands before the record, or inside its own prefix.
-
-        An event may print it at its own end (`[after dataloaders are built] datetime: …`). A time
-        that counts from the epoch is a field of the record, wherever it stands.
-        """
-        if clock is None:
-            return None
-        found = None
-        reach = len(text) if self.primary.utc else max(end, PREFIX_REACH)
-        for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
-            pass
-        return parse_stamp(found["stamp"]) if found else None
 
 
 @dataclass(slots=True)
@@ -829,37 +610,12 @@ class _OpenBlock:
             self.open_braces += bare.count("{") - bare.count("}")
 
 
-def _each(lines: Iterable[_T]) -> list[_T]:
-    """Every line once: formats of one framework share lines."""
-    return list({id(line): line for line in lines}.values())
-
-
-def _event_of(
-    number: int, kind: str, text: str, fields: Mapping[str, Any], step: float | None = None
-) -> dict[str, Any]:
-    """A row of `events`, as yet without its time."""
-    return {
-        "line": number,
-        "kind": kind,
-        "step": step,
-        "logged_at": None,
-        "seconds": None,
-        "extra": json.dumps(dict(fields)) if fields else None,
-        "text": text[:QUOTED_CHARACTERS],
-    }
-
-
-def _aside(row: Mapping[str, Any], *, companion: bool = False) -> Aside:
-    said = {name: value for name, value in row.items() if name not in ("line", "text")}
-    return Aside(said, companion)
-
-
 def _timer_event(row: Mapping[str, Any]) -> dict[str, Any]:
     """A line with a counter of its own whose step of the training cannot be known."""
     fields = {"count": row["step"], **json.loads(row["extra"] or "{}")}
     if row.get("logged_samples_per_second") is not None:
         fields["samples_per_second"] = row["logged_samples_per_second"]
-    return _event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
+    return event_of(row["line"], "timers", row["text"], fields) | {"logged_at": row["logged_at"]}
 
 
 def _began(launch: Launch) -> datetime | None:
@@ -889,7 +645,7 @@ def _say_counted(launch: Launch) -> None:
 def _correct(launch: Launch, misprint: Misprint) -> None:
     launch.rows.alter(partial(_times_all, misprint.factors))
     line = launch.rows[0]["line"]
-    launch.events.append(_event_of(line, "warning", misprint.why, {}))
+    launch.events.append(event_of(line, "warning", misprint.why, {}))
 
 
 def _times_all(factors: Mapping[str, float], frame: pl.DataFrame) -> pl.DataFrame:
@@ -911,20 +667,9 @@ def _stated(number: int, name: str, value: str, origin: str, text: str) -> dict[
     }
 
 
-def _read(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
-    """The facts of what a line or block says; numbers that no machine holds state none."""
-    with suppress(ValueError):
-        return dict(read(said))
-    return {}
-
-
 def _scaled(value: str, factor: float | None) -> str | None:
     """The value in its fact's unit; null where it has a factor and is no number."""
     if factor is None:
         return value
     number = optional(float, value)
     return None if number is None else repr(number * factor)
-
-
-def _times(value: float | None, factor: float | None) -> float | None:
-    return value if value is None or factor is None else value * factor

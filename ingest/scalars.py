@@ -474,7 +474,7 @@ def _read(parser: Parser, tags: list[str], key: tuple[int, ...], runs: _Runs) ->
     lines = list(ValueChunk.of(0, values).lines())
     return [
         [
-            _Read(first - at, count, parser.sure(text.encode()))
+            _Read(first - at, count, parser.patterns.sure(text.encode()))
             for first, count, text in parser.records(lines[at : at + size])
         ]
         for at in range(0, len(lines), size)

@@ -38,7 +38,7 @@ from damaged_lines import DAMAGES, damaged_log
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ingest import facts as given
-from ingest import parse, reach
+from ingest import reach
 from ingest.config import load as load_config
 from ingest.errors import FairmfuError
 from ingest.event_files import event_values, is_event_file
@@ -50,6 +50,7 @@ from ingest.log_format import ENGINE, LogFormat
 from ingest.log_rows import read_log, read_source
 from ingest.own_formats import load as load_format
 from ingest.parse import Parser
+from ingest.patterns import patterns_of
 from ingest.prefilter import clauses
 from ingest.reader import NumberedLine, Source, text_of
 from ingest.registry import BUILT_IN, FORMATS, Tried
@@ -548,7 +549,7 @@ def read_format(data: bytes, folder: Path) -> None:
     path = folder / "own.toml"
     path.write_bytes(data)
     reach._prefix.cache_clear()  # of every pattern that it ever saw
-    parse._compiled.cache_clear()
+    patterns_of.cache_clear()
     try:
         own = load_format(path)
         tried = Known().with_own(own).tried([own.log_format.name])

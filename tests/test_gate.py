@@ -25,11 +25,12 @@ from damaged_events import TAGS, damaged_events
 from damaged_lines import damaged_log
 from log_lines import KINDS, Kind, Style, noise, write_log
 
-from ingest import bulk, bulk_plan, event_files, events, parse, reader, registry, scalars
+from ingest import bulk, bulk_plan, event_files, events, reader, registry, scalars
 from ingest.errors import FairmfuError
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
 from ingest.parse import Parser
+from ingest.patterns import patterns_of
 from ingest.registry import FORMATS
 from ingest.scan import layouts
 from ingest.store import Tables
@@ -201,7 +202,7 @@ def test_first_lines_of_all_kinds_are_read_alike(
     path = tmp_path / "run.log"
     path.write_text("\n".join([said[0], *draw.choices(said, k=300), "noise\n"]), encoding="utf-8")
     monkeypatch.setattr(bulk_plan, "MANY_BYTES", 0)
-    parse._compiled.cache_clear()
+    patterns_of.cache_clear()
     assert faults(path) == []
 
 

@@ -14,12 +14,13 @@ import pytest
 from damaged_lines import damaged_log
 from test_gate import BY_LINE, Reading, differences, reading
 
-from ingest import bulk, bulk_plan, parse, reader
+from ingest import bulk, bulk_plan, reader
 from ingest.bulk_plan import Plan, plan_by
 from ingest.fanout import Names, names_of, parser_of
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_log, read_source
 from ingest.parse import Parser
+from ingest.patterns import patterns_of
 from ingest.reader import Chunk
 from ingest.registry import BUILT_IN
 from ingest.scan import layouts
@@ -50,9 +51,9 @@ class Other:
     def plan(self, parser: Parser, chunk: Chunk) -> Plan:
         names = names_of(parser)
         if names not in self._parsers:
-            parse._compiled.cache_clear()
+            patterns_of.cache_clear()
             self._parsers[names] = parser_of(names, BUILT_IN)
-            parse._compiled.cache_clear()
+            patterns_of.cache_clear()
         plan: Plan = pickle.loads(pickle.dumps(plan_by(self._parsers[names], chunk)))  # noqa: S301
         return plan
 

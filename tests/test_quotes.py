@@ -25,7 +25,8 @@ from ingest.errors import FairmfuError
 from ingest.facts import from_flags
 from ingest.health import examine
 from ingest.log_rows import read_source
-from ingest.parse import QUOTED_CHARACTERS, Parsed
+from ingest.parse import Parsed
+from ingest.patterns import QUOTED_CHARACTERS
 from ingest.reader import Source
 from ingest.registry import FORMATS
 from ingest.schema import FACT_NAMES

@@ -18,11 +18,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingest import bulk, bulk_plan, parse
+from ingest import bulk, bulk_plan
 from ingest.heads import parse_stamp
 from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
 from ingest.parse import Parser
+from ingest.patterns import patterns_of
 from ingest.registry import FORMATS
 from ingest.scan import layouts, learned
 from ingest.scan.block import MARGIN, SEEN, Block
@@ -443,7 +444,7 @@ def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: Log
     examples = [line.example for line in (*form.steps, *form.events)]
     for example in (line.encode() for text in examples for line in text.splitlines()):
         for learned_from in (example, re.sub(rb"(?<=[= ])0(?=[, ])", b"3", example)):
-            shape = shape_of(learned_from, parser.sure)
+            shape = shape_of(learned_from, parser.patterns.sure)
             if shape is None:
                 continue
             runs = [piece.before for piece in shape.pieces if piece.before is not None]
@@ -455,7 +456,7 @@ def test_lines_of_which_two_numbers_are_0_are_read_as_by_their_regexes(form: Log
             block = Block(1, b"".join(line + b"\n" for line in lines))
             rows = decode(fit(block, shape, np.ones(len(block), bool)))
             for index, place in enumerate(rows.lines.tolist()):
-                now = parser.sure(lines[place])
+                now = parser.patterns.sure(lines[place])
                 assert read_alike(shape, rows, index, now), (learned_from, lines[place])
 
 
@@ -478,7 +479,7 @@ def test_numbers_are_tried_together_as_each_by_itself(
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
     parser = Parser(form)
-    together = [shape_of(line, parser.sure) for line in lines]
+    together = [shape_of(line, parser.patterns.sure) for line in lines]
     holding: Callable[[_Learner, Sequence[_Change]], set[Number]] = _Learner._holding
 
     def each(self: _Learner, changes: Sequence[_Change]) -> set[Number]:
@@ -486,7 +487,7 @@ def test_numbers_are_tried_together_as_each_by_itself(
 
     monkeypatch.setattr(_Learner, "_holding", each)
     for line, shape in zip(lines, together, strict=True):
-        assert told(shape_of(line, parser.sure)) == told(shape), line
+        assert told(shape_of(line, parser.patterns.sure)) == told(shape), line
 
 
 def told(shape: Shape | None) -> Any:
@@ -672,7 +673,9 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
     draw, parser = random.Random(form.name), Parser(form)  # noqa: S311 - lines to read
     examples = [line.example for line in (*form.steps, *form.events)]
     lines = [line.encode() for example in examples for line in example.splitlines()]
-    shapes = [shape for line in lines if (shape := shape_of(line, parser.sure)) is not None]
+    shapes = [
+        shape for line in lines if (shape := shape_of(line, parser.patterns.sure)) is not None
+    ]
     taken_lines = 0
     for shape in shapes * (1 + 60 // len(shapes)):
         usual = {run: draw.randint(1, draw.choice((4, 9, 18))) for run in shape.widths}
@@ -683,7 +686,7 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         rows = decode(fitted(Layouts(), shape, lines))
         taken_lines += len(rows.lines)
         for index, line in enumerate(rows.lines):
-            found = parser.sure(lines[line])
+            found = parser.patterns.sure(lines[line])
             assert read_alike(shape, rows, index, found), lines[line]
     assert taken_lines > 60 * 25
 
@@ -698,12 +701,12 @@ def test_digits_before_a_month_are_none_of_the_year(
     xtuner = next(form for form in FORMATS if form.name == "xtuner")
     parser, example = Parser(xtuner), xtuner.steps[0].example
     lines = [example.replace("/11/", f"/{digit}11/").encode() for digit in range(10)]
-    shape = shape_of(lines[0], parser.sure)
+    shape = shape_of(lines[0], parser.patterns.sure)
     assert (shape is None) == tried
     rows = [*taken(shape, lines)] if shape else []
     assert bool(rows) != tried
     for raw, row in rows:
-        assert_same(row, parser.sure(raw), raw)
+        assert_same(row, parser.patterns.sure(raw), raw)
 
 
 def of_widths(widths: dict[int, int], draw: random.Random) -> Digits:
@@ -778,7 +781,7 @@ def test_first_lines_are_read_before_others_as_line_by_line(
     write_log(path, BY_NAME[name], 300_000)
     expected = read_source(path, fast=False)
     monkeypatch.setattr(bulk_plan, "MANY_BYTES", 0)
-    parse._compiled.cache_clear()
+    patterns_of.cache_clear()
     found = read_source(path)
     assert all(found[table].equals(expected[table]) for table in expected)
 
