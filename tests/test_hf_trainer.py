@@ -312,6 +312,27 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., 
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
 
 
+@pytest.mark.parametrize(
+    ("place", "said", "seconds"),
+    [
+        ("5/60", "'elapsed_time': '10s', 'train_speed(iter/s)': 0.48", 5 / 0.48),
+        ("15/16", "'elapsed_time': '3m 11s', 'train_speed(iter/s)': '0.078265'", 15 / 0.078265),
+        ("3/90", "'elapsed_time': '3m 12s', 'train_speed(s/it)': 63.92", 191.76),  # rounded
+        ("43/90", "'elapsed_time': '3m 12s', 'train_speed(s/it)': 63.92", 191.76),  # resumed at 40
+        ("430/900", "'elapsed_time': '3m 12s', 'train_speed(s/it)': 0.6392", 192.0),  # or at 130
+        ("5/60", "'elapsed_time': '3m 2s', 'train_speed(iter/s)': 0.026265", 182.0),  # 8 s before
+        ("5/60", "'elapsed_time': '10s', 'train_speed(iter/s)': 0.0", 10.0),
+    ],
+)
+def test_the_mean_speed_of_ms_swift_is_finer_than_its_clock(
+    place: str, said: str, seconds: float, parse: Callable[..., Parsed]
+) -> None:
+    """Windows of 10 s by clocks of whole seconds made TGS 2.6 % too low."""
+    line = f"{{'loss': 0.3, 'grad_norm': 0.6, 'global_step/max_steps': '{place}', {said}}}"
+    (row,) = parse("hf-trainer", [line]).launches[0].rows
+    assert row["since_start_s"] == pytest.approx(seconds)
+
+
 def test_counted_lines_give_no_rate_by_the_batch(tmp_path: Path) -> None:
     """One dict in 25 steps is not the tokens of one step: TGS was a 25th, and ranked."""
     log = tmp_path / "run.log"

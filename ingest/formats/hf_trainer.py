@@ -35,6 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import chain
+from math import ceil
 from typing import Any, Final
 
 from ingest.formats.hf_bars import DICT, TWICE, Bars, said, shown
@@ -157,12 +158,33 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     place = printed.get("global_step/max_steps") or printed.get("iteration", "")
     if found := re.fullmatch(r"(\d{1,19})/\d+", place):
         row["step"] = int(found[1])
-        since = re.fullmatch(
-            r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s",
-            printed.get("elapsed_time", ""),
-        )
-        if since:
-            row["since_start_s"] = seconds_of(*since.groups())
+        if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
+            row["since_start_s"] = _finer(seconds_of(*found.groups()), row["step"], printed)
+
+
+_CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
+EARLY, LATE = 0.5, 1.0
+"""How far the seconds may be before and behind the whole ones printed of them: rounded, or cut."""
+
+
+def _finer(whole: float, step: int, printed: Mapping[str, str]) -> float:
+    """ms-swift's seconds since the training loop began, by the mean speed that it prints of them.
+
+    Which is the step over them (`iter/s`, swift/trainers/callback.py add_train_message@018a548), or
+    they over the steps of this process alone (`s/it`, PrintCallback.on_log), to six decimals. Where
+    it has another clock, which began as the Trainer was made (swift/trainers/mixin.py of 2025), or
+    none, the whole seconds stay.
+    """
+    try:
+        if "train_speed(iter/s)" in printed:
+            fine = step / float(printed["train_speed(iter/s)"])
+        else:
+            each = float(printed["train_speed(s/it)"])
+            resumed = each > EARLY + LATE and not -EARLY <= step * each - whole <= LATE
+            fine = each * (ceil((whole - EARLY) / each) if resumed else step)
+    except (KeyError, ArithmeticError, ValueError):
+        return whole
+    return fine if -EARLY <= fine - whole <= LATE else whole
 
 
 def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
