@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 import numpy as np
@@ -412,7 +413,7 @@ NO_RATE: Final = (
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
 )
-"""What a rate may lack; a model or a device is none of it."""
+"""What a rate may lack; a model or a device, which stand behind these, are none of it."""
 
 
 def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
@@ -421,7 +422,7 @@ def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     fatal = [w for w in warnings if w in NO_RATE]
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
-    lacks = [name for name in missing if name in RATE_FACTS]
+    lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
     return ", ".join(lacks) or "; ".join(warnings[:1]), lacks
 
 
@@ -429,19 +430,11 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
     """Why there is no rate: what is missing, or that no clean window is left."""
     times = ("elapsed", "clock", "stamp", "engine")
     timed = any(windows.known(f"{time}_time") for time in times)
-    batch = () if windows.known("samples") else ("global_batch_size",)
-    needed: tuple[str, ...] = ("seq_len", "gpus", *batch)
-    if run["step_unit"] == "micro_step":
-        needed = ("seq_len", "micro_batch_size", "packed")
-    if facts.get("steps_counted"):
-        needed = ("log_interval", *needed)
-    missing = [name for name in needed if facts.get(name) is None]
-    if facts.get("packed") is False:  # padded samples: a batch holds an unknown number of tokens
-        missing.append("packed")
+    missing = counts.lacking(windows, run, facts)
     uncounted = timed and not windows.known("tokens_per_gpu")
     other = other_work(facts.get("objective"))
     if uncounted and (other or missing):
-        padded = PADDED if facts.get("packed") is False else None
+        padded = PADDED if facts.get("packed") is False and "packed" in missing else None
         why = (other or padded, counts.why_uncounted(windows, facts))
         told = [one for one in why if one is not None]
         return {"throughput_missing": [] if other else missing, "throughput_warnings": told}

@@ -453,6 +453,29 @@ def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+TOTALS: Final = ("step_tokens", "new_consumed_tokens", "non_padding_tokens")
+"""Columns of windows: tokens of a step over all ranks, as the lines themselves print them."""
+SAMPLES: Final = ("samples", "new_consumed_samples")
+"""Likewise its samples; a rate of samples over all of the time needs no batch size either."""
+
+
+def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
+    """Facts without which a run has no rate of tokens: beside what its lines print, the fewest."""
+    if facts.get("gpus") is None and any(map(windows.known, TOTALS)):
+        return ["gpus"]
+    rated = windows.known("logged_samples_per_second") and not run["rate_excludes_data"]
+    sampled = rated or any(map(windows.known, SAMPLES))
+    long = () if windows.known("sequence_length") else ("seq_len",)
+    needed = (*long, "gpus", *(() if sampled else ("global_batch_size",)))
+    if run["step_unit"] == "micro_step":
+        needed = ("seq_len", "micro_batch_size", "packed")
+    if facts.get("steps_counted"):
+        needed = ("log_interval", *needed)
+    padded = facts.get("packed") is False and bool(long)
+    lacks = [name for name in needed if facts.get(name) is None]
+    return [*lacks, "packed"] if padded else lacks
+
+
 def why_uncounted(windows: Columns, facts: Mapping[str, Any]) -> str | None:
     """Why a count of tokens without padding that the log prints gives no figure."""
     if not windows.known("consumed_non_padding"):

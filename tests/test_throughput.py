@@ -295,10 +295,24 @@ def test_unknown_tokens_give_no_tgs_and_name_what_is_missing() -> None:
     assert row["throughput_missing"] == ["seq_len", "gpus", "global_batch_size"]
 
 
-def test_a_batch_that_every_line_prints_is_not_asked_for() -> None:
-    rows = [{"step": n, "elapsed_s": 1.0, "samples": 128} for n in (1, 2)]
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [
+        ({"samples": 128}, ["seq_len", "gpus"]),
+        ({"consumed_samples": 128}, ["seq_len", "gpus"]),
+        ({"logged_samples_per_second": 128.0}, ["seq_len", "gpus"]),
+        ({"sequence_length": 2048}, ["gpus", "global_batch_size"]),
+        ({"consumed_samples": 128, "sequence_length": 2048}, ["gpus"]),
+        ({"consumed_tokens": 262144}, ["gpus"]),
+        ({"step_tokens": 262144}, ["gpus"]),
+    ],
+)
+def test_what_every_line_prints_is_not_asked_for(printed: dict, missing: list[str]) -> None:
+    rows = [{"step": n, "elapsed_s": 1.0} | printed for n in (1, 2)]
+    for name in ("consumed_samples", "consumed_tokens"):
+        rows[1] |= {name: 2 * printed[name]} if name in printed else {}
     row = rates(steps(*rows), run(elapsed_covers="interval"), facts(zero_stage=1))
-    assert row["throughput_missing"] == ["seq_len", "gpus"]
+    assert (row["tgs"], row["throughput_missing"]) == (None, missing)
 
 
 def test_a_printed_total_beside_tokens_without_padding_counts_no_slots() -> None:

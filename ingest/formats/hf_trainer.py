@@ -422,6 +422,15 @@ HF_CONSOLE: Final = LogFormat(
             composed=True,
         ),
         EventLine(
+            anchor="{'eval_",
+            regex=r"\{'eval_(?![^{}]*'eval_(?:\w+_)?runtime': )",
+            kind="evaluation",
+            example="{'eval_loss': 1.6640625, 'iteration': '10/240', 'elapsed_time': '6m 50s'}",
+            printed_by="modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 "
+            "PrintCallback; Trainer.evaluate of 2020, which timed none",
+            composed=True,
+        ),
+        EventLine(
             anchor="***** Running ",
             regex=r"\*{5} Running (?:Evaluation|Prediction|\w+ Evaluation) \*{5}",
             kind="evaluation",

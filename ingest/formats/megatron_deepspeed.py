@@ -486,7 +486,7 @@ MEGATRON_LM: Final = replace(
     signature=rf"{_STAMPED}|iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+ */ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
-    evidence=("elapsed", "stamp"),
+    evidence=("elapsed", "rate", "stamp"),
     implies={},
     steps=(
         replace(
