@@ -18,9 +18,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ingest.log_format import GIB, MS, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.numbers import whole, without_commas
 
 TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
@@ -388,7 +389,7 @@ EFFECTIVE: Final = EventLine(
 
 _OF_MEGATRON_LM: Final = (
     r"\| (?:(?:throughput|compute) per GPU \(TFLOP/s/GPU\)|tokens per GPU \(tokens/s/GPU\)"
-    r"|tokens/s/GPU inst/harmonic mean|memory\(GiB\)|remaining time): "
+    r"|tokens/s/GPU inst/harmonic mean|tokens/sec/(?:gpu|GPU)|memory\(GiB\)|remaining time): "
 )
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
 _STAMPED: Final = (
@@ -478,26 +479,37 @@ _OWN: Final = (
 """Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
 lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
 
+
+def _whole_tokens(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """Swiss AI's fork prints `consumed tokens: 1.258B`, too coarse to count a step by."""
+    tokens = printed.get("consumed tokens")
+    if tokens is not None and not tokens.endswith("B"):
+        row["consumed_tokens"] = whole(without_commas(tokens))
+
+
 MEGATRON_LM: Final = replace(
     MEGATRON_DEEPSPEED,
     name="megatron-lm",
     framework="megatron-lm",
-    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus",
+    versions="NVIDIA Megatron-LM 2024 and later, Megatron-SWIFT, AMD's Primus, Swiss AI's fork",
     signature=rf"{_STAMPED}|iteration +\d+ */ *\d+ \|.*{_OF_MEGATRON_LM}",
     looks_like_step=r"iteration +\d+ */ *\d+ \|",
     clock=r"(?:\[|\] datetime: )(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})?)\b",
     evidence=("elapsed", "rate", "stamp"),
+    complete=_whole_tokens,
     implies={},
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],
             pair=rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{_OWN}|[^|]*)",
             columns={
-                **COLUMNS,
+                **{key: of for key, of in COLUMNS.items() if key != "consumed tokens"},
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "tokens per GPU (tokens/s/GPU)": "logged_tgs",
                 "tokens/s/GPU inst/harmonic mean": "logged_tgs",
+                "tokens/sec/gpu": "logged_tgs",
+                "tokens/sec/GPU": "logged_tgs",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
             },
             tells=PADDED
