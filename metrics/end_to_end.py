@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
 from metrics.columns import Array, Columns, median, total
-from metrics.evidence import ratios_between
+from metrics.evidence import ratios_between, tokens_of_step
 from metrics.tokens import UNLIKE
 from metrics.windows import DISAGREEMENT, STAMP_ERROR, stamp_error
 
@@ -314,11 +314,26 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     by_lines = None if evidence is None else _by_lines(windows, evidence, run)
     if by_lines and counted_wrongly(windows, evidence):
         return _named(by_lines)
+    windows = _counted(windows, evidence, run)
     for rate in _BASES:
         found = rate(windows, run)
         if found is not None and (by_lines is None or found.seconds >= found.enough):
             return _named(found)
     return _named(by_lines)
+
+
+def _counted(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> Columns:
+    """The windows; where no tokens are known, with those that their rate and stamps make of a step.
+
+    Else time that is lost between steps, which a rate leaves out, would be lost to end to end.
+    """
+    if evidence != "rate" or windows.known("tokens_per_gpu"):
+        return windows
+    tokens = tokens_of_step(windows, run)
+    if tokens is None:
+        return windows
+    each = np.full(windows.height, tokens)
+    return windows.having(tokens_per_gpu=each, rate_time=windows["rate_time"] * tokens)
 
 
 def counted_wrongly(windows: Columns, evidence: str | None) -> bool:

@@ -278,6 +278,17 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
 
 
+def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
+    """Tokens of a step on one GPU where nothing counts them: the logged rate over the stamps.
+
+    None where these do not make one number of most windows, or of a single one.
+    """
+    pair, fitted = _fitted(windows, "rate", "stamp")
+    if pair is None or fitted is None or pair.sampled:
+        return None
+    return None if _unlike(windows, run, pair, "rate", "stamp", fitted) else fitted
+
+
 def _unlike(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
     windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, fitted: float
 ) -> str | None:

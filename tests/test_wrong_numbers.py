@@ -186,3 +186,19 @@ def test_the_rate_that_a_megatron_line_prints_is_told_of_an_excerpt(ingest, stor
     (logs / "p.log").write_text("".join(line.format(6 * n, n, 128 * n) for n in range(1, 9)))
     ingest(logs / "p.log")
     assert metrics(store)["tgs"].to_list() == pytest.approx([10922.7])
+
+
+def test_end_to_end_of_an_excerpt_holds_its_evaluation(ingest, store, logs):
+    """Without the batch it was that of the rates, which leave the evaluation out: 10,000."""
+    line = "[titan] {:%Y-%m-%d %H:%M:%S},250 - root - INFO - {}step: {}  loss:  4.{}5  memory: "
+    line += "9.00GiB(30.00%)  tps: {}  mfu: 20.00%\n"
+    log = ""
+    for step in (1, 10, 20, 30, 40):  # of 10,000 tokens and a second, but 10 s for the first
+        at = datetime(2026, 10, 3, 14) + timedelta(seconds=step + 12 * (step > 20))
+        log += line.format(at, "", step, step, "1,000" if step == 1 else "10,000")
+        log += line.format(at, "validate ", step, step, "30,000") if step == 20 else ""
+    (logs / "t.log").write_text(log)
+    ingest(logs / "t.log")
+    row = metrics(store).row(0, named=True)
+    assert row["tgs"] == pytest.approx(10000)
+    assert row["tgs_end_to_end"] == pytest.approx(40 * 10000 / (10 + 39 + 12))
