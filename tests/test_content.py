@@ -261,7 +261,7 @@ def test_a_command_names_a_run_as_people_do_where_that_is_clear(name, label, cal
 
 
 def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
-    row = dict.fromkeys(METRICS.names()) | {"missing": ["model", "gpus"], "warnings": []}
+    row = dict.fromkeys(METRICS.names()) | {"missing": ["gpus", "model"], "warnings": []}
     assert "model" in lacks(row | {"steps": 3, "tgs": 1.0})
     assert "gpus" in lacks(row | {"steps": 3})
     assert lacks(row | {"steps": 0}) == []

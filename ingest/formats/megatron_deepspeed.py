@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ingest.log_format import GIB, MS, Block, EventLine, FactLine, LogFormat, StepLine, Target
-from ingest.numbers import whole, without_commas
 
 TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
@@ -484,7 +483,7 @@ def _whole_tokens(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """Swiss AI's fork prints `consumed tokens: 1.258B`, too coarse to count a step by."""
     tokens = printed.get("consumed tokens")
     if tokens is not None and not tokens.endswith("B"):
-        row["consumed_tokens"] = whole(without_commas(tokens))
+        row["consumed_tokens"] = int(tokens)
 
 
 MEGATRON_LM: Final = replace(
