@@ -5,6 +5,9 @@ its mean holds steps that those of the lines before hold too: summed, a slow ste
 each of them. So only means that share no step count, side by side from the last line back. Of what
 is left behind the first line the sum is known where its means reach back to the start of training.
 
+Where a log does not say over how many iterations, it may be one (mmengine's window_size=1, as many
+configs with a throughput hook have): then its lines show it, or they are taken to be means.
+
 Frames in, frames out; no file is opened here.
 """
 
@@ -16,9 +19,70 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import INT
-from metrics.columns import Array, Columns
+from metrics.columns import MICROSECONDS, Array, Columns
+from metrics.tokens import half_unit
 
 COUNTS: Final = ("tokens_per_gpu", "slots_per_gpu")
+
+ROUNDED: Final = 0.01
+"""How far from each other two times of the same steps may be, as a fraction."""
+
+SECOND: Final = 1.0
+"""How far besides, where one is a difference of two stamps of whole seconds, s."""
+
+
+def of_single_steps(steps: pl.DataFrame) -> pl.DataFrame:
+    """Steps with an `average_window` of 1 where the log says none, and its lines show single steps.
+
+    steps: sorted by run, with `step_time` [s], and `window_unsaid`.
+    """
+    moving = pl.col("window_unsaid") & (pl.col("elapsed_covers") == "last_10")
+    close = steps.filter(moving & (pl.col("average_window") > pl.col("new_step")))
+    if close.is_empty():
+        return steps
+    asked = steps.filter(pl.col("run_id").is_in(close["run_id"].unique().implode()))
+    single = [run_id for run_id, run in Columns(asked).by_run().items() if _single(run)]
+    mine = pl.col("run_id").is_in(single)
+    return steps.with_columns(average_window=pl.when(mine).then(1).otherwise("average_window"))
+
+
+def _single(run: Columns) -> bool:
+    """Whether the times of one run's lines are of single steps, and can't be means."""
+    timed = np.isfinite(run["step_time"]) & (run["step_time"] > 0)
+    names = ("step", "step_time", "average_window", "logged_at")
+    step, seconds, window, stamp = (run[name][timed] for name in names)
+    return len(step) > 1 and (
+        _shrinking(step, seconds, window)
+        or _rated_alike(run["elapsed_s"][timed], run["logged_tgs"][timed])
+        or _stamped_alike(step, seconds, window, stamp / MICROSECONDS)
+    )
+
+
+def _shrinking(step: Array, seconds: Array, window: Array) -> bool:
+    """Whether means since the start would make a step's time negative."""
+    sums, unit = (step * seconds)[step <= window], half_unit(seconds)
+    return bool((sums[1:] * (1 + unit) < sums[:-1] * (1 - unit)).any())
+
+
+def _rated_alike(seconds: Array, rates: Array) -> bool:
+    """Whether times go with the rates of single steps beside them: all products are alike."""
+    if not (np.isfinite(rates) & (rates > 0)).all():
+        return False
+    unit, tokens = half_unit(seconds) + half_unit(rates), seconds * rates
+    alike = np.ptp(tokens) <= 2 * unit * tokens.min()
+    return bool(alike and np.ptp(seconds) > 4 * unit * seconds.min())
+
+
+def _stamped_alike(step: Array, seconds: Array, window: Array, stamp: Array) -> bool:
+    """Whether the stamps bear out each step's own time, and no mean over several."""
+    place = np.searchsorted(step, step - window)
+    whole = (step > window) & (step[place] == step - window)
+    passed = stamp - stamp[place]
+    off = np.abs(passed - window * seconds) > SECOND + ROUNDED * passed
+    if not (whole & off).any() or (np.diff(step) != 1).any():
+        return False
+    apart = np.diff(stamp)
+    return bool((np.abs(apart - seconds[1:]) <= SECOND + ROUNDED * apart).all())
 
 
 def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
 from metrics.digits import digits_of
-from metrics.moving_means import side_by_side
+from metrics.moving_means import of_single_steps, side_by_side
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
@@ -170,6 +170,7 @@ def windows(
         fold_ranks(steps)
         .join(about, on="run_id", validate="m:1", maintain_order="left")
         .join(inputs, on="run_id", how="left", validate="m:1", maintain_order="left")
+        .with_columns(window_unsaid=pl.col("average_window").is_null(), step_time=_step_time())
         .with_columns(pl.col("average_window").fill_null(DEFAULT_AVERAGE_WINDOW))
         .pipe(_with_engine, events)
         .with_columns(pl.when(pl.col("since_start_s").is_finite()).then("since_start_s"))
@@ -179,12 +180,12 @@ def windows(
             timed=pl.any_horizontal(pl.col(*_TIMED).is_not_null()),
         )
         .pipe(_over_untimed)
+        .pipe(of_single_steps)
         .with_columns(interval=_interval())
         .with_columns(_spans())
         .pipe(with_non_padding)
         .pipe(with_counts)
         .pipe(_evened)
-        .with_columns(step_time=_step_time())
         .pipe(side_by_side)
         .with_columns(_times())
         .pipe(_with_events, events)

@@ -30,29 +30,35 @@ def read(tmp_path: Path) -> Read:
     """The analysis of what XTuner prints of steps that take so many seconds."""
 
     def analysed(
-        times: Sequence[float], first: int = 1, every: int = 1, *, rate: bool = False
+        times: Sequence[float],
+        first: int = 1,
+        every: int = 1,
+        *,
+        rate: bool = False,
+        window: int = WINDOW,
     ) -> Any:
         log = tmp_path / "run.log"
-        log.write_text("\n".join(printed(times, first, every, rate=rate)))
+        log.write_text("\n".join(printed(times, first, every, rate=rate, window=window)))
         return analyse(read_source(log, extra=from_flags(FLAGS)))
 
     return analysed
 
 
-def printed(times: Sequence[float], first: int, every: int, *, rate: bool) -> list[str]:
+def printed(
+    times: Sequence[float], first: int, every: int, *, rate: bool, window: int
+) -> list[str]:
     """Lines of mmengine's LoggerHook at every so many steps, from the first one on."""
     lines, at = [], START
     for step, seconds in enumerate(times, start=1):
         at += timedelta(seconds=seconds)
         if step < first or step % every:
             continue
-        mean = sum(times[max(0, step - WINDOW) : step]) / min(step, WINDOW)
+        mean = sum(times[max(0, step - window) : step]) / min(step, window)
         own = f"  tflops: {100 / seconds:.4f}  tokens_per_sec: {LENGTH / seconds:.4f}"
         lines.append(
             f"{at:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Iter(train) [{step}/{len(times)}]  lr: "
             f"1.0e-05  eta: 0:01:00  time: {mean:.4f}  data_time: 0.0100  memory: 15000  loss: 1.2"
-            + own
-            * rate
+            f"{own * rate}"
         )
     return lines
 
@@ -126,3 +132,33 @@ def test_a_window_has_the_tokens_of_its_steps() -> None:
     every = windows(steps(*each), about, given, frame("events"))
     assert every["elapsed_span"].drop_nulls().to_list() == [1, 9, 10, 10]
     assert every["elapsed_time"].drop_nulls().to_list() == pytest.approx([1, 9, 10, 10])
+
+
+def paused(times: Sequence[float], step: int) -> list[float]:
+    return [seconds + 20 * (at == step) for at, seconds in enumerate(times, start=1)]
+
+
+@pytest.mark.parametrize(
+    ("times", "first", "rate"),
+    [
+        ([START_S, *STEADY[:29]], 1, False),
+        (STEADY[:40], 11, True),
+        (paused(STEADY[:40], 25), 11, False),
+    ],
+    ids=["a mean since the start would shrink", "rates", "stamps around a pause"],
+)
+def test_times_of_single_steps_are_seen_where_the_log_does_not_say(
+    times: Sequence[float], first: int, *, rate: bool, read: Read
+) -> None:
+    """mmengine's window_size=1, in lines without the config that says so."""
+    analysis = read(times, first=first, rate=rate, window=1)
+    assert analysis.metrics["windows"][0] == len(times) - first
+    assert analysis.metrics["tgs"][0] == pytest.approx(over(times, first), rel=1e-4)
+
+
+@pytest.mark.parametrize("rate", [False, True])
+@pytest.mark.parametrize("first", [1, 11])
+def test_means_that_jump_are_means(first: int, read: Read, *, rate: bool) -> None:
+    """Every fourth step holds the optimizer's, so means of ten hold two or three of them."""
+    times = [seconds + 0.5 * (at % 4 == 0) for at, seconds in enumerate(STEADY, start=1)]
+    assert read(times, first=first, rate=rate).metrics["windows"][0] == 11 - (first > 1)
