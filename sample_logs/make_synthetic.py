@@ -130,7 +130,7 @@ Runtime environment:
 batch_size = 1
 default_hooks = dict(
     logger=dict(interval={run.log_interval}, type='mmengine.hooks.LoggerHook'))
-log_processor = dict(by_epoch=False, window_size=10)
+log_processor = dict(by_epoch=False, window_size={run.log_interval})
 max_length = {run.seq_len}
 model = dict(
     llm=dict(
