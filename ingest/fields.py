@@ -103,7 +103,7 @@ def columns_of(form: LogFormat, line: StepLine, printed: Mapping[str, str]) -> d
     if (row.get("step") or 0) > LAST_STEP:
         raise Rejected(f"step {row['step']} is beyond 64 bits")
     row["says"] |= {fact: printed[key] for key, fact in line.facts.items() if key in printed}
-    row["says"] |= dict(told for key, told in line.tells.items() if key in printed)
+    row["says"] |= dict(told for k, told in line.tells.items() if printed.get(k, "null") != "null")
     row["extra"] = json.dumps(extra) if extra else None
     return row
 

@@ -42,10 +42,10 @@ class StepLine:
     `anchor` is a literal of every such line. Named groups of `regex` are keys of `columns`; the
     group `pairs`, where there is one, is cut into further keys and values by `pair` (a regex with
     the groups key and value, or JSON). Keys of `facts` are facts of the launch, stated where they
-    are first printed or change; with `tells` a key states one by being there. With `may_continue`
-    the rest may stand on the next line (wrapped by a mailer or a split flush). `numbered`: the line
-    prints no step, so it is counted: each is `log_interval` steps (1 where that is unknown) behind
-    the one before of the same rank.
+    are first printed or change; with `tells` a key states one by being there and not null. With
+    `may_continue` the rest may stand on the next line (wrapped by a mailer or a split flush).
+    `numbered`: the line prints no step, so it is counted: each is `log_interval` steps (1 where
+    that is unknown) behind the one before of the same rank.
     `every_step`: it is printed at each step, whatever the log interval and other lines.
     `counts`: LAUNCH_STEPS or MICRO_STEPS where `step` is not the step of the training.
     """

@@ -333,6 +333,40 @@ def test_the_mean_speed_of_ms_swift_is_finer_than_its_clock(
     assert row["since_start_s"] == pytest.approx(seconds)
 
 
+LLAMAFACTORY = (
+    '{{"current_steps": 5, "total_steps": 90, "loss": 1.5, {}"elapsed_time": "0:00:11"{}}}'
+)
+
+
+def test_the_throughput_of_llamafactory_is_finer_than_its_clock(
+    parse: Callable[..., Parsed],
+) -> None:
+    counted = ', "throughput": 4096.0, "total_tokens": 47104'  # in 11.5 s
+    since = []
+    for said in (counted, ', "throughput": 8192.0, "total_tokens": 47104', ""):
+        (row,) = parse("llamafactory", [LLAMAFACTORY.format("", said)]).launches[0].rows
+        since.append(row["since_start_s"])
+    assert since == [11.5, 11.0, 11.0]
+
+
+@pytest.mark.parametrize(
+    ("key", "objective"),
+    [
+        ('"accuracy": 0.55, ', "preference"),
+        ('"reward": 0.1, ', "reinforcement"),
+        ('"reward": null, "accuracy": null, ', None),
+    ],
+)
+def test_llamafactory_tells_what_the_loss_is_of(
+    key: str, objective: str | None, tmp_path: Path
+) -> None:
+    """Its accuracy is that of rewards: a pair of DPO was one sequence, and ranked."""
+    log = tmp_path / "trainer_log.jsonl"
+    log.write_text(LLAMAFACTORY.format(key, "") + "\n")
+    facts = read_logs(log)["facts"].filter(name="objective")["value"].to_list()
+    assert facts == ([] if objective is None else [objective])
+
+
 def test_an_evaluation_that_prints_no_time_spoils_the_next_window(tmp_path: Path) -> None:
     """On the console of Megatron-SWIFT: TGS was that of training and evaluation, 29 % too low."""
     log = tmp_path / "run.log"

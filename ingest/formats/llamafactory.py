@@ -2,9 +2,10 @@
 
 `elapsed_time` is in whole seconds since the training loop began and starts anew on resume.
 `total_tokens` counts the tokens of all ranks since the start of training, padding included, and
-only where `include_num_input_tokens_seen` is on; `throughput` is their sum over `elapsed_time`, so
-it is overstated after a resume. Keys until mid-2024: `learning_rate`, nulls kept; then
-`throughput` and `total_tokens`; then `lr`, nulls dropped.
+only where `include_num_input_tokens_seen` is on; `throughput` is their sum over `elapsed_time` to
+two decimals, so it is overstated after a resume, and says the time more finely. Keys until
+mid-2024: `learning_rate`, nulls kept; then `throughput` and `total_tokens`; then `lr`, nulls
+dropped. `accuracy` is `rewards/accuracies`, of DPO and the like, `reward` that of PPO.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from ingest.log_format import (
     GIB,
     HF_TRAINER,
     JSON,
+    PREFERENCE,
+    REINFORCEMENT,
     EventLine,
     FactLine,
     LogFormat,
@@ -38,9 +41,11 @@ def _ended(said: Mapping[str, str]) -> dict[str, str]:
 
 def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
-    if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
-        row["since_start_s"] = seconds_of(*match.groups())
     row["consumed_tokens"] = row.get("consumed_tokens") or None
+    if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
+        whole, rate = seconds_of(*match.groups()), float(printed.get("throughput", 0))
+        fine = (row["consumed_tokens"] or 0) / rate if rate > 0 else whole
+        row["since_start_s"] = fine if whole <= fine < whole + 1 else whole
 
 
 LLAMAFACTORY: Final = LogFormat(
@@ -70,6 +75,7 @@ LLAMAFACTORY: Final = LogFormat(
                 "vram_allocated": ("peak_memory_bytes", GIB),
             },
             facts={"total_steps": "total_steps"},
+            tells={"accuracy": PREFERENCE, "reward": REINFORCEMENT},
             example='{"current_steps": 10, "total_steps": 400, "loss": 1.5182, "lr": 4.5e-05, '
             '"epoch": 0.25, "percentage": 2.5, "elapsed_time": "0:01:07", "remaining_time": '
             '"0:43:33", "throughput": 9781.97, "total_tokens": 655392}',
