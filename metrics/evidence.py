@@ -32,6 +32,7 @@ from metrics.windows import (
     accumulated,
     optimizer_steps,
     spoiled,
+    stamp_error,
     unit_of,
 )
 
@@ -281,10 +282,13 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
 def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
     """Tokens of a step on one GPU where nothing counts them: the logged rate over the stamps.
 
-    None where these do not make one number of most windows, or of a single one.
+    None where these do not make one number of most windows, of a single one, or of windows that are
+    too short for stamps of whole seconds.
     """
     pair, fitted = _fitted(windows, "rate", "stamp")
-    if pair is None or fitted is None or pair.sampled:
+    if pair is None or not fitted or pair.sampled:
+        return None
+    if stamp_error(windows, "stamp") > DISAGREEMENT * float(np.median(pair.b)):
         return None
     return None if _unlike(windows, run, pair, "rate", "stamp", fitted) else fitted
 
