@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
@@ -125,9 +125,10 @@ class Patterns:
 
     def _sure_fact(self, text: str) -> Idle | Other | None:
         """What a line says that is no event and no step; None where it may state facts."""
-        facts = [line for line, _ in self.facts(text)]
-        begins = self.begins_launch(text) or any(True for _ in self.blocks(text))
-        if begins or any(line.states for line in facts):
+        facts = self.facts(text)
+        if self.begins_launch(text) or self.blocks(text):
+            return None
+        if any(line.states for line, _ in facts):
             return None
         return Idle() if facts else Other(kind_of(text))
 
@@ -237,15 +238,17 @@ class Patterns:
         """Whether one that begins a launch may be of the open one, printed late."""
         return self._late is not None and self._late.search(text) is not None
 
-    def facts(self, text: str) -> Iterator[tuple[FactLine, re.Match[str]]]:
+    def facts(self, text: str) -> list[tuple[FactLine, re.Match[str]]]:
         """Each pattern of facts that takes it."""
-        for line, regex in self._facts:
-            if line.anchor in text and (match := regex.search(text)):
-                yield line, match
+        return [
+            (line, match)
+            for line, regex in self._facts
+            if line.anchor in text and (match := regex.search(text))
+        ]
 
-    def blocks(self, text: str) -> Iterator[tuple[Block, Regex]]:
+    def blocks(self, text: str) -> list[tuple[Block, Regex]]:
         """Each block that it begins, with what ends that."""
-        return ((block, end) for block, start, end in self._blocks if start.search(text))
+        return [(block, end) for block, start, end in self._blocks if start.search(text)]
 
     def is_own(self, line: FactLine | Block) -> bool:
         """Whether it is the primary's, maybe as a companion's too."""

@@ -38,7 +38,8 @@ from itertools import chain
 from math import ceil
 from typing import Any, Final
 
-from ingest.formats.hf_bars import DICT, TWICE, Bars, said, shown
+from ingest.formats.hf_bars import Bars
+from ingest.formats.hf_beside import DICT, TWICE, Bar, shown
 from ingest.log_format import (
     GIB,
     HF_TRAINER,
@@ -271,20 +272,20 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     A line holds many: the first counts it. Behind the end the last one is drawn again.
     """
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
-    last, ended = "", False
+    last, ended = 0, False
     for number, text in lines:
         ended = ended or END in text
-        states: dict[str, re.Match[str]] = {}
+        states: dict[int, Bar] = {}
         for bar in filter(None, shown(text)):
-            again = ended and bar["step"] == last
-            if bar["total"] in totals and int(bar["step"]) <= int(bar["total"]) and not again:
-                states.setdefault(bar["step"], bar)  # a later one is a redraw
+            again = ended and bar.step == last
+            if str(bar.total) in totals and bar.is_within and not again:
+                states.setdefault(bar.step, bar)  # a later one is a redraw
         if states:
             last, ended = next(reversed(states)), False
-        if not states:
+        else:
             yield number, 1, text
         for place, state in enumerate(states.values()):
-            yield number, int(place == 0), said(state)
+            yield number, int(place == 0), state.told
 
 
 def _own_configs(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
