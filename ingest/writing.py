@@ -91,7 +91,7 @@ class Writer:
             )
             for path, sha256, batch, read_at, *reading, runs in found
         ]
-        return Plan(stored, facts, _now(), grown)
+        return Plan(stored, facts, utc_now(), grown)
 
     def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
         """Those of a batch's runs that have a step."""
@@ -160,7 +160,7 @@ class Writer:
         astray: look for the latter, by all files that there are.
         """
         dead = catalogue.dead(self.con)
-        gone = {path for path, since in dead.items() if abs(_now() - since) >= self._grace(path)}
+        gone = {path for path, since in dead.items() if abs(utc_now() - since) >= self._grace(path)}
         left = parts.strays(self.shelf, read_now(self.con) | dead.keys()) if astray else ()
         for path in (*gone, *(path for path in left if not unbatched.young(self.shelf, path))):
             self.shelf.delete(path)
@@ -179,7 +179,7 @@ class Writer:
         if record.full:
             gone = known - {part.path for part in record.parts}
             earlier = parts.records_before(self.shelf, record.batch)
-            catalogue.retire(self.con, [*gone, *earlier], _now())
+            catalogue.retire(self.con, [*gone, *earlier], utc_now())
         catalogue.register(self.con, [part for part in record.parts if part.path not in known])
         catalogue.apply(self.con, record.batch, frames)
         self.changed = True
@@ -205,6 +205,6 @@ def replayed(shelf: Shelf, written: Iterable[Part]) -> Tables:
     return {table: pl.concat(frames, how="diagonal_relaxed") for table, frames in found.items()}
 
 
-def _now() -> datetime:
+def utc_now() -> datetime:
     """UTC, without a zone, as all times of a store."""
     return datetime.now(UTC).replace(tzinfo=None)

@@ -28,7 +28,7 @@ from ingest.schema import FLOAT, INT, TEXT, TIME
 from metrics.columns import Array, Columns, median, total
 from metrics.evidence import ratios_between, tokens_of_step
 from metrics.tokens import UNLIKE
-from metrics.windows import DISAGREEMENT, STAMP_ERROR, stamp_error
+from metrics.windows import DISAGREEMENT, STAMP_ERROR, stamp_error, tokens_of
 
 CLOCK: Final = pl.Schema(
     {
@@ -507,14 +507,12 @@ APART: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
 
 def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate | None:
     rest = ~np.isnan(windows[f"{evidence}_time"]) & ~windows.flags("first")
-    tokens = windows["tokens_per_gpu"][rest]
-    if evidence == "rate":
-        tokens = np.where(np.isnan(tokens), 1.0, tokens)
+    tokens = tokens_of(windows, evidence)[rest]
     span, seconds = windows[f"{evidence}_span"][rest], total(windows[f"{evidence}_time"][rest])
     each = windows[APART.get(evidence, "new_step")][rest]
     if not seconds or np.isnan(tokens).any() or (span != each).any():
         return None
-    count, behind = total(span * tokens), windows["step"][rest][0] - span[0] == windows["step"][0]
+    count, behind = total(tokens), windows["step"][rest][0] - span[0] == windows["step"][0]
     if (
         evidence in {"elapsed", "rate"}
         and behind

@@ -30,8 +30,8 @@ from metrics.windows import (
     MOMENTS,
     PRINTED_TIMES,
     accumulated,
+    explained,
     optimizer_steps,
-    spoiled,
     stamp_error,
     unit_of,
 )
@@ -378,11 +378,8 @@ class _Timed:
 def _timed(windows: Columns, kind: str) -> _Timed:
     seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
     step, spans = windows["step"], windows[f"{kind}_span"]
-    out = windows.flags("first") | spoiled(windows, kind)
-    if kind == "elapsed":
-        out |= windows.flags("smeared")
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
-    return _Timed(step, spans, seconds, ~out & known)
+    return _Timed(step, spans, seconds, known & ~explained(windows, kind))
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:

@@ -457,21 +457,28 @@ def clean_of(run: Columns, evidence: str) -> Clean:
     SPOILERS fell into, without moving means that reach back to such, and without warm-up where
     that is marked. What is unexplained stays in.
     """
-    out = run.flags("first") | run.flags("warming") | spoiled(run, evidence)
-    if evidence == "elapsed":
-        out |= run.flags("smeared")
-    return timed_of(run, evidence, ~out)
+    return timed_of(run, evidence, ~(explained(run, evidence) | run.flags("warming")))
+
+
+def explained(run: Columns, kind: str) -> Flags:
+    """Windows that more than training is known to have fallen into, by one kind of evidence."""
+    out = run.flags("first") | spoiled(run, kind)
+    return out | run.flags("smeared") if kind == "elapsed" else out
 
 
 def timed_of(run: Columns, evidence: str, among: Flags) -> Clean:
     """Those of a run's windows `among` these whose tokens and time are known, by one evidence."""
+    tokens, seconds = tokens_of(run, evidence), run[f"{evidence}_time"]
+    at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
+    return Clean(at, tokens[at], seconds[at])
+
+
+def tokens_of(run: Columns, evidence: str) -> Array:
+    """Tokens of each window on one GPU; a rate whose tokens are unknown counts a step as one."""
     tokens = run["tokens_per_gpu"]
     if evidence == "rate":
         tokens = np.where(np.isnan(tokens), 1.0, tokens)
-    tokens = run[f"{evidence}_span"] * tokens
-    seconds = run[f"{evidence}_time"]
-    at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
-    return Clean(at, tokens[at], seconds[at])
+    return run[f"{evidence}_span"] * tokens
 
 
 def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:

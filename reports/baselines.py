@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Final
 
 import polars as pl
@@ -17,6 +16,7 @@ from ingest.config import NAME
 from ingest.errors import FairmfuError
 from ingest.schema import FLOAT, TEXT, TIME
 from ingest.store import Store
+from ingest.writing import utc_now
 from metrics.choice import RunNameError, choose, only
 
 BASELINES: Final = "baselines"
@@ -41,13 +41,13 @@ def pin(store: Store, runs: pl.DataFrame) -> None:
     for name, missing in without.select("name", "missing").iter_rows():
         lacks = f" ({', '.join(missing)} missing)" if missing else ""
         raise BaselineError(f"{name} has no TGS{lacks}: no baseline was set.")
-    rows = runs.select("run_id", "name", pl.lit(_utc()).alias("at"), "tgs")
+    rows = runs.select("run_id", "name", pl.lit(utc_now()).alias("at"), "tgs")
     store.keep(BASELINES, rows.cast(BASELINE_SCHEMA))
 
 
 def unpin(store: Store, runs: pl.DataFrame) -> None:
     """Take baselines back; runs: of `pinned`."""
-    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, FLOAT), at=pl.lit(_utc())))
+    store.keep(BASELINES, runs.with_columns(tgs=pl.lit(None, FLOAT), at=pl.lit(utc_now())))
 
 
 def pinned(store: Store) -> pl.DataFrame:
@@ -75,7 +75,7 @@ def held(store: Store, named: Sequence[str], metrics: pl.DataFrame) -> pl.DataFr
         if run["tgs"] is None:
             wrong.append(f"{run['name']} has no TGS. Name another run.")
             continue
-        row = {"run_id": run["run_id"], "name": run["name"], "at": _utc(), "tgs": run["tgs"]}
+        row = {"run_id": run["run_id"], "name": run["name"], "at": utc_now(), "tgs": run["tgs"]}
         rows = pl.concat([rows, pl.DataFrame([row], schema=BASELINE_SCHEMA)])
     found = ((f"{NAME}, [[baselines]]", wrong), (f"{store.path}, baselines", gone))
     problems = [
@@ -119,8 +119,3 @@ def removed(
         with suppress(RunNameError):
             if set(choose(stored, name)["run_id"]) <= set(gone):
                 yield f"{NAME} names {name} as a baseline. Name another run, {ends}."
-
-
-def _utc() -> datetime:
-    """Now, without a zone, as all times of a store."""
-    return datetime.now(UTC).replace(tzinfo=None)

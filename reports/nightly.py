@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from ingest.intake import Outcome
 from ingest.known_formats import known
 from ingest.schema import BOOL, TEXT, TEXTS, TIME
 from ingest.store import Store
+from ingest.writing import utc_now
 from metrics import kept as scores
 from metrics.accelerators import Accelerator
 from metrics.analysis import Analysis, read_before
@@ -326,9 +327,9 @@ def _sources(outcomes: Sequence[Outcome]) -> pl.DataFrame:
 
 def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
     last = nights["at"].max()
-    if isinstance(last, datetime) and last > _utc():
+    if isinstance(last, datetime) and last > utc_now():
         diary.note(
-            f"The clock says {_utc():%Y-%m-%d %H:%M} UTC, before the last report of "
+            f"The clock says {utc_now():%Y-%m-%d %H:%M} UTC, before the last report of "
             f"{last:%Y-%m-%d %H:%M} UTC: it was set back. Logs are dated by their own stamps; only "
             "those without any are ordered by this clock."
         )
@@ -464,8 +465,8 @@ def _nights(order: Order) -> pl.DataFrame:
 def _remember(order: Order, night: Night, told: list[str], as_of: int) -> None:
     """The next night tells of what is newer than this state of the store."""
     out, by = str(order.out.absolute()), list(order.by)
-    row = {"number": night.number, "at": _utc(), "out": out, "by": by, "told": told, "as_of": as_of}
-    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")
+    row = {"number": night.number, "at": utc_now(), "out": out, "by": by, "told": told}
+    kept = pl.DataFrame([row], schema=NIGHT_SCHEMA).drop("as_of")  # which the store writes beside
     order.store.keep(NIGHTS, kept, as_of)
 
 
@@ -526,8 +527,3 @@ def _forget(archive: Path, keep: int | None, tonight: Path) -> None:
 def _by_date(path: Path) -> tuple[str, int]:
     date, number = path.name[:10], path.name[11:]
     return date, int(number or 1)
-
-
-def _utc() -> datetime:
-    """Now, without a zone, as all times of a store."""
-    return datetime.now(UTC).replace(tzinfo=None)

@@ -13,7 +13,7 @@ from metrics.analysis import Analysis
 from metrics.choice import choose
 from metrics.columns import Columns, Flags
 from metrics.time_lost import START_UP, WARM_UP
-from metrics.windows import clean_of, lines_of, spoilers
+from metrics.windows import clean_of, lines_of, spoilers, tokens_of
 from reports.figure import Row
 
 MOST_BINS: Final = 300
@@ -165,15 +165,15 @@ def _counted(frame: pl.DataFrame, evidence: str) -> Flags:
 
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
-    steady = _counted(frame, evidence)
-    said = spoilers(Columns(frame), evidence)
+    runs, steady = Columns(frame), _counted(frame, evidence)
+    said = spoilers(runs, evidence)
     spoiler = pl.repeat(SEVERAL, frame.height, dtype=TEXT, eager=True)
     spoiler = spoiler.scatter([*said], [first for first, *_ in said.values()])
-    tokens = pl.coalesce("tokens_per_gpu", 1.0) if evidence == "rate" else pl.col("tokens_per_gpu")
+    tokens = pl.Series(tokens_of(runs, evidence), nan_to_null=True)
     return frame.select(
         *_DRAWN,
         span=f"{evidence}_span",
-        tokens=pl.col(f"{evidence}_span") * tokens,
+        tokens=pl.lit(tokens),
         seconds=f"{evidence}_time",
         window=pl.when(pl.lit(pl.Series(steady)))
         .then(pl.lit(COUNTED))

@@ -298,8 +298,8 @@ class TestWhatSurroundsIt:
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
         nightly()
-        earlier = module._utc() - timedelta(days=3)
-        monkeypatch.setattr(module, "_utc", lambda: earlier)
+        earlier = module.utc_now() - timedelta(days=3)
+        monkeypatch.setattr(module, "utc_now", lambda: earlier)
         found = nightly()
         assert found.exit_code == 0
         words = " ".join(found.stdout.split())
