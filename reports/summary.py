@@ -257,8 +257,7 @@ def _formula(row: Mapping[str, Any]) -> str:
         f"TGS    {row['tgs']:,.1f} tokens/s/GPU  steady, {counted(row['windows'], 'window')}, "
         f"time by {row['time_basis']}; {BASES[row['token_basis']]}",
         f"       {_interval(row)}",
-        f"       left out of steady: windows of {_share(row['excluded_share'])} of the time "
-        f"logged ({joined(row['excluded_causes'] or ['nothing'])})",
+        f"       left out of steady: {_left_out(row)}",
     ]
     if row["tgs_end_to_end"] is not None:
         lines.append(f"       {row['tgs_end_to_end']:,.1f} end to end, {end_to_end_words(row)}")
@@ -299,8 +298,11 @@ def _interval(row: Mapping[str, Any]) -> str:
     return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {sureness(row)}"
 
 
-def _share(value: float | None) -> str:
-    return "an unknown share" if value is None else percent(value)
+def _left_out(row: Mapping[str, Any]) -> str:
+    causes, share = joined(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
+    if share is None:
+        return f"{causes} (the log does not say how long)"
+    return f"windows of {percent(share)} of the time logged ({causes})"
 
 
 TIME_COLUMNS: Final[Columns] = {

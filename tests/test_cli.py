@@ -135,6 +135,20 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
     assert {fact["name"]: fact["origin"] for fact in whole["facts"]}["gpus"] == "log:15"
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("torchtitan", " % of the time logged (start-up; warm-up)"),
+        ("deepspeed", "(the log does not say how long)"),
+    ],
+)
+def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: str) -> None:
+    """DeepSpeed's engine stamps its first line when that step is done, so nothing times it."""
+    said = run("explain", f"llama3-8b-8xh100-{name}", "--store", store).stdout
+    (line,) = (line for line in said.splitlines() if "left out of steady" in line)
+    assert line.endswith(words)
+
+
 def test_json_is_json_on_a_terminal_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     run_ = ["explain", "llama3-8b-8xh100-xtuner", "--store", str(store), "--format"]
