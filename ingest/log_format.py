@@ -227,8 +227,29 @@ class Misprint:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class FinerClock:
+    """Which mean since the start says the seconds since then more finely than they are printed.
+
+    clock: the key of these; steps_per_s and s_per_step (of a resumed process perhaps of its own
+    steps alone), or tokens_per_s, of `consumed_tokens`: keys of means, none of which a column
+    holds. early, late: how far the finer seconds may be before and behind the printed ones, or
+    these stay [s].
+    """
+
+    clock: str
+    early: float
+    late: float
+    steps_per_s: str = ""
+    s_per_step: str = ""
+    tokens_per_s: str = ""
+
+
 Complete = Callable[[dict[str, Any], Mapping[str, str]], None]
 """Completes a row of `steps` in place, given all printed fields as text.
+
+Each number by itself, or with others whatever these are: lines that are read by their shape
+(ingest.scan) would not see that they bear each other out only now and then.
 
 What follows of several fields, or of their values, may be facts of the launch: they go into
 `row["says"]`, by name; what follows of one that is there is for `StepLine.tells`.
@@ -298,6 +319,7 @@ class LogFormat:
     noise: str | None = None
     clock: str | None = None
     complete: Complete | None = None
+    finer_clock: FinerClock | None = None
     join: Join | None = None
     join_by_step: bool = False
     addition: Addition | None = None

@@ -82,7 +82,7 @@ ADDED_TO: Final = ("signature", "looks_like_step", "launch")
 
 FLAGS: Final = ("elapsed_excludes_data", "rate_excludes_data", "utc", "alone")
 NEEDS_CODE: Final = frozenset(
-    {"complete", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
+    {"complete", "finer_clock", "join", "join_by_step", "addition", "blocks", "read", "misprints"}
     | {"counts_worlds"}
 )
 NOT_PRINTED: Final = frozenset({"run_id", "line", "logged_at", "rank", "extra"})

@@ -28,6 +28,7 @@ from ingest.block_lines import stated_at
 from ingest.clean import storable
 from ingest.events import Events
 from ingest.fields import Rejected, closed_alike
+from ingest.finer_clock import finer
 from ingest.heads import rank_of
 from ingest.launch import Launch, starts_again
 from ingest.log_format import LAUNCH_STEPS, Block, FactLine, LogFormat, Misprint, StepLine
@@ -465,6 +466,8 @@ class Parser:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
         accumulation = optional(whole, launch.last_said("gradient_accumulation"))
         launch.forget()
+        if self.primary.finer_clock is not None:
+            launch.rows.alter(partial(finer, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit

@@ -125,7 +125,10 @@ class Rows(Pieces):
         return [self._forms[place] for place in sorted(self._used)]
 
     def alter(self, change: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """Change all rows; of a frame that may lack any column, each column by itself."""
+        """Change all rows; of a frame that may lack any column.
+
+        A column that changes by others has to change where these are there too.
+        """
         self._fold()
         self._changes.append(change)
 

@@ -35,7 +35,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from itertools import chain
-from math import ceil
 from typing import Any, Final
 
 from ingest.formats.hf_bars import Bars
@@ -50,6 +49,7 @@ from ingest.log_format import (
     Block,
     EventLine,
     FactLine,
+    FinerClock,
     LogFormat,
     StepLine,
     Target,
@@ -160,32 +160,20 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     if found := re.fullmatch(r"(\d{1,19})/\d+", place):
         row["step"] = int(found[1])
         if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
-            row["since_start_s"] = _finer(seconds_of(*found.groups()), row["step"], printed)
+            row["since_start_s"] = seconds_of(*found.groups())
 
 
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
-EARLY, LATE = 0.5, 1.0
-"""How far the seconds may be before and behind the whole ones printed of them: rounded, or cut."""
-
-
-def _finer(whole: float, step: int, printed: Mapping[str, str]) -> float:
-    """ms-swift's seconds since the training loop began, by the mean speed that it prints of them.
-
-    Which is the step over them (`iter/s`, swift/trainers/callback.py add_train_message@018a548), or
-    they over the steps of this process alone (`s/it`, PrintCallback.on_log), to six decimals. Where
-    it has another clock, which began as the Trainer was made (swift/trainers/mixin.py of 2025), or
-    none, the whole seconds stay.
-    """
-    try:
-        if "train_speed(iter/s)" in printed:
-            fine = step / float(printed["train_speed(iter/s)"])
-        else:
-            each = float(printed["train_speed(s/it)"])
-            resumed = each > EARLY + LATE and not -EARLY <= step * each - whole <= LATE
-            fine = each * (ceil((whole - EARLY) / each) if resumed else step)
-    except (KeyError, ArithmeticError, ValueError):
-        return whole
-    return fine if -EARLY <= fine - whole <= LATE else whole
+SPEED: Final = FinerClock(
+    clock="elapsed_time",
+    steps_per_s="train_speed(iter/s)",
+    s_per_step="train_speed(s/it)",
+    early=0.5,
+    late=1.0,
+)
+"""ms-swift's mean speed (swift/trainers/callback.py add_train_message@018a548), and that of its
+Megatron trainer (PrintCallback.on_log), to six decimals: the whole seconds are rounded, or cut. In
+2025 it had another clock, which began as the Trainer was made (swift/trainers/mixin.py)."""
 
 
 def _count_of_trl(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -354,6 +342,7 @@ HF_CONSOLE: Final = LogFormat(
     join=_join,
     addition=Addition(to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED)),
     complete=complete,
+    finer_clock=SPEED,
     implies=PADDED,
     steps=(
         StepLine(
@@ -629,6 +618,7 @@ HF_STATE: Final = LogFormat(
     precedence=HF_TRAINER,
     join=_entries,
     complete=complete,
+    finer_clock=SPEED,
     file_names=("trainer_state.json",),
     implies=PADDED,
     steps=(

@@ -22,6 +22,7 @@ from ingest.log_format import (
     REINFORCEMENT,
     EventLine,
     FactLine,
+    FinerClock,
     LogFormat,
     StepLine,
     seconds_of,
@@ -43,9 +44,7 @@ def _complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     """`1 day, 2:03:04` since the start; no tokens are counted where that is off."""
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if match := re.fullmatch(_CLOCK, printed.get("elapsed_time", "")):
-        whole, rate = seconds_of(*match.groups()), float(printed.get("throughput", 0))
-        fine = (row["consumed_tokens"] or 0) / rate if rate > 0 else whole
-        row["since_start_s"] = fine if whole <= fine < whole + 1 else whole
+        row["since_start_s"] = seconds_of(*match.groups())
 
 
 LLAMAFACTORY: Final = LogFormat(
@@ -57,6 +56,7 @@ LLAMAFACTORY: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     complete=_complete,
+    finer_clock=FinerClock(clock="elapsed_time", tokens_per_s="throughput", early=0, late=1),
     file_names=("trainer_log.jsonl",),
     implies={
         "packed": ("false", "the Trainer pads a batch to its longest sample; no line denies it")

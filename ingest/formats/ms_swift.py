@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ingest.formats.hf_trainer import DICT_COLUMNS, OBJECTIVES, PADDED, complete
+from ingest.formats.hf_trainer import DICT_COLUMNS, OBJECTIVES, PADDED, SPEED, complete
 from ingest.log_format import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
 
 CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
@@ -44,6 +44,7 @@ MS_SWIFT: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     complete=complete,
+    finer_clock=SPEED,
     file_names=("logging.jsonl",),
     implies=PADDED,
     steps=(
