@@ -333,29 +333,21 @@ def test_the_mean_speed_of_ms_swift_is_finer_than_its_clock(
     assert row["since_start_s"] == pytest.approx(seconds)
 
 
-def test_a_mean_speed_of_another_clock_says_nothing_of_lines_read_by_their_shape(
-    tmp_path: Path,
-) -> None:
-    """Here of every second line: what a line says follows from numbers that bear each other out."""
+def test_a_mean_speed_is_weighed_in_lines_that_are_read_by_their_shape(tmp_path: Path) -> None:
+    """The shape is learned where it is of another clock, which began 7 s before the loop."""
     line = (
         '{{"loss": 1.41207712, "grad_norm": 9.8125, "learning_rate": 1e-05, "epoch": 0.05, '
-        '"global_step/max_steps": "{}/900", "elapsed_time": "{}s", '
+        '"global_step/max_steps": "{}/9000", "elapsed_time": "{}s", '
         '"train_speed(iter/s)": {:.6f}}}\n'
     )
-    clocks = [10 + step % 40 for step in range(400)]
-    off = [0.25 if step % 2 else 7 for step in range(400)]
+    seconds = [10 + step % 40 + (7 if step < 1000 else 0.25) for step in range(1, 2000)]
+    lines = (line.format(step, 10 + step % 40, step / s) for step, s in enumerate(seconds, 1))
     path = tmp_path / "logging.jsonl"
-    path.write_text(
-        "".join(
-            line.format(step, clock, step / (clock + more))
-            for step, (clock, more) in enumerate(zip(clocks, off, strict=True))
-            if step
-        )
-    )
+    path.write_text("".join(lines))
     by_shape, by_line = (read_source(path, fast=fast)["steps"] for fast in (True, False))
     assert by_shape.equals(by_line)
-    expected = [c + (0.25 if more < 1 else 0) for c, more in zip(clocks, off, strict=True)]
-    assert by_shape["since_start_s"].to_list() == pytest.approx(expected[1:], abs=0.01)
+    clocks = [s - 7 if step < 1000 else s for step, s in enumerate(seconds, 1)]
+    assert by_shape["since_start_s"].to_list() == pytest.approx(clocks, abs=0.01)
 
 
 LLAMAFACTORY = (
