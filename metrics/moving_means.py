@@ -22,6 +22,9 @@ from ingest.schema import INT
 from metrics.columns import MICROSECONDS, Array, Columns
 from metrics.tokens import half_unit
 
+MOVING: Final = pl.col("elapsed_covers") == "last_10"
+"""Whether a step time is such a mean."""
+
 COUNTS: Final = ("tokens_per_gpu", "slots_per_gpu")
 
 ROUNDED: Final = 0.01
@@ -36,8 +39,8 @@ def of_single_steps(steps: pl.DataFrame) -> pl.DataFrame:
 
     steps: sorted by run, with `step_time` [s], and `window_unsaid`.
     """
-    moving = pl.col("window_unsaid") & (pl.col("elapsed_covers") == "last_10")
-    close = steps.filter(moving & (pl.col("average_window") > pl.col("new_step")))
+    unsaid = pl.col("window_unsaid") & MOVING
+    close = steps.filter(unsaid & (pl.col("average_window") > pl.col("new_step")))
     if close.is_empty():
         return steps
     asked = steps.filter(pl.col("run_id").is_in(close["run_id"].unique().implode()))
@@ -94,8 +97,7 @@ def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:
     its window [s].
     """
     steps = steps.with_columns(elapsed_apart="new_step", elapsed_less_s=0.0)
-    moving = pl.col("elapsed_covers") == "last_10"
-    shared = steps.filter(moving & (pl.col("elapsed_reach") > pl.col("new_step")))
+    shared = steps.filter(MOVING & (pl.col("elapsed_reach") > pl.col("new_step")))
     overlapping = shared["run_id"].unique().to_list()
     if not overlapping:
         return steps

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
 from metrics.digits import digits_of
-from metrics.moving_means import of_single_steps, side_by_side
+from metrics.moving_means import MOVING, of_single_steps, side_by_side
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
 DISAGREEMENT: Final = 0.01
@@ -287,10 +287,7 @@ def _spans() -> list[pl.Expr]:
         rate = pl.when(pl.col("rate_covers") == kind).then(span).otherwise(rate)
     return [
         elapsed.alias("elapsed_span"),
-        pl.when(pl.col("elapsed_covers") == "last_10")
-        .then(reach)
-        .otherwise(elapsed)
-        .alias("elapsed_reach"),
+        pl.when(MOVING).then(reach).otherwise(elapsed).alias("elapsed_reach"),
         rate.alias("rate_span"),
         pl.col("apart").alias("clock_span"),
         pl.col("apart").alias("stamp_span"),
@@ -408,11 +405,10 @@ def _smeared() -> pl.Expr:
     """
     spoiled = pl.col("events").list.eval(pl.element().is_in(BESIDE_TRAINING)).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
-    moving = pl.col("elapsed_covers") == "last_10"
     longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
     foreign = ((pl.col("average_window") <= pl.col("new_step")) & longer).fill_null(value=False)
     back = (pl.col("step") - pl.col("elapsed_reach") < bad) | foreign
-    return (moving & back).fill_null(value=False).alias("smeared")
+    return (MOVING & back).fill_null(value=False).alias("smeared")
 
 
 @dataclass(frozen=True, slots=True)
