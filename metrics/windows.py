@@ -427,16 +427,17 @@ def spoilers(run: Columns, kind: str) -> dict[int, list[str]]:
     holds what that time holds: where both are of the steps since the line before
     (Megatron-DeepSpeed, GPT-NeoX).
     """
-    of_elapsed = np.zeros(run.height, np.bool_)
-    if kind == "rate":
-        both = [run.values(f"{name}_covers") == "interval" for name in ("elapsed", "rate")]
-        of_elapsed = (both[0] & both[1]).fill_null(value=False).to_numpy()
     found: dict[int, list[str]] = {}
     for at, events in run.events():
-        its = SPOILERS["elapsed" if of_elapsed[at] else kind]
+        its = SPOILERS["elapsed" if kind == "rate" and _is_of_elapsed(run, at) else kind]
         if spoiling := [event for event in events if event in its]:
             found[at] = spoiling
     return found
+
+
+def _is_of_elapsed(run: Columns, row: int) -> bool:
+    """Whether a line prints its rate over its step time, both of the steps since the last one."""
+    return all(run.value(f"{name}_covers", row) == "interval" for name in ("elapsed", "rate"))
 
 
 def spoiled(run: Columns, kind: str) -> Flags:

@@ -154,10 +154,10 @@ def _timed_by(evidence: str) -> tuple[str, str]:
     return f"{evidence}_span", f"{evidence}_time"
 
 
-def _counted(frame: pl.DataFrame, evidence: str) -> Flags:
-    """Which lines are of steps that count; frame: sorted by run."""
-    every, counted, start = Columns(frame), np.zeros(frame.height, np.bool_), 0
-    for run in every.by_run().values() if evidence == "elapsed" else [every]:
+def _counted(runs: Columns, evidence: str) -> Flags:
+    """Which lines are of steps that count; runs: one behind the other."""
+    counted, start = np.zeros(runs.height, np.bool_), 0
+    for run in runs.by_run().values() if evidence == "elapsed" else [runs]:
         counted[start + lines_of(run, evidence, clean_of(run, evidence)).at] = True
         start += run.height
     return counted
@@ -165,8 +165,8 @@ def _counted(frame: pl.DataFrame, evidence: str) -> Flags:
 
 def _rated_by(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
     """_DRAWN, tokens, seconds and window of each window, and `span`, the steps that they are of."""
-    runs, steady = Columns(frame), _counted(frame, evidence)
-    said = spoilers(runs, evidence)
+    runs = Columns(frame)
+    steady, said = _counted(runs, evidence), spoilers(runs, evidence)
     spoiler = pl.repeat(SEVERAL, frame.height, dtype=TEXT, eager=True)
     spoiler = spoiler.scatter([*said], [first for first, *_ in said.values()])
     tokens = pl.Series(tokens_of(runs, evidence), nan_to_null=True)
