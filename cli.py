@@ -232,6 +232,11 @@ def _price(_context: click.Context, _parameter: click.Parameter, text: str | Non
         raise click.BadParameter(str(error)) from error
 
 
+SELDOM: Final = (50_000, 20, 100)
+"""Objects more than were given back, by default 700, behind which cycles are looked for among the
+young; how often so before the older, and before all are."""
+
+
 class _Command(click.Command):
     r"""A command whose help keeps the lines under `\b`, also where a raw docstring has it."""
 
@@ -249,11 +254,12 @@ class _Group(click.Group):
     command_class = _Command
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
-        """As the program of a process.
+        """As the program of a process: Python seldom looks for cycles of objects that nobody holds.
 
-        What it holds at its end the system takes back; Python would look through all objects of all
-        libraries first, for as long as a sixth of `fairmfu runs` takes.
+        There are few of them, and all objects of all libraries are looked through each time. At
+        its end the system takes back all: to look then takes a sixth of `fairmfu runs`.
         """
+        gc.set_threshold(*SELDOM)
         try:
             return super().__call__(*args, **kwargs)
         finally:
