@@ -31,13 +31,13 @@ REPEATS: Final = 5
 
 def phases() -> Iterator[tuple[str, object, str]]:
     """Each phase, and the function where it begins: of what, and its name."""
-    from ingest import bulk, bulk_plan, facts, log_rows, parse, patterns  # noqa: PLC0415 - of a reader
+    from ingest import bulk, bulk_plan, facts, log_rows, parse  # noqa: PLC0415 - of a reader
     from ingest.familiar import Familiar  # noqa: PLC0415
     from ingest.scan.layouts import Layouts  # noqa: PLC0415
     from ingest.scan.learned import Shapes  # noqa: PLC0415
 
     yield "the file opened, its formats told", log_rows, "_first_look"
-    yield "their regexes and literals made ready", patterns, "patterns_of"
+    yield "their regexes and literals made ready", parse, "patterns_of"
     yield "shapes learned", Shapes, "see"
     yield "lines compared with shapes", Layouts, "fit"
     yield "digits to numbers, texts put together", bulk_plan, "decode"
