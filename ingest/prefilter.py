@@ -135,7 +135,7 @@ def _clauses(items: Parts) -> list[Clause]:
 def _each(items: Parts) -> Iterator[tuple[Part, Clause | None]]:
     """Each part with its texts; literals side by side, most of a pattern, are one part."""
     literals: list[Part] = []
-    for part in items:
+    for part in getattr(items, "data", items):  # a list; they themselves are asked part by part
         if part[0] == LITERAL:
             literals.append(part)
             continue
