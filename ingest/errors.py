@@ -27,7 +27,7 @@ class FairmfuError(Exception):
 
 
 class UnknownFormatError(FairmfuError):
-    """No format, or more than one, fits a file.
+    """No format, or more than one, fits a file; or it is binary.
 
     recognised: whether any line of it is one that some format knows; where none is, a file that a
     folder's walk came upon is no log of these frameworks.
@@ -43,7 +43,7 @@ class UnknownFormatError(FairmfuError):
 
 
 class UnreadableSourceError(FairmfuError):
-    """A file cannot be read: empty, binary, truncated or not there."""
+    """A file cannot be read: empty, packed, truncated or not there."""
 
 
 class FormatFileError(FairmfuError):

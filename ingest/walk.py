@@ -40,11 +40,22 @@ from ingest.reader import STDIN
 from ingest.registry import FORMATS
 
 NOT_LOGS: Final = frozenset(
-    {".toml", ".json", ".jsonl", ".yaml", ".yml", ".py", ".sh", ".md", ".parquet", ".duckdb"}
-    | {".png", ".svg", ".html", ".csv", ".tsv", ".pt", ".pth", ".safetensors", ".lock", ".cfg"}
+    ending
+    for kind in (
+        ".toml .json .jsonl .yaml .yml .lock .cfg .md .html .csv .tsv",
+        ".py .pyc .sh .ipynb .c .cc .cpp .cu .h .hpp .js .css .so .o .whl",
+        ".pt .pth .safetensors .bin .ckpt .distcp .gguf .onnx .pdparams .model",
+        ".npy .npz .pkl .pickle .parquet .arrow .feather .h5 .hdf5 .idx .tfrecord .msgpack",
+        ".duckdb .db .sqlite .wandb .nsys-rep .ncu-rep",
+        ".png .svg .jpg .jpeg .gif .webp .mp4 .wav .pdf",
+    )
+    for ending in kind.split()
 )
-"""Endings that a folder's walk passes over, but for LogFormat.file_names; a file named on the
-command line is always read."""
+"""Endings of what stands beside logs: settings and tables, code, weights (many GB each), data,
+stores and traces, pictures. A folder's walk passes them over, but for LogFormat.file_names; a file
+named on the command line is always read."""
+PACKED: Final = (".gz", ".zst")
+"""Endings of what is read unpacked: before them stands what it is."""
 
 
 OF_A_STORE: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
@@ -413,10 +424,12 @@ class Walk:
 
     def _may_be_log(self, name: str) -> bool:
         ending = name[name.rfind(".") :]
-        if ending in self._of_logs:
+        if ending in self._of_logs or self._log_name.match(name):
             return True
+        if ending in PACKED:
+            return self._may_be_log(name.removesuffix(ending))
         if ending.lower() in NOT_LOGS:
-            return self._log_name.match(name) is not None
+            return False
         self._of_logs.add(ending)
         return True
 

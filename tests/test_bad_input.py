@@ -257,12 +257,24 @@ def test_the_header_of_most_lines_is_meant_where_two_trainers_share_some(
 
 
 def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
-    for name in ("b/run.log", "a/train.txt", "a/model.safetensors", "a/.git/x.log", "c.log.gz"):
+    beside = ("a/model.safetensors", "a/.git/x.log", "a/training_args.bin", "a/trace.json.gz")
+    for name in ("b/run.log", "a/train.txt", "c.log.gz", "a/scalars.json.zst", *beside):
         path = good.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text")
     found = [str(Path(f.path).relative_to(good.parent)) for f in Walk().of(good.parent)]
-    assert found == ["a/train.txt", "b/run.log", "c.log.gz", "good.log"]
+    assert found == ["a/scalars.json.zst", "a/train.txt", "b/run.log", "c.log.gz", "good.log"]
+
+
+def test_what_is_binary_is_passed_over_in_a_folder(good: Path, ingest: Ingest) -> None:
+    """A core dump beside the log of the run that left it is no error of each night."""
+    core = good.parent / "core.4711"
+    core.write_bytes(bytes(range(1, 32)) * 200)
+    other, log = ingest(good.parent)
+    assert (log.status, other.status) == ("read", "passed")
+    assert "binary data, not a log" in other.message
+    (named,) = ingest(core)
+    assert (named.status, named.message) == ("failed", other.message)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
