@@ -28,7 +28,7 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from ingest.arrays import Ints, places
-from ingest.errors import UnreadableSourceError, not_read
+from ingest.errors import UnknownFormatError, UnreadableSourceError, not_read
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
 from ingest.wrapped import Keeps, Unwrapped, unwrapping
@@ -258,7 +258,8 @@ class Source:
     def chunks(self) -> Iterator[Chunk]:
         """The lines of the file, many at once; of an event file its values.
 
-        Raises UnreadableSourceError where the file is missing, empty, binary or breaks off.
+        Raises UnreadableSourceError where the file is missing, empty or breaks off, and
+        UnknownFormatError where it is binary.
         """
         if self._reading is None or self._peeked is None:  # or that was too much to be kept
             self.close()
@@ -518,10 +519,11 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
     raw.seek(0)
     odd = len(head) - len(head.translate(None, CONTROL))
     if head and odd > len(head) // 4:
-        raise UnreadableSourceError(
+        raise UnknownFormatError(
             f"{path}: binary data, not a log "
             f"({odd} control characters in the first {len(head)} bytes). "
-            "Give the console log or the framework's own log file."
+            "Give the console log or the framework's own log file.",
+            recognised=False,
         )
 
 
@@ -568,34 +570,36 @@ def _whole_lines(
 
 
 def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
-    """What gives the next blocks, and the first: newlines, if returns part the first line.
+    """What gives the next blocks, and the first, with newlines where returns part the first line.
 
-    It goes on until it is known how that ends. Raises as `_block` does.
+    It goes on until it is known whether they do. Raises as `_block` does.
     """
     block = more = _block(stream, path, 0)
     while more and len(block) <= LONGEST_LINE_BYTES and b"\n" not in block:
         block += (more := _block(stream, path, 0))
-    end = block.find(b"\n")
-    if not (0 <= end <= LONGEST_LINE_BYTES or b"\r" not in block):
-        stream = _Returned(stream)
-        block = stream.parted(block)
-    return stream, block
+    if 0 <= block.find(b"\n") <= LONGEST_LINE_BYTES:
+        return stream, block
+    returned = _Returned(stream)
+    block = returned.parted(block)
+    return returned if returned.parting else stream, block
 
 
 class _Returned:
     """A stream with newlines for carriage returns, up to its first newline."""
 
     def __init__(self, stream: _Readable) -> None:
-        self._stream, self._parting = stream, True
+        self._stream = stream
+        self.parting = True
+        """Whether that is still to come."""
 
     def read(self, size: int = BLOCK_BYTES, /) -> bytes:
         block = self._stream.read(size)
-        return self.parted(block) if self._parting else block
+        return self.parted(block) if self.parting else block
 
     def parted(self, block: bytes) -> bytes:
         """The same bytes as lines."""
         first, newline, behind = block.partition(b"\n")
-        self._parting = not newline
+        self.parting = not newline
         return first.replace(b"\r", b"\n") + newline + behind
 
 

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest import reader
-from ingest.errors import UnreadableSourceError
+from ingest.errors import UnknownFormatError, UnreadableSourceError
 from ingest.reader import LONGEST_LINE_BYTES, STDIN, NumberedLine, Source, content_hash
 
 Lines = Callable[[bytes], list[str]]
@@ -146,7 +146,7 @@ def test_a_damaged_compressed_file_is_an_error(path: Path) -> None:
 )
 def test_what_is_no_text_is_refused(content: bytes, says: str, path: Path) -> None:
     path.write_bytes(content)
-    with pytest.raises(UnreadableSourceError, match=f"run.log.*{says}"):
+    with pytest.raises((UnreadableSourceError, UnknownFormatError), match=f"run.log.*{says}"):
         list(Source(path).lines())
 
 
@@ -256,6 +256,7 @@ def test_standard_input_is_peeked_at_and_read(monkeypatch: pytest.MonkeyPatch) -
         assert source.bytes == len(content)
 
 
+@example(texts=[b"\0\0\r"], end=b"", block=1, longest=1)
 @given(
     texts=st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"")), max_size=8),
     end=st.sampled_from([b"", b"\n"]),
