@@ -13,6 +13,8 @@ together on evidence from their numbers, never by folder or name alone:
             next: what delays one delays the other. Each node's log calls itself rank 0, and its
             times differ a little; it is another copy of the lead's steps.
     named   one prints the other's file name, and nothing speaks against it
+    saved   what one training keeps of itself in each of its checkpoints, `checkpoint-500/`, and in
+            the folder of these: one has the other's first steps, digit by digit
 
 Where only the losses can be compared (one of the two prints no time), they have to agree, and
 with one other source only. What stays open is said in a warning, and stays apart.
@@ -23,6 +25,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -81,6 +84,9 @@ FLOAT32: Final = 1e-6
 FEWEST_STEPS: Final = 2
 MOST_STEPS: Final = 2_000
 """Steps that are compared at most; more would prove no more."""
+
+CHECKPOINT: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
+"""The folder of a checkpoint of the Hugging Face Trainer, within the path of a file in it."""
 
 SAME_STEP: Final = ("family", "unit", "step")
 MET_AT_ONCE: Final = 200
@@ -533,6 +539,7 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     )
     if len(mine) < min(FEWEST_STEPS, len(one.steps), len(other.steps)) or not len(mine):
         return "other"
+    within = len(mine) == min(len(one.steps), len(other.steps))
     mine, theirs = mine[:MOST_STEPS], theirs[:MOST_STEPS]
     figures = [_agreement(one, other, name, mine, theirs) for name in FIGURES]
     times = [_agreement(one, other, name, mine, theirs) for name in TIMES]
@@ -551,10 +558,18 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     named = a.file in b.names or b.file in a.names
     timing += (runtime or 0.0) + (CHANCE_BITS if named else 0.0)
     enough = timing >= TIMING_BITS and timing + min(losses, LOSS_BITS_COUNTED) >= CHANCE_BITS
-    if enough or (runtime is not None and losses >= LOSS_BITS_ALONE):
+    agree = any(bits is not None for bits in figures)
+    saved = told_twice and within and agree and _saved_by_one(a.path, b.path)
+    if enough or saved or (runtime is not None and losses >= LOSS_BITS_ALONE):
         return "same"
     silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
+
+
+def _saved_by_one(one: str, other: str) -> bool:
+    """Whether two files stand in checkpoints of one folder, or one of them in that folder."""
+    where, there = (CHECKPOINT.sub("", path) for path in (one, other))
+    return one != other and where == there
 
 
 def _against(*evidence: float | None) -> bool:

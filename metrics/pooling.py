@@ -126,7 +126,7 @@ def _timed_steps(
 def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """For each lead one row per step and rank, each column from the source that prints it best.
 
-    A source that does not say its rank is the lowest of the lead's, which writes such files.
+    A source that does not say its rank is the lowest one, which writes such files.
     Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
     behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
     and from `_formats_of_groups`.
@@ -164,11 +164,20 @@ def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> p
 
 
 def _lowest_ranks(steps: pl.DataFrame) -> pl.Expr:
-    """The lowest rank that a row's lead says; null where it says none."""
-    said = steps.filter(pl.col("run_id") == pl.col("lead"), pl.col("rank").is_not_null())
+    """The lowest rank that a row's lead says, or, where it says none, any of its launch.
+
+    Null where none does.
+    """
+    said = steps.filter(pl.col("rank").is_not_null())
+    others, own = (
+        said.filter((pl.col("run_id") == pl.col("lead")) == leads) for leads in (False, True)
+    )
     lowest: dict[str, str] = {}
-    for lead, rank in said.select("lead", "rank").unique().iter_rows():
-        lowest[lead] = min(lowest.get(lead, rank), rank, key=_rank_order)
+    for some in (others, own):  # the lead's are set last
+        ranks: dict[str, str] = {}
+        for lead, rank in some.select("lead", "rank").unique().iter_rows():
+            ranks[lead] = min(ranks.get(lead, rank), rank, key=_rank_order)
+        lowest |= ranks
     return pl.col("lead").replace_strict(lowest, default=None, return_dtype=pl.String)
 
 

@@ -91,6 +91,15 @@ def test_a_launch_told_twice_is_one_run() -> None:
     assert united.tables["steps"].height == 20
 
 
+def test_a_lead_that_says_no_rank_has_each_step_once() -> None:
+    ranked = [row | {"rank": "0"} for row in without(measured(1), "elapsed_s")]
+    console = source("console", ranked[:15], evidence=["stamp"])
+    scalars = source("scalars", measured(1), facts=3, log_format="xtuner-scalars")
+    united = unite(tables(console, scalars))
+    assert list(united.members) == ["scalars"]
+    assert united.tables["steps"]["step"].to_list() == [*range(1, 21)]
+
+
 @pytest.mark.parametrize("nothing", [-1.0, -64.0])
 def test_a_pipeline_stage_without_loss_is_of_the_same_launch(nothing: float) -> None:
     """Torchtitan's ranks of other stages than the last print a constant below zero."""
@@ -293,6 +302,31 @@ def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
     united = unite(tables(*sources))
     assert len(united.members) == 3
     assert "may tell of the same launch as" in united.doubts["s"][0]
+
+
+SAVED = "out/checkpoint-{}/trainer_state.json"
+
+
+def test_what_a_training_saves_with_its_checkpoints_is_one_run() -> None:
+    first, second = (state(SAVED.format(n), measured(1, n)) for n in (1, 12))
+    end, console = state("out/trainer_state.json", measured(1)), source("console", measured(1))
+    united = unite(tables(first, second, end, console))
+    assert [len(rows) for rows in united.members.values()] == [4]
+    assert united.tables["steps"].height == 20
+    assert united.doubts == {}
+
+
+def test_checkpoints_of_another_folder_or_training_stay_apart() -> None:
+    end = state("out/trainer_state.json", measured(1))
+    other = [row | {"loss": row["loss"] * 1.5} for row in measured(1, 12)]
+    further = [row | {"step": row["step"] + 12} for row in measured(1, 12)]
+    for name, rows in (
+        ("again/checkpoint-12/trainer_state.json", measured(1, 12)),
+        ("out/checkpoint-12/old/trainer_state.json", measured(1, 12)),
+        (SAVED.format(12), other),
+        (SAVED.format(24), further),
+    ):
+        assert len(groups(end, state(name, rows))) == 2, name
 
 
 def test_a_file_that_the_console_names_is_its_own() -> None:
