@@ -17,7 +17,8 @@ together on evidence from their numbers, never by folder or name alone:
             the folder of these: one has the other's first steps, digit by digit
 
 Where only the losses can be compared (one of the two prints no time), they have to agree, and
-with one other source only. What stays open is said in a warning, and stays apart.
+with one other source only, or with one that stands nearer by its folder than all others of its
+format. What stays open is said in a warning, and stays apart.
 
 Frames in, frames out; no file is opened here.
 """
@@ -26,8 +27,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -381,7 +384,7 @@ def _groups(
     rows: as for `_candidates`.
     """
     find = _Sets(t.run["run_id"] for t in told)
-    maybe: list[tuple[_Told, _Told]] = []
+    maybe: list[Pair] = []
     linked: list[tuple[str, str]] = []
     for a, b in _candidates(told, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
@@ -393,19 +396,74 @@ def _groups(
             find.join(a, b)
         elif verdict == "maybe":
             maybe.append((a, b))
+    unsure = _settled(find, maybe)
+    return find.groups(), unsure, linked
+
+
+Pair = tuple[_Told, _Told]
+
+
+def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[tuple[str, str]]:
+    """Join pairs that fit by their losses and fit nothing else; ids of those that stay in doubt."""
+    near, left = _by_folder([pair for pair in maybe if not find.same(*_ids(*pair))])
+    for a, b in near:
+        if not (find.clash(a, b) or _of_other_ranks(a, b)):
+            find.join(a, b)
+    fits = _fits(left)
     unsure: list[tuple[str, str]] = []
-    for a, b in maybe:
-        others = {
-            find.root(x.run["run_id"]) for pair in maybe if a in pair or b in pair for x in pair
-        }
-        if find.same(a.run["run_id"], b.run["run_id"]) or find.clash(a, b):
+    for a, b in left:
+        if find.same(*_ids(a, b)) or find.clash(a, b):
             continue
+        others = {
+            find.root(x.run["run_id"]) for one in (a, b) for x in (one, *fits[one.run["run_id"]])
+        }
         alone = len(others) == 2  # noqa: PLR2004 - each has the other alone
         if alone and not _of_other_ranks(a, b):
             find.join(a, b)
-            continue
-        unsure.append((a.run["run_id"], b.run["run_id"]))
-    return find.groups(), unsure, linked
+        else:
+            unsure.append(_ids(a, b))
+    return unsure
+
+
+def _ids(a: _Told, b: _Told) -> tuple[str, str]:
+    return a.run["run_id"], b.run["run_id"]
+
+
+def _fits(pairs: Iterable[Pair]) -> dict[str, list[_Told]]:
+    """By its id what each source is in a pair with."""
+    fits = defaultdict[str, list[_Told]](list)
+    for a, b in pairs:
+        fits[a.run["run_id"]].append(b)
+        fits[b.run["run_id"]].append(a)
+    return fits
+
+
+def _by_folder(pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+    """Pairs that stand nearer to each other than to any other that fits as well; and what is left.
+
+    Launches of one seed may have the same losses. Where only these can be compared, of a state and
+    an event file, say, those in one folder are of one launch, and neither is of another's.
+    """
+    fits = _fits(pairs)
+    near, lost = list[Pair](), set[frozenset[str]]()
+    for a, b in pairs:
+        rivals = [
+            (mine, its)
+            for mine, fellow in ((a, b), (b, a))
+            for its in fits[mine.run["run_id"]]
+            if its is not fellow and its.run["log_format"] == fellow.run["log_format"]
+        ]
+        if rivals and max(_shared(*pair) for pair in rivals) < _shared(a, b):
+            near.append((a, b))
+            lost |= {frozenset(_ids(*pair)) for pair in rivals}
+    settled = lost.union(frozenset(_ids(*pair)) for pair in near)
+    return near, [pair for pair in pairs if frozenset(_ids(*pair)) not in settled]
+
+
+def _shared(a: _Told, b: _Told) -> int:
+    """How many folders their paths have in common."""
+    folders = zip(PurePath(a.path).parts[:-1], PurePath(b.path).parts[:-1], strict=False)
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], folders))
 
 
 class _Sets:

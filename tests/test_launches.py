@@ -329,6 +329,21 @@ def test_checkpoints_of_another_folder_or_training_stay_apart() -> None:
         assert len(groups(end, state(name, rows))) == 2, name
 
 
+def test_of_several_that_fit_by_their_losses_alone_those_of_one_folder_are_one() -> None:
+    def events(name: str, seed: int) -> dict[str, Rows]:
+        return source(name, measured(seed), log_format="events")
+
+    one, two = state("one/state.json", measured(1)), state("two/state.json", measured(1))
+    apart = [one, events("one/runs/a", 2), two, events("two/runs/a", 3)]
+    assert groups(*apart) == [["one/runs/a", "one/state.json"], ["two/runs/a", "two/state.json"]]
+    assert unite(tables(*apart)).doubts == {}
+    other = unite(tables(*apart, events("runs/a", 4)))  # which is of none of them
+    assert sorted(map(len, other.members.values())) == [1, 2, 2]
+    again = unite(tables(*apart, events("one/runs/b", 4)))  # either may be of the state beside them
+    assert len(again.members) == 4
+    assert len(again.doubts["one/state.json"]) == 2
+
+
 def test_a_file_that_the_console_names_is_its_own() -> None:
     console = source("console", without(measured(1), "elapsed_s", "logged_at"))
     named = {"kind": "output", "extra": '{"file": "out/spans.jsonl"}', "text": ""}
