@@ -166,12 +166,22 @@ class _Job:
             if not self.extra and self._given_as_before(found, mark.beside):
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
+        if self._is_unwritten(found):
+            self._remember(found, "", Beside((), self._formats()))
+            return Outcome(found.path, "passed", f"{found.path}: the file is empty.")
         path = place(found.path)
         sha256 = mark.sha256 if mark else self._content(found, path)
         before = self._before(sha256, found)
         if sha256 not in self.known or before is not None:
             return self._read(found, path, before)
         return self._see(found, path, sha256)
+
+    def _is_unwritten(self, found: Found) -> bool:
+        """Whether a file that a folder's walk came upon is empty, as torchrun and Slurm leave many.
+
+        One that was a log before has lost what it held.
+        """
+        return not (found.size or found.named or found.identity in self.stored_paths)
 
     def _content(self, found: Found, path: Path) -> str:
         """The hash of what the file holds; none where no source is as large, so that it is new."""
@@ -272,7 +282,7 @@ class _Job:
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is stored, or to be read anew."""
-        if found.error or found.path == str(STDIN):
+        if found.error or found.path == str(STDIN) or self._is_unwritten(found):
             return None
         mark = self._same_as(found)
         if mark is not None and not self._is_ahead(mark.sha256, found):

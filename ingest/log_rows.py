@@ -57,6 +57,8 @@ GENERIC: Final = re.compile(
     re.IGNORECASE,
 )
 """Names of files and folders that frameworks give to each run's: they say nothing of it."""
+OF_TORCHRUN: Final = r"[/\\]attempt_\d+[/\\](\d+)[/\\]std(?:out|err)\.log(?:\.gz|\.zst)?$"
+"""What each rank of a node prints, where torchrun was given a --log-dir: its local rank."""
 
 
 def read_source(
@@ -361,8 +363,8 @@ def _planned(launch: Launch, facts: Sequence[Fact]) -> int | None:
 
 def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
     """Rows of a file of one rank have that rank, where only the file's name says it."""
-    pattern = primary.rank_in_path
-    match = re.search(pattern, str(path)) if pattern else None
+    patterns = filter(None, (primary.rank_in_path, OF_TORCHRUN))
+    match = next(filter(None, (re.search(pattern, str(path)) for pattern in patterns)), None)
     if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
         launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
 
@@ -371,6 +373,7 @@ def _name(path: Path) -> str:
     """The file's name; where that says nothing of the run (`run.log`), the folders' around it."""
     if path == STDIN:
         return "stdin"
+    path = Path(re.sub(OF_TORCHRUN, "/run.log", str(path)))
     stem = path.name.removesuffix(".gz").removesuffix(".zst")
     stem = stem.rsplit(".", 1)[0] if "." in stem else stem
     parents = [part for part in path.absolute().parent.parts if part != "/"]

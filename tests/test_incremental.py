@@ -226,6 +226,23 @@ def test_an_error_is_told_each_time(log: Path, ingest: Ingest) -> None:
 # -- files that are no logs ------------------------------------------------------------------
 
 
+def test_an_empty_file_of_a_folder_is_told_once_unless_it_was_a_log(
+    store: Store, log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    """torchrun leaves one beside the output of each rank, Slurm where nothing went wrong."""
+    empty = write(log.with_name("stderr.log"), "")
+    assert said(ingest(log.parent)) == [*READ, ("passed", f"{empty}: the file is empty.")]
+    opened()
+    assert said(ingest(log.parent)) == [*UNCHANGED, ("passed", "")]
+    assert opened() == []
+    write(empty, titan(7, loss=9.0))
+    write(log, "")
+    lost = ("failed", f"{log}: the file is empty. Nothing to read.")
+    assert said(ingest(log.parent)) == [lost, *READ]
+    assert said(ingest(log.parent)) == [lost, *UNCHANGED]
+    assert store.table("runs").height == 2
+
+
 def test_a_file_that_is_no_log_is_read_once(
     log: Path, ingest: Ingest, opened: Callable[[], list[str]]
 ) -> None:

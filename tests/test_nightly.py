@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import shutil
@@ -160,7 +161,7 @@ class TestWhatSurroundsIt:
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
-        (logs / "cut.log").write_text("")
+        (logs / "cut.log").write_bytes(gzip.compress(b"step\n" * 99)[:-9])
         for _ in range(2):
             found = nightly()
             assert found.exit_code == 4
@@ -497,17 +498,16 @@ class TestWhatSurroundsIt:
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
-        (logs / "empty.log").touch()
+        (logs / "packed.log").write_bytes(b"BZh91AY")
         found = nightly()
         page = Path("out/index.html")
+        why = f"{logs / 'packed.log'}: a file compressed by bzip2, not a log."
         assert found.stderr.splitlines() == [
-            f"Error: {logs / 'empty.log'}: the file is empty. Nothing to read.",
+            f"Error: {why} Unpack it first: bunzip2 FILE",
             f"{page}: exit 4",
         ]
         markdown = (tmp_path / "out" / "summary.md").read_text()
-        assert f"could not be read: {logs / 'empty.log'}: the file is empty." in markdown.replace(
-            "\\", ""
-        )
+        assert f"could not be read: {why}" in markdown.replace("\\", "")
         assert "nothing to be compared with" not in markdown
 
     def test_nothing_to_read_is_a_question_of_usage(self, tmp_path: Path) -> None:

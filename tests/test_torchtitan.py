@@ -252,3 +252,18 @@ def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
 def test_a_brace_in_a_text_that_is_cut_off_takes_no_time(parse: Any, titan: Any) -> None:
     block = ["[titan] 2026-01-02 03:03:01,900 - root - INFO - Building llama3 8B with {"]
     parse("torchtitan", [*block, '"a": "' + '\\"' * 50_000, "}", *titan().splitlines()])
+
+
+def test_what_torchrun_writes_for_each_rank_is_one_run(
+    ingest: Any, store: Any, logs: Any, titan: Any
+) -> None:
+    """`--log-dir` gives each a file without any sign of its rank but its folder."""
+    for rank in range(2):
+        log = logs / f"titan-8b/none_a1b2/attempt_0/{rank}/stderr.log"
+        log.parent.mkdir(parents=True)
+        log.write_text(titan(steps=5, tps=1000 + rank))
+    outcomes = ingest(logs)
+    assert [one.status for one in outcomes] == ["read"] * 2
+    assert sorted(store.table("steps")["rank"]) == ["0"] * 5 + ["1"] * 5
+    (run,) = analyse({name: store.table(name) for name in TABLES}).metrics.to_dicts()
+    assert (run["name"], run["ranks"], run["steps"]) == ("titan-8b/none_a1b2", 2, 5)
