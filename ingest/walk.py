@@ -43,7 +43,7 @@ NOT_LOGS: Final = frozenset(
     ending
     for kind in (
         ".toml .json .jsonl .yaml .yml .lock .cfg .md .html .csv .tsv",
-        ".py .pyc .sh .ipynb .c .cc .cpp .cu .h .hpp .js .css .so .o .whl",
+        ".py .pyc .sh .ipynb .c .cc .cpp .cu .h .hpp .js .css .so .whl",
         ".pt .pth .safetensors .bin .ckpt .distcp .gguf .onnx .pdparams .model",
         ".npy .npz .pkl .pickle .parquet .arrow .feather .h5 .hdf5 .idx .tfrecord .msgpack",
         ".duckdb .db .sqlite .wandb .nsys-rep .ncu-rep",

@@ -258,12 +258,14 @@ def test_the_header_of_most_lines_is_meant_where_two_trainers_share_some(
 
 def test_a_folder_is_walked_in_order_without_what_is_no_log(good: Path) -> None:
     beside = ("a/model.safetensors", "a/.git/x.log", "a/training_args.bin", "a/trace.json.gz")
-    for name in ("b/run.log", "a/train.txt", "c.log.gz", "a/scalars.json.zst", *beside):
+    of_jobs = ("gpt.3328593.o", "slurm-7.out", "gpt.e12")  # LSF, Slurm, PBS
+    logs = ("b/run.log", "a/train.txt", "c.log.gz", "a/scalars.json.zst", *of_jobs)
+    for name in (*logs, *beside):
         path = good.parent / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("text")
     found = [str(Path(f.path).relative_to(good.parent)) for f in Walk().of(good.parent)]
-    assert found == ["a/scalars.json.zst", "a/train.txt", "b/run.log", "c.log.gz", "good.log"]
+    assert found == sorted([*logs, "good.log"])
 
 
 def test_what_is_binary_is_passed_over_in_a_folder(good: Path, ingest: Ingest) -> None:
