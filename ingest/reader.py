@@ -259,7 +259,7 @@ class Source:
         """The lines of the file, many at once; of an event file its values.
 
         Raises UnreadableSourceError where the file is missing, empty or breaks off, and
-        UnknownFormatError where it is binary.
+        UnknownFormatError where it is binary, or an event file without values.
         """
         if self._reading is None or self._peeked is None:  # or that was too much to be kept
             self.close()
@@ -316,7 +316,7 @@ class Source:
     def _events(self) -> Iterator[Chunk]:
         """Values of an event file as lines; the file's own format, so it is not hashed here.
 
-        Raises UnreadableSourceError where it holds none.
+        Raises UnknownFormatError where it holds none: of a run that ended before its first step.
         """
         for values in event_values(self.path):
             if len(values):
@@ -324,7 +324,8 @@ class Source:
             self.height += len(values)
         self.bytes, self.sha256 = self.path.stat().st_size, content_hash(self.path)
         if not self.height:
-            raise UnreadableSourceError(f"{self.path}: an event file without values.")
+            without = f"{self.path}: an event file without values."
+            raise UnknownFormatError(without, recognised=False)
 
     @contextmanager
     def _open(self) -> Iterator[Iterable[Chunk]]:

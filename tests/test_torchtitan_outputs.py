@@ -17,7 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
-from ingest.errors import UnreadableSourceError
+from ingest.errors import UnknownFormatError
 from ingest.intake import Outcome, ingest
 from ingest.log_rows import read_source
 from ingest.reader import Source
@@ -157,7 +157,7 @@ def test_an_event_file_without_values_says_so(tmp_path: Path) -> None:
     path = write_events(tmp_path, [])
     (length,) = struct.unpack("<Q", path.read_bytes()[:8])
     assert path.stat().st_size >= length  # the record of its version is there
-    with pytest.raises(UnreadableSourceError, match="without values"):
+    with pytest.raises(UnknownFormatError, match="without values"):
         read_source(path)
 
 
