@@ -365,9 +365,9 @@ def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
 ) -> str | None:
     """Why two counts differ, as far as the log bears it out; at: places of windows with both."""
     if other in {"global_batch", "micro_batches"}:
-        ramp = _ramp_up(windows, at, facts)
-        if ramp is not None:
-            return ramp
+        why = _ramp_up(windows, at, facts) or _curriculum(windows, at, facts, other)
+        if why is not None:
+            return why
     grown = _grown(windows, at, used, other)
     if grown is not None:
         return grown
@@ -416,12 +416,30 @@ def _ramp_up(windows: Columns, at: Places, facts: Mapping[str, Any]) -> str | No
     return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
 
 
-def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
-    """A line prints the last batch of its steps, also where the batch grew among them.
+def _curriculum(windows: Columns, at: Places, facts: Mapping[str, Any], other: str) -> str | None:
+    """Samples are cut to lengths that grow up to the full one; a line prints that of its last step.
 
-    Then their mean is no smaller than the batch of the line before, and no larger than its own.
+    Then the used count has as many of a length that is none below the one of the line before, and
+    none above its own.
     """
-    if not used.startswith("consumed_") or other not in {"samples", "samples_rate", "rate"}:
+    longest = facts.get("seq_len")
+    if longest is None:
+        return None
+    last, before = (windows["sequence_length"][places] for places in (at, np.maximum(at - 1, 0)))
+    ours = windows["tokens_per_gpu"][at] / windows[f"{other}_count"][at] * longest
+    grew = last[0] < last[-1] <= longest and bool((before <= last).all())
+    within = (ours >= before * (1 - DISAGREEMENT)) & (ours <= last * (1 + DISAGREEMENT))
+    if not (grew and within.all()):
+        return None
+    return f"samples grow from {last[0]:.0f} to {last[-1]:.0f} of {longest} tokens"
+
+
+def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
+    """A line prints batch and length of its last step, also where one of them grew among its steps.
+
+    Then their mean is no smaller than that of the line before, and no larger than its own.
+    """
+    if not used.startswith("consumed_") or other not in OF_LAST_STEP:
         return None
     later = at[at > 0]
     ours, theirs = windows["tokens_per_gpu"][later], windows[f"{other}_count"][later]
@@ -431,11 +449,18 @@ def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
     within = (ours >= before * (1 - EXACT)) & (ours <= last * (1 + EXACT))
     if not (grew and of_last.all() and within.all()):
         return None
-    samples = windows["samples"]
+    batches, lengths = windows["samples"], windows["sequence_length"]
+    what, sizes, unit = "the batch grows", batches, "samples"
+    if batches[later[0] - 1] == batches[later[-1]]:
+        what, sizes, unit = "samples grow", lengths, "tokens"
     return (
-        f"the batch grows from {samples[later - 1].min():.0f} to {samples[later].max():.0f} "
-        "samples, and a line prints that of its last step"
+        f"{what} from {sizes[later - 1].min():.0f} to {sizes[later].max():.0f} {unit}, "
+        "and a line prints that of its last step"
     )
+
+
+OF_LAST_STEP: Final = ("consumed_samples", "samples", "samples_rate", "rate")
+"""Counts that hold the batch, or the length, of a line's last step for all of its steps."""
 
 
 def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:

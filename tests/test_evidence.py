@@ -367,6 +367,35 @@ def test_a_batch_that_grows_between_two_lines_is_a_cause(off: float) -> None:
     assert of_rate.contradicts == (off != 1)
 
 
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize(("full", "told"), [(80, True), (40, False)])
+def test_samples_that_grow_to_the_full_length_are_a_cause(
+    full: int, *, within: bool, told: bool
+) -> None:
+    """A curriculum: lines print the length of their last step; full: the length by the header."""
+    lengths = [10 * (1 + (n // 15 if within else n // 10)) for n in range(80)]
+    rows = [
+        {
+            "step": n,
+            "samples": 8,
+            "sequence_length": lengths[n - 1],
+            "consumed_samples": 8 * n,
+            "consumed_tokens": 8 * sum(lengths[:n]),
+            "elapsed_s": 1.0,
+        }
+        for n in range(10, 81, 10)
+    ]
+    given = {"gpus": 1, "seq_len": full, "global_batch_size": 8, "log_interval": 10}
+    about = run(elapsed_covers="interval")
+    found = {one.count.name: one for one in counted(steps(*rows), about, **given)}
+    cause = f"samples grow from 20 to {60 if within else 80} of {full} tokens"
+    assert found["global batch"].cause == (cause if told else None)
+    last = "samples grow from 10 to 60 tokens, and a line prints that of its last step"
+    for name in ("consumed samples", "samples of the step"):
+        assert found[name].cause == (last if within else None)
+        assert not found[name].contradicts
+
+
 def test_a_line_speaks_of_no_more_steps_than_its_interval() -> None:
     """An excerpt that leaves lines out: the mean over 10 steps is not that of 990."""
     rows = [{"step": n, "elapsed_s": 1.0} for n in (10, 20, 30, 1020, 1030)]
