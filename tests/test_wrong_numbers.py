@@ -202,3 +202,28 @@ def test_end_to_end_of_an_excerpt_holds_its_evaluation(ingest, store, logs):
     row = metrics(store).row(0, named=True)
     assert row["tgs"] == pytest.approx(10000)
     assert row["tgs_end_to_end"] == pytest.approx(40 * 10000 / (10 + 39 + 12))
+
+
+def test_the_time_of_a_mindspeed_line_is_that_of_its_last_step(ingest, store, logs):
+    """It was taken for the mean of ten steps, and the evaluation for time without a cause."""
+    line = " [{:%Y-%m-%d %H:%M:%S}] iteration {:8d}/ 900 | consumed samples: {:12d} | elapsed time "
+    line += (
+        "per iteration (ms): {:.1f} | learning rate: 1.0E-05 | global batch size:    64 | loss: "
+    )
+    line += "1.5E+00 | grad norm: 1.000 |\n"
+    evaluated = " [{:%Y-%m-%d %H:%M:%S}] ** validation after iteration {} ** | validation steps: 8 "
+    evaluated += "| validation loss: 1.0E+00 |\n"
+    log, at = "", datetime(2026, 5, 14, 8)
+    for step in range(10, 310, 10):
+        at += timedelta(seconds=20)
+        log += line.format(at, step, 64 * step, 2000)
+        if step % 100 == 0:
+            at += timedelta(seconds=40)
+            log += evaluated.format(at, step)
+    (logs / "m.log").write_text(log)
+    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=2048"]))
+    row = metrics(store).row(0, named=True)
+    assert row["tgs"] == pytest.approx(4096)
+    assert row["tgs_end_to_end"] == pytest.approx(290 * 8192 / (290 * 2 + 2 * 40), rel=0.02)
+    assert row["packed"] is None
+    assert row["warnings"] == []

@@ -391,9 +391,11 @@ _OF_MEGATRON_LM: Final = (
     r"|tokens/s/GPU inst/harmonic mean|tokens/sec/(?:gpu|GPU)|memory\(GiB\)|remaining time): "
 )
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
+_OF_MINDSPEED: Final = r"\| global batch size: +\d+ \| loss: [^|]*\|(?!.*\| loss scale: )"
+"""A loss without a name right behind the batch, and no scale of it: see MINDSPEED_MM."""
 _STAMPED: Final = (
     r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
-    r"(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
+    rf"(?!.*{_OF_MINDSPEED})(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
 )
 """A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
 PADDED: Final = {"tokens per sample": ("packed", "false")}
@@ -404,7 +406,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
     signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
-    rf"(?!.*{_OF_MEGATRON_LM})",
+    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
@@ -524,3 +526,41 @@ MEGATRON_LM: Final = replace(
     ),
 )
 """Without what Megatron-DeepSpeed alone implies: adapters are trained with it, samples may be padded."""
+
+TRAIN_ENGINE: Final = (
+    "Ascend/MindSpeed-MM/mindspeed_mm/fsdp/train/train_engine.py@069ea64 TrainEngine"
+)
+MINDSPEED_MM: Final = replace(
+    MEGATRON_LM,
+    name="mindspeed-mm",
+    framework="mindspeed-mm",
+    versions="Ascend's MindSpeed-MM 2025 and later, its own engine (FSDP2)",
+    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: .*{_OF_MINDSPEED}",
+    elapsed_covers="step",
+    events=(
+        *MEGATRON_LM.events,
+        EventLine(
+            anchor="** validation after iteration ",
+            regex=r"\*\* validation after iteration (?P<step>\d+) \*\*"
+            rf"(?: \| validation steps: \d+ \| validation loss: (?P<loss>{NUMBER}))?",
+            kind="evaluation",
+            example=" [2026-11-20 03:12:31] ** validation after iteration 20 ** | validation steps: "
+            "4 | validation loss: 9.912345E+00 |",
+            printed_by=f"{TRAIN_ENGINE}._run_validation",
+            composed=True,
+        ),
+    ),
+    steps=(
+        replace(
+            MEGATRON_LM.steps[0],
+            columns={**MEGATRON_LM.steps[0].columns, "loss": "loss"},
+            example=" [2026-11-20 03:12:09] iteration       20/   10000 | consumed samples:         "
+            " 160 | elapsed time per iteration (ms): 2218.4 | learning rate: 1.900000E-07 | global "
+            "batch size:     8 | loss: 1.004471E+01 | grad norm: 48.812 |",
+            printed_by=f"{TRAIN_ENGINE}.training_log",
+        ),
+    ),
+)
+"""Its lines look like Megatron's, but the time is that of the last step alone, without what comes
+between steps: evaluation and checkpoints. Samples are as long as they are, and adapters are trained
+too; the batch is its setting, also of the step that an epoch ends."""
