@@ -176,12 +176,21 @@ def test_lines_picked_out_of_a_log_that_prints_each_step_are_not_ranked(ingest, 
     assert warning.endswith(NOT_RANKED)
 
 
-def test_the_rate_that_a_megatron_line_prints_is_told_of_an_excerpt(ingest, store, logs):
-    """Primus' lines without its arguments had no TGS, though they print it."""
+@pytest.mark.parametrize(
+    ("before", "rate"),
+    [
+        ("6000.0/6100.0 | tokens per GPU (tokens/s/GPU): 10922.7/10743.6", ""),  # Primus
+        ("6000.0", " tokens-per-second-per-gpu: 10922.7 |"),
+    ],
+)
+def test_the_rate_that_a_megatron_line_prints_is_told_of_an_excerpt(
+    before, rate, ingest, store, logs
+):
+    """Lines without their arguments had no TGS, though they print it."""
+    stamp = "" if rate else "[2026-03-06 10:15:{0:02}] "
     line = (
-        "[2026-03-06 10:15:{0:02}] iteration {1}/ 50 | consumed samples: {2} | elapsed time per "
-        "iteration (ms): 6000.0/6100.0 | tokens per GPU (tokens/s/GPU): 10922.7/10743.6 | learning "
-        "rate: 3.0E-06 | global batch size: 128 | lm loss: 1.1E+01 |\n"
+        f"{stamp}iteration {{1}}/ 50 | consumed samples: {{2}} | elapsed time per iteration (ms): "
+        f"{before} | learning rate: 3.0E-06 | global batch size: 128 | lm loss: 1.1E+01 |{rate}\n"
     )
     (logs / "p.log").write_text("".join(line.format(6 * n, n, 128 * n) for n in range(1, 9)))
     ingest(logs / "p.log")

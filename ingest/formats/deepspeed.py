@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from ingest.log_format import (
@@ -167,6 +168,24 @@ def _key(name: str, fact: str) -> FactLine:
     )
 
 
+OF_PIPELINE: Final = (
+    r" loss: (?P<loss>\S+) (?P<pairs>(?:[^\s:][^:]{0,99}: \S+ ){0,99}?)"
+    r"iter time \(s\): (?P<elapsed>[\d.]+) samples/sec: (?P<rate>[\d.]+)"
+)
+PIPELINE_LINE: Final = StepLine(
+    anchor="iter time (s)",
+    regex=r"steps: (?P<step>\d+)" + OF_PIPELINE,
+    pair=r"(?<!\S)(?P<key>[^\s:][^:]{0,99}): (?P<value>\S+) ",  # 'lm loss', 'moe loss'
+    columns={
+        "step": "step",
+        "loss": "loss",
+        "elapsed": "elapsed_s",
+        "rate": "logged_samples_per_second",
+    },
+    example="steps: 5 loss: 7.0552 iter time (s): 0.138 samples/sec: 58.137",
+    printed_by=f"{PIPELINE} PipelineEngine.train_batch",
+)
+
 STEPS: Final = (
     StepLine(
         anchor=", skipped=",
@@ -222,19 +241,15 @@ STEPS: Final = (
         printed_by=f"{SOURCE}/utils/timer.py@v0.6.0 ThroughputTimer.stop",
         composed=True,
     ),
-    StepLine(
-        anchor="iter time (s)",
-        regex=r"steps: (?P<step>\d+) loss: (?P<loss>\S+) (?P<pairs>(?:[^\s:][^:]{0,99}: \S+ ){0,99}?)"
-        r"iter time \(s\): (?P<elapsed>[\d.]+) samples/sec: (?P<rate>[\d.]+)",
-        pair=r"(?<!\S)(?P<key>[^\s:][^:]{0,99}): (?P<value>\S+) ",  # 'lm loss', 'moe loss'
-        columns={
-            "step": "step",
-            "loss": "loss",
-            "elapsed": "elapsed_s",
-            "rate": "logged_samples_per_second",
-        },
-        example="steps: 5 loss: 7.0552 iter time (s): 0.138 samples/sec: 58.137",
-        printed_by=f"{PIPELINE} PipelineEngine.train_batch",
+    PIPELINE_LINE,
+    replace(
+        PIPELINE_LINE,
+        regex=r"\bstep: +(?P<step>\d+) / +(?P<total>\d+)" + OF_PIPELINE,
+        facts={"total": "total_steps"},
+        example="[2026-11-20 10:05:01.320] [INFO] [qlora-pipe] step:     5 /    40 loss: 2.1119 "
+        "iter time (s): 34.081 samples/sec: 0.117 eta: 20m ",
+        printed_by="tdrussell/qlora-pipe/engine.py CustomPipelineEngine.train_batch",
+        composed=True,
     ),
 )
 
@@ -628,7 +643,7 @@ BLOCKS: Final = (
     ),
 )
 
-CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)\]"
+CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
     r"|DeepSpeed info: version=|\bstep=0, skipped=0"
@@ -639,9 +654,10 @@ DEEPSPEED: Final = LogFormat(
     framework="deepspeed",
     versions="engine 0.1 … 0.19, pipeline engine",
     signature=r"step=[1-9]\d*, skipped=\d+, lr=|/global_step=\d+, RunningAvgSamplesPerSec="
-    r"|(?<![=\d])\d+/\d+, (?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time \(s\)",
+    r"|(?<![=\d])\d+/\d+, (?:RunningAvg)?SamplesPerSec="
+    r"|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time \(s\)",
     looks_like_step=r"step=\d+, skipped=|\d/(?:\d+|micro_step=\d+/global_step=\d+), "
-    r"(?:RunningAvg)?SamplesPerSec=|\bsteps: \d+ loss: \S+ .*iter time",
+    r"(?:RunningAvg)?SamplesPerSec=|\bstep(?:s: \d+|: +\d+ / +\d+) loss: \S+ .*iter time",
     clock=CLOCK,
     launch=LAUNCH,
     evidence=("elapsed", "stamp", "rate"),

@@ -50,6 +50,7 @@ COLUMNS: Final[dict[str, Target]] = {
     "samples per second": "logged_samples_per_second",
     "tokens per gpu per second (tgs)": "logged_tgs",
     "tokens per gpu per second(tgs)": "logged_tgs",
+    "tokens-per-second-per-gpu": "logged_tgs",
     "TFLOPs": "logged_tflops",
 }
 
