@@ -86,9 +86,17 @@ def test_llamafactory_logs_each_dict_before_the_trainer_prints_it(
     assert (parsed.unread_lines, parsed.other_lines) == (0, 0)
 
 
-def test_ms_swift_of_2024_prints_the_global_step(parse: Callable[..., Parsed]) -> None:
-    dicts = [f"{{'loss': 1.7, 'train_speed(iter/s)': 0.2, 'global_step': {n}}}" for n in (1, 5)]
-    assert rows(parse("hf-trainer", dicts)) == [(1, None), (5, None)]
+def test_ms_swift_of_2024_prints_the_global_step_and_a_mean_speed(
+    parse: Callable[..., Parsed],
+) -> None:
+    """They say the time; it was said that the log has none."""
+    speeds = {1: 0.155, 5: 0.21, 10: 0.0}
+    line = "{{'loss': 1.7, 'train_speed(iter/s)': {}, 'epoch': 0.1, 'global_step': {}}}"
+    dicts = [line.format(speed, n) for n, speed in speeds.items()]
+    expected = [(1, pytest.approx(1 / 0.155)), (5, pytest.approx(5 / 0.21)), (10, None)]
+    assert rows(parse("hf-trainer", dicts)) == expected
+    counted = [text.replace(", 'global_step'", ", 'steps'") for text in dicts]
+    assert [since for _, since in rows(parse("hf-trainer", counted))] == [None, None, None]
 
 
 def test_dicts_without_a_bar_are_counted_by_the_trainers_own_interval(

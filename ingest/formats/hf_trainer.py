@@ -29,6 +29,7 @@ v0.17 in the place of `num_input_tokens_seen`: neither is what was trained on.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -156,11 +157,23 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
     row["consumed_tokens"] = row.get("consumed_tokens") or None
     if "num_tokens" in printed:
         _count_of_trl(row, printed)
+    if "global_step" in printed and "since" not in printed:
+        _time_by_speed(row, printed)
     place = printed.get("global_step/max_steps") or printed.get("iteration", "")
     if found := re.fullmatch(r"(\d{1,19})/\d+", place):
         row["step"] = int(found[1])
         if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
             row["since_start_s"] = seconds_of(*found.groups())
+
+
+def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
+    """ms-swift of early 2024 prints the step and the mean speed to it, and no clock.
+
+    That begins as the Trainer is made (swift/trainers/mixin.py, _maybe_log_save_evaluate).
+    """
+    step, speed = (float(printed.get(key) or 0) for key in ("global_step", SPEED.steps_per_s))
+    if step > 0 and 0 < speed < math.inf:
+        row["since_start_s"] = step / speed
 
 
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
