@@ -392,8 +392,11 @@ _OF_MEGATRON_LM: Final = (
     r"|tokens/s/GPU inst/harmonic mean|tokens/sec/(?:gpu|GPU)|memory\(GiB\)|remaining time): "
 )
 """Fields of NVIDIA's lines and of those made from them, which no fork with DeepSpeed prints."""
-_OF_MINDSPEED: Final = r"\| global batch size: +\d+ \| loss: [^|]*\|(?!.*\| loss scale: )"
-"""A loss without a name right behind the batch, and no scale of it: see MINDSPEED_MM."""
+_OF_MINDSPEED: Final = (
+    r"\| elapsed time per iteration \(ms\): [\d.]+ \| learning rate: [^|]*\| global batch size: +\d+"
+    r" \| loss: [^|]*\|(?!.*\| loss scale: )"
+)
+"""No more fields, a loss without a name right behind the batch, and no scale: see MINDSPEED_MM."""
 _STAMPED: Final = (
     r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
     rf"(?!.*{_OF_MINDSPEED})(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
@@ -510,6 +513,7 @@ MEGATRON_LM: Final = replace(
                 "compute per GPU (TFLOP/s/GPU)": "logged_tflops",
                 "tokens per GPU (tokens/s/GPU)": "logged_tgs",
                 "tokens/s/GPU inst/harmonic mean": "logged_tgs",
+                "tokens/s/GPU": "logged_tgs",
                 "tokens/sec/gpu": "logged_tgs",
                 "tokens/sec/GPU": "logged_tgs",
                 "memory(GiB)": ("peak_memory_bytes", GIB),
@@ -536,7 +540,7 @@ MINDSPEED_MM: Final = replace(
     name="mindspeed-mm",
     framework="mindspeed-mm",
     versions="Ascend's MindSpeed-MM 2025 and later, its own engine (FSDP2)",
-    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: .*{_OF_MINDSPEED}",
+    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: +\d+ {_OF_MINDSPEED}",
     elapsed_covers="step",
     events=(
         *MEGATRON_LM.events,
