@@ -4,6 +4,9 @@ mmengine averages `time` over its last 10 iterations. Where a line is printed mo
 its mean holds steps that those of the lines before hold too: summed, a slow step would count in
 each of them. So only means that share no step count, side by side from the last line back. Of what
 is left behind the first line the sum is known where its means reach back to the start of training.
+There the lines tell the time of each step between two of them as well: the sum of all steps is that
+of the window before and the mean's. What digits that are not printed take from it adds up from
+window to window, so a short log is taken apart like that, and a long one where it prints enough.
 
 Where a log does not say over how many iterations, it may be one (mmengine's window_size=1, as many
 configs with a throughput hook have): then its lines show it, or they are taken to be means.
@@ -13,6 +16,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +24,7 @@ import polars as pl
 
 from ingest.schema import INT
 from metrics.columns import MICROSECONDS, Array, Columns
+from metrics.digits import digits_of
 from metrics.tokens import half_unit
 
 MOVING: Final = pl.col("elapsed_covers") == "last_10"
@@ -111,7 +116,7 @@ def _apart(steps: pl.DataFrame) -> pl.DataFrame:
     step, new, first = run["step"], run["new_step"], _first_timed(run)
     span, apart = np.full(run.height, np.nan), np.full(run.height, np.nan)
     less_s, counts = np.zeros(run.height), {n: run[n].copy() for n in COUNTS if _varies(run[n])}
-    windows = _windows(run, first)
+    windows = _between_lines(run) or _windows(run, first)
     span[first], end = run["elapsed_reach"][first], windows[0].begin if windows else 0.0
     for at, begin, less in windows:
         span[at], apart[at], less_s[at], end = step[at] - begin, step[at] - end, less, step[at]
@@ -134,6 +139,34 @@ class _Window(NamedTuple):
     line: int
     begin: float
     less_s: float
+
+
+def _between_lines(run: Columns) -> list[_Window]:
+    """A window behind each line but the last, where the sum of all steps up to each is known.
+
+    So it is from the start of training on, where lines stand evenly and none is missing. None is
+    told where half a unit of the print, once for each step before, may be ROUNDED of a window.
+    """
+    step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
+    every, window = int(step[0]), int(reach[-1])
+    evenly = len(step) > 1 and every > 0 and (step == every * np.arange(1, len(step) + 1)).all()
+    means = (reach == np.minimum(step, window)).all() and (seconds > 0).all()
+    if not (evenly and means and window % every == 0):
+        return []
+    spent = np.diff(_sums(reach * seconds, window // every))
+    unsure = step[-1] * digits_of(seconds).units(seconds).max()
+    if not (ROUNDED * np.median(spent) >= unsure and spent.min() > unsure):
+        return []
+    before = (reach * seconds)[1:] - spent
+    parts = zip(range(1, len(step)), step[:-1].tolist(), before.tolist(), strict=True)
+    return list(starmap(_Window, parts))
+
+
+def _sums(held: Array, lines: int) -> Array:
+    """Seconds of all steps up to each line; held: those of its window, of so many lines."""
+    whole = np.pad(held, (0, -len(held) % lines)).reshape(-1, lines)
+    sums: Array = whole.cumsum(axis=0).ravel()[: len(held)]
+    return sums
 
 
 def _first_timed(run: Columns) -> int:

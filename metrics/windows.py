@@ -400,14 +400,19 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 def _smeared() -> pl.Expr:
     """mmengine's mean reaches back over several lines where it logs more often than it averages.
 
-    Where it does not, a time longer than between the stamps holds what ran before them: XTuner up
-    to 0.1.13 evaluates before the line of a step, and the timer gives that to the next step.
+    XTuner up to 0.1.13 evaluates before the line of a step, and the timer gives that to the next
+    step: what is taken from means that share steps leaves that one out. Elsewhere a time longer
+    than between the stamps holds what ran before them.
     """
     spoiled = pl.col("events").list.eval(pl.element().is_in(BESIDE_TRAINING)).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
+    evaluated = pl.when(spoiled).then("step").forward_fill().over("run_id")
     longer = pl.col("elapsed_time") > pl.col("stamp_time") * (1 + DISAGREEMENT) + STAMP_ERROR
     foreign = ((pl.col("average_window") <= pl.col("new_step")) & longer).fill_null(value=False)
-    back = (pl.col("step") - pl.col("elapsed_reach") < bad) | foreign
+    apart = pl.col("elapsed_span") == pl.col("new_step")
+    begin = pl.col("step") - pl.when(apart).then("elapsed_span").otherwise("elapsed_reach")
+    shared = pl.col("elapsed_reach") > pl.col("new_step")
+    back = (begin < bad) | foreign | (shared & (begin <= evaluated)).fill_null(value=False)
     return (MOVING & back).fill_null(value=False).alias("smeared")
 
 

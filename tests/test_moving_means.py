@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+import polars as pl
 import pytest
 from test_throughput import START, facts, frame, rates, run, steps
 
@@ -29,16 +31,22 @@ Read = Callable[..., Any]
 def read(tmp_path: Path) -> Read:
     """The analysis of what XTuner prints of steps that take so many seconds."""
 
-    def analysed(
+    def analysed(  # noqa: PLR0913 - each is something else of a log
         times: Sequence[float],
         first: int = 1,
         every: int = 1,
         *,
         rate: bool = False,
         window: int = WINDOW,
+        without: int = 0,
+        before: Mapping[int, str] = MappingProxyType({}),
     ) -> Any:
+        """without: a step whose line is missing; before: what stands before the line of a step."""
+        lines = printed(times, first, every, rate=rate, window=window)
+        for step, line in before.items():
+            lines.insert((step - first) // every, line)
         log = tmp_path / "run.log"
-        log.write_text("\n".join(printed(times, first, every, rate=rate, window=window)))
+        log.write_text("\n".join(one for one in lines if f"[{without}/" not in one))
         return analyse(read_source(log, extra=from_flags(FLAGS)))
 
     return analysed
@@ -114,9 +122,50 @@ def test_means_that_leave_steps_out_are_no_time_of_all_steps(read: Read) -> None
 
 
 def test_lines_within_a_window_that_counts_are_not_left_out(read: Read) -> None:
-    analysis = read(list(STEADY[:51]))
+    analysis = read(list(STEADY[:51]), first=12)
     window = per_step(analysis)["window"].to_list()
-    assert window == ["start-up", *["other"] * 9, "warm-up", *[COUNTED] * 40]
+    assert window == ["start-up", *["other"] * 9, *[COUNTED] * 30]
+
+
+@pytest.mark.parametrize("every", [1, 2, 5])
+def test_a_short_log_from_the_start_on_tells_each_line_its_own_time(read: Read, every: int) -> None:
+    times = [START_S, *(seconds + 0.0013 * (at * 3 % 7) for at, seconds in enumerate(STEADY[:59]))]
+    row = read(times, every=every).metrics.row(0, named=True)
+    assert row["windows"] == 60 // every - 1
+    assert row["tgs"] == pytest.approx(over(times, every), rel=1e-4)
+    assert row["no_interval"] is None
+    assert row["tgs_low"] < over(times, every) < row["tgs_high"]
+
+
+def test_a_stall_is_of_its_own_step_where_a_short_log_tells_it(read: Read) -> None:
+    """20 s in step 30: the means of ten lines hold them."""
+    stalls = read(paused([START_S, *STEADY[:59]], 30)).windows.filter(pl.col("stall_s") > 0)
+    assert stalls["step"].to_list() == [30]
+    assert stalls["stall_s"].to_list() == pytest.approx([20], rel=0.01)
+
+
+def test_the_step_behind_an_evaluation_is_left_out_with_it(read: Read) -> None:
+    """XTuner up to 0.1.13 evaluates before the line of step 30; the time of step 31 holds that."""
+    times = [START_S, *STEADY[:59]]
+    chat = "2026/11/20 15:28:47 - mmengine - INFO - after_train_iter in EvaluateChatHook."
+    row = read(paused(times, 31), before={30: chat}).metrics.row(0, named=True)
+    kept = [seconds for step, seconds in enumerate(times, start=1) if step not in {1, 30, 31}]
+    assert (row["windows"], row["tgs"]) == (57, pytest.approx(over(kept), rel=1e-4))
+
+
+@pytest.mark.parametrize(
+    ("scale", "first", "without"),
+    [(0.1, 1, 0), (1.0, 3, 0), (1.0, 1, 27)],
+    ids=["print too coarse", "an excerpt", "a line missing"],
+)
+def test_what_lines_cannot_tell_of_single_steps_is_of_whole_means(
+    scale: float, first: int, without: int, read: Read
+) -> None:
+    times = [seconds * scale for seconds in (START_S, *STEADY[:59])]
+    row = read(times, first=first, without=without).metrics.row(0, named=True)
+    assert row["windows"] == 5
+    assert row["no_interval"] == "5 windows: an interval needs 9"
+    assert row["tgs"] == pytest.approx(over(times, 10), rel=1e-3)
 
 
 def test_a_window_has_the_tokens_of_its_steps() -> None:
