@@ -86,6 +86,7 @@ class _Stood(NamedTuple):
     path: str
     bytes: int
     log_format: str
+    forced: Sequence[str] | None
 
 
 def _stood(store: Store) -> dict[str, _Stood]:
@@ -233,7 +234,7 @@ class _Job:
         """before: how the same content stands in the store, if it does."""
         beside = self._beside(found, path)
         facts = () if path == STDIN else self.by_path(found.identity)
-        planned, tried = partial(self.ahead.planned, found), self._tried_of(before)
+        planned, tried = partial(self.ahead.planned, found), self._tried_of(found, path, before)
         read = self.ahead.take(found, facts) or read_log(
             path, self.spool, by_path=facts, extra=self.extra, tried=tried, planned=planned
         )
@@ -241,7 +242,7 @@ class _Job:
         done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
-        self.grown += self._began_with(found, path, done.log_format)
+        self.grown += self._grew_into(found, path, done.log_format)
         self._batch.add(read)
         self._logs, self._steps = self._logs + 1, self._steps + done.step_lines
         self.taken.add(source["path"])
@@ -256,35 +257,63 @@ class _Job:
         self._remember(found, sha256, beside)
         return done
 
-    def _tried_of(self, before: ReadBefore | None) -> Tried:
-        """What a file may be read with: what it was forced to be, where nothing is wanted now."""
-        forced = before.forced if before and not self.tried.wanted else ()
+    def _tried_of(self, found: Found, path: Path, before: ReadBefore | None) -> Tried:
+        """What a file may be read with: what it was forced to be, where nothing is wanted now.
+
+        before: as in `_read`. A file that grew is forced as what it began with.
+        """
+        if self.tried.wanted:
+            return self.tried
+        forced = before.forced if before else self._forced_as(found, path)
+        if unknown := sorted(forced - self.tried.names):
+            raise UnreadableSourceError(_forced_as_unknown(path, unknown[0]))
         return self.tried.only(forced) if forced else self.tried
+
+    def _forced_as(self, found: Found, path: Path) -> frozenset[str]:
+        """What the content was to be read with that a file which grew had before."""
+        began = self._began_with(found, path, lambda one: bool(one.forced))
+        return frozenset(name for one in began.values() for name in one.forced or ())
 
     def _is_ahead(self, sha256: str, found: Found) -> bool:
         """Whether what is known is read anew as all is; with formats of its own it has its turn."""
         before = self._before(sha256, found)
-        return before is not None and self._tried_of(before) is self.tried
+        return before is not None and (bool(self.tried.wanted) or not before.forced)
 
-    def _began_with(self, found: Found, path: Path, log_format: str) -> list[str]:
+    def _may_be_forced(self, found: Found) -> bool:
+        """Whether a file has its turn, for what was read of it before was forced to be a format."""
+        if self.tried.wanted or found.identity not in self.stored_paths:
+            return False
+        return any(one.forced and one.path == found.identity for one in self.stood().values())
+
+    def _began_with(
+        self, found: Found, path: Path, asked: Callable[[_Stood], bool]
+    ) -> dict[str, _Stood]:
+        """What the file held before, by sha256, if it grew; of that what is asked for alone."""
+        if found.identity not in self.stored_paths or path == STDIN:
+            return {}
+        return {
+            sha256: one
+            for sha256, one in self.stood().items()
+            if one.path == found.identity and one.bytes < found.size and asked(one)
+            if content_hash(path, one.bytes) == sha256
+        }
+
+    def _grew_into(self, found: Found, path: Path, log_format: str) -> Iterable[str]:
         """The content that the file had, if it grew and was read as another format then.
 
         A beginning may show too little; its runs have other ids than those of the whole.
         """
-        if found.identity not in self.stored_paths or remote(path) is not None:
-            return []
-        return [
-            sha256
-            for sha256, (stored, bytes_, before) in self.stood().items()
-            if stored == found.identity and before != log_format and bytes_ < found.size
-            if content_hash(path, bytes_) == sha256
-        ]
+        if remote(path) is not None:
+            return ()
+        return self._began_with(found, path, lambda one: one.log_format != log_format)
 
     def offer(self, found: Found) -> Given | None:
         """What to read before its turn: a file of which nothing is stored, or to be read anew."""
         if found.error or found.path == str(STDIN) or self._is_unwritten(found):
             return None
         mark = self._same_as(found)
+        if mark is None and self._may_be_forced(found):
+            return None
         if mark is not None and not self._is_ahead(mark.sha256, found):
             return None
         path = place(found.path)
@@ -519,6 +548,14 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
         known = _known_as(identity(path), remark.known_as)
         return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
     return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
+
+
+def _forced_as_unknown(path: Path, name: str) -> str:
+    return (
+        f"{path}: it grew since it was read with --log-format {name}, which is no format that is "
+        f"known here; what was read of it stays. Give its file by --log-format, or lay it into "
+        "the folder of formats."
+    )
 
 
 def _read_otherwise(path: Path, before: str) -> str:

@@ -241,3 +241,35 @@ def test_a_store_that_an_earlier_version_wrote_says_so(tmp_path: Path) -> None:
     store.give({store.table("runs")["run_id"][0]: from_flags(["seq_len=4096"])})
     assert len(store.read_before()) == 2
     assert not [one for one in examine(store) if one.harm]
+
+
+@pytest.mark.parametrize("by", ["folder", "file"])
+def test_a_log_that_was_forced_and_grew_is_read_as_it_was(
+    by: str, logs: Path, store: Store, ingest: Ingest, titan: Callable[..., str]
+) -> None:
+    """What its own lines tell is another format, of which it would have been a second run."""
+    log, more = write(logs / "a.log", titan() + XTUNER), XTUNER.replace("Step 1", "Step 2")
+    assert said(ingest(log, tried=known().tried(["xtuner-v1"]))) == READ
+    write(log, log.read_text() + more)
+    assert said(ingest(logs if by == "folder" else log)) == READ
+    (source,) = store.table("sources").to_dicts()
+    assert (source["log_format"], source["forced"]) == ("xtuner-v1", ["xtuner-v1"])
+    assert store.table("steps")["step"].to_list() == [1, 2]
+    write(log, titan(4))  # another log in its place, which nobody forced
+    assert said(ingest(log))[0][0] == "read"
+    assert "torchtitan" in store.table("sources")["log_format"].to_list()
+
+
+def test_a_log_of_ones_own_format_that_grew_waits_for_it(
+    logs: Path, store: Store, tmp_path: Path
+) -> None:
+    log, mine = logs / "a.log", write(tmp_path / "mine.toml", ALONE)
+    write(log, "mine step 3 loss 1.5 took 250\n")
+    ingest = ("ingest", "--store", store.path)
+    assert fairmfu(*ingest, log, "--log-format", mine).exit_code == 0
+    write(log, log.read_text() + "mine step 4 loss 1.4 took 250\n")
+    left = fairmfu(*ingest, logs)
+    assert "it grew since it was read with --log-format mine" in left.stderr
+    assert (left.exit_code, store.table("steps").height) == (1, 1)
+    assert fairmfu(*ingest, logs, "--log-format", mine).exit_code == 0
+    assert store.table("steps")["step"].to_list() == [3, 4]
