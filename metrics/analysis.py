@@ -27,7 +27,7 @@ from metrics.others import against_others
 from metrics.proposals import Proposal, proposals
 from metrics.reconcile import Bridge, bridges, counted_otherwise
 from metrics.resumes import resumes
-from metrics.table import METRICS, NOT_RANKED, beside_others
+from metrics.table import METRICS, NOT_RANKED, READ_BEFORE, beside_others
 from metrics.tokens import COUNTED_OTHERWISE
 from metrics.utilization import operator_table, score
 
@@ -244,21 +244,18 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
 
 
 def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
-    """That today's readers read a run's sources otherwise than they are stored."""
+    """That today's readers read a run's sources otherwise than they are stored.
+
+    What was read wrongly is not to win over anything, nor to lose; not even among its like.
+    """
     columns = ("reading", "log_format", "companions")
     since = [what for one in sources for what in read_otherwise(*map(one.__getitem__, columns))]
-    return [read_before(since)] if since else []
-
-
-READ_BEFORE: Final = "read by an earlier fairmfu. Since then "
+    return [f"{read_before(since)}{NOT_RANKED}"] if since else []
 
 
 def read_before(since: Iterable[str]) -> str:
     """In words, that what a run was read from is read otherwise now; since: each change of that."""
-    told = "; ".join(dict.fromkeys(since))
-    return (
-        f"{READ_BEFORE}{told}, so figures may be wrong. Read it anew with: fairmfu ingest --again"
-    )
+    return f"{READ_BEFORE}{'; '.join(dict.fromkeys(since))}, so figures may be wrong"
 
 
 def _own_figures(

@@ -26,6 +26,7 @@ from metrics import statistics
 from metrics.changes import Change, Course, course
 from metrics.fairness import LABELS, MAY_DIFFER, MEASURED, written
 from metrics.statistics import FEWEST_SURE, Estimate
+from metrics.table import READ_BEFORE
 from metrics.throughput import why_no_rate
 
 Row = Mapping[str, Any]
@@ -125,7 +126,16 @@ TOLD: Final = tuple(
 )
 """What may explain a change: all that a run is set to, and how it was measured."""
 
-NAMED: Final = {**LABELS, "work": "layers of the model", "token_basis": "token basis"}
+READER: Final = "reader"
+"""Column of points: whether today's readers read a run's log as it is stored. A change where that
+changes may be one of reading."""
+
+NAMED: Final = {
+    **LABELS,
+    "work": "layers of the model",
+    "token_basis": "token basis",
+    READER: "read by",
+}
 
 HASHED: Final = 6
 """Characters of a hash that are shown."""
@@ -202,11 +212,12 @@ def _placed(
     held: runs that have one however short they are.
     """
     key = list(dict.fromkeys((*by, "synthetic")))
-    names = dict.fromkeys((*READ, *by, *_marked(by)))
+    names = dict.fromkeys((*READ, *by, *_told(by)))
     rows = metrics.select(
         *names,
         at=pl.coalesce("started_at", "read_at"),
         dated=pl.col("started_at").is_not_null(),
+        **{READER: _reader()},
     )
     usable = pl.col("tgs").is_finite() & (pl.col("tgs") > 0)
     whole = pl.all_horizontal(pl.col([*by, "at"]).is_not_null(), usable.fill_null(value=False))
@@ -281,9 +292,20 @@ def _of_key(name: str, row: Row, by: Sequence[str]) -> str | None:
             return f"{LABELS.get(name, name)} {written(value)}"
 
 
+def _reader() -> pl.Expr:
+    before = pl.col("warnings").list.eval(pl.element().str.starts_with(READ_BEFORE)).list.any()
+    earlier, today = pl.lit("an earlier fairmfu"), pl.lit("this fairmfu")
+    return pl.when(before).then(earlier).otherwise(today)
+
+
+def _told(by: Sequence[str]) -> list[str]:
+    """Columns of METRICS that may explain a change within a series."""
+    return [name for name in TOLD if name not in by]
+
+
 def _marked(by: Sequence[str]) -> list[str]:
     """Columns of which a point says where they differ from the point before."""
-    return [name for name in TOLD if name not in by]
+    return [*_told(by), READER]
 
 
 def _with_marks(points: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
@@ -314,7 +336,7 @@ def _said(name: str, value: object) -> str:
 def _setups(points: pl.DataFrame, by: Sequence[str]) -> list[str]:
     """Fields that go back and forth: a value comes back, and later one comes back again."""
     found = []
-    for name in _marked(by):
+    for name in _told(by):
         values = points[name].drop_nulls()
         new = values[:1].append(values.filter(values != values.shift(1)))
         said = [_said(name, value) for value in new]

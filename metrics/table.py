@@ -15,6 +15,11 @@ from ingest.schema import BOOL, FLOAT, INT, TEXT, TEXTS, TIME
 NOT_RANKED: Final = ": not ranked"
 """How a warning ends that keeps its run out of every ranking."""
 
+READ_BEFORE: Final = (
+    "read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
+)
+"""How the warning begins of a run whose sources today's readers read otherwise."""
+
 LOST: Final = pl.Struct(
     {"cause": pl.String, "windows": pl.Int64, "seconds": pl.Float64, "share": pl.Float64}
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from metrics.history import CHANGES, POINTS, SERIES, UNPLACED, History, history
+from metrics.table import READ_BEFORE
 from tests.series import START, Nights, metrics, runs
 
 WOBBLE = [1.0, 1.004, 0.997, 1.001, 0.995, 1.002, 1.005, 0.998, 0.999, 1.003]
@@ -188,6 +189,15 @@ def test_a_regression_names_its_points_and_the_upgrade() -> None:
     assert (series["state"], series["suspect"]) == ("regressed", False)
     assert series["level"] == pytest.approx(change["after"])
     assert found.points["segment"].to_list() == [0] * 20 + [1] * 10
+
+
+def test_a_change_where_logs_are_read_otherwise_is_told_as_such() -> None:
+    """Runs whose logs were gone when fairmfu came to read such logs otherwise."""
+    rows = runs(LEVEL[:10] + DOWN)
+    for one in rows[:10]:
+        one["warnings"] = [f"{READ_BEFORE}pairs count as two, so figures may be wrong"]
+    change = row(history(metrics(rows)).changes)
+    assert change["causes"] == ["read by an earlier fairmfu -> this fairmfu"]
 
 
 def test_the_last_point_far_out_is_suspect_and_the_next_decides() -> None:

@@ -19,7 +19,9 @@ from ingest.intake import Outcome
 from ingest.known_formats import known
 from ingest.schema import READINGS, Reading
 from ingest.store import Store
-from metrics.analysis import READ_BEFORE, analyse
+from metrics import fairness
+from metrics.analysis import analyse
+from metrics.table import READ_BEFORE
 from reports.scores import current_metrics, rescore_all
 from tests.old_store import genuine
 from tests.test_incremental import held, said, write
@@ -189,10 +191,10 @@ def test_a_format_of_ones_own_that_is_not_known_now_leaves_a_forced_log_as_it_is
 
 
 def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: Store) -> None:
-    told = "a: read by an earlier fairmfu. Since then "
+    told = "a: read by an earlier fairmfu (to read it anew: fairmfu ingest --again). Since then "
     shown = " ".join(fairmfu("runs", "--store", store.path).stderr.split())
     assert told in shown
-    assert "Read it anew with: fairmfu ingest --again" in shown
+    assert "so figures may be wrong: not ranked" in shown
     found = fairmfu("doctor", "--store", store.path)
     assert f"Note: {before}: read by an earlier fairmfu" in found.stdout
     assert (found.exit_code, "all is well" in found.stdout) == (0, True)
@@ -202,6 +204,24 @@ def test_commands_say_which_runs_it_is_of_and_what_to_do(before: Path, store: St
     nothing = fairmfu("ingest", "--again", "--store", store.path)
     assert (nothing.exit_code, nothing.stderr) == (0, f"{store.path}: no log is to be read anew.\n")
     assert fairmfu("ingest", "--store", store.path).exit_code == 2
+
+
+def test_they_stand_in_no_ranking(before: Path, store: Store, ingest: Ingest) -> None:
+    """Though all that makes two runs like for like is known of them."""
+    facts = [
+        *("model=llama3-8b", "seq_len=8192", "gpus=8", "accelerator=NVIDIA H100 80GB HBM3"),
+        *("precision=bf16", "recompute=none", "micro_batch_size=1", "trainable=full"),
+    ]
+    other = before.with_name("b.log")
+    write(other, before.read_text().replace("2026", "2025"))
+    assert said(ingest(other)) == READ
+    store.give({run: from_flags(facts) for run in store.table("runs")["run_id"]})
+    groups = fairness.compare(current_metrics(store))
+    why = dict(groups.select("name", "not_ranked").iter_rows())
+    assert "read by an earlier fairmfu" in str(why["a"])
+    ingest(before)
+    groups = fairness.compare(current_metrics(store))
+    assert "earlier fairmfu" not in str(groups["not_ranked"].to_list())
 
 
 def test_metrics_that_are_kept_say_it_too(before: Path, store: Store) -> None:
