@@ -4,7 +4,8 @@ None of them is averaged in: what has no time above zero is no window (metrics.w
 or time of a line counts for that line alone. But a log that prints them may be wrong in more than
 these lines, so whoever reads a figure is told. Steps that go back begin another launch when the log
 is read, and no window spans two; where no start was printed before them, that is told here. A step
-that goes back and that no line had is no copy of another rank's: it costs the rank. An MFU
+that goes back and that no line had is no copy of another rank's: it costs the rank. So do memory
+and speed that change their level together: most likely lines of two runs whose steps go on. An MFU
 of ours above 100 % is told where it is computed (metrics.utilization), a clock that jumped forward
 where its times are held against others (metrics.evidence).
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from metrics.table import NOT_RANKED
@@ -64,16 +66,31 @@ _COUNTED: Final = "consumed_samples", "consumed_tokens"
 ROUNDED: Final = 0.01
 """What rounding of a counter may take from its growth, or add."""
 
+_OTHER_LEVEL: Final = (
+    "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
+    "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
+)
+FEWEST_OF_A_LEVEL: Final = 8
+"""Lines on either side of a change."""
+OTHER_MEMORY: Final = 0.02
+OTHER_PACE: Final = 0.05
+"""Of the smaller level, by how much another is apart from it. Allocators and data move what is
+printed of one run by less, or for some lines alone."""
+
 
 def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu"),
-        *(*_RATE, *_COUNTED, "samples"),
+        *(*_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
-    several = (_behind_later(asked), _SEVERAL_RUNS), (_counted_otherwise(asked), _OTHER_COUNT)
+    several = (
+        (_behind_later(asked), _SEVERAL_RUNS),
+        (_counted_otherwise(asked), _OTHER_COUNT),
+        (_at_another_level(asked), _OTHER_LEVEL),
+    )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
             pl.len().alias("count"), pl.col("line", "step").first()
@@ -128,6 +145,46 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
     copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
     return odd.filter(~pl.col("run_id").is_in(copied.implode()))
+
+
+def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:
+    """The first line of those whose memory and pace are of another level than those before.
+
+    Behind the first line, which holds the start-up; of a run whose lines name one rank or none. Of
+    memory no value lies between the two levels, and each is less wide than they are apart; of the
+    pace that holds of the middle of each, for some lines hold a pause.
+    """
+    memory, rate = pl.col("peak_memory_bytes"), pl.coalesce("logged_tgs", 1 / pl.col("elapsed_s"))
+    one_rank = pl.col("rank").n_unique().over("run_id") == 1
+    timed = rate.is_finite() & (rate > 0) & memory.is_finite()
+    lines = steps.filter(timed, memory > 0, one_rank).with_columns(rate=rate)
+    behind = lines.filter(pl.int_range(pl.len()).over("run_id") > 0)
+    place, count = pl.int_range(pl.len()).over("run_id"), pl.len().over("run_id")
+    enough = pl.min_horizontal(place, count - place) >= FEWEST_OF_A_LEVEL
+    jumps = behind.with_columns(place=place, enough=enough).filter(enough & _jumps(memory))
+    if jumps.is_empty():
+        return jumps
+    rates = {run: of["rate"] for (run,), of in behind.group_by("run_id", maintain_order=True)}
+    sure = [_apart(rates[run], at) for run, at in jumps.select("run_id", "place").iter_rows()]
+    return jumps.filter(pl.Series(sure, dtype=pl.Boolean))
+
+
+def _jumps(memory: pl.Expr) -> pl.Expr:
+    """Whether all values of a run before a line lie beyond all from that line on."""
+    before = [memory.cum_min().shift(), memory.cum_max().shift()]
+    after = [memory.cum_min(reverse=True), memory.cum_max(reverse=True)]
+    low, high, later_low, later_high = (one.over("run_id") for one in (*before, *after))
+    gap = pl.max_horizontal(later_low - high, low - later_high)
+    wide = pl.max_horizontal(high - low, later_high - later_low)
+    return (gap > OTHER_MEMORY * pl.min_horizontal(low, later_low)) & (gap > wide)
+
+
+def _apart(rates: pl.Series, at: int) -> bool:
+    """Whether the middle 80 % of the rates before a place lies beyond that of the others."""
+    levels = np.array([np.quantile(part, [0.1, 0.9]) for part in (rates[:at], rates[at:])])
+    (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
+    gap = high[0] - low[1]
+    return bool(gap > OTHER_PACE * low[0] and gap > wide)
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

@@ -285,3 +285,43 @@ def test_experiments_one_behind_the_other_are_told_by_what_they_count(
 )
 def test_counts_of_one_run_are_no_others(lines: list[tuple[int, int, int | None]]) -> None:
     assert not of_one_run(*lines)
+
+
+def at_levels(*levels: tuple[int, float, float], every: str = "logged_tgs") -> list[str]:
+    """Warnings of lines at several levels: how many, their memory [GB] and their speed."""
+    rows = []
+    for lines, memory, speed in levels:
+        for n in range(lines):
+            wobble = 1 + 0.004 * (n * 7 % 5 - 2) - 0.3 * (n == 5)  # one of them holds a pause
+            pace = {"logged_tgs": speed * wobble, "elapsed_s": 1 / (speed * wobble)}[every]
+            about = {"peak_memory_bytes": (memory + n % 2 / 100) * 1e9, every: pace}
+            rows.append({"step": 10 * len(rows) + 10, "loss": 5.0} | about)
+    return found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+
+
+@pytest.mark.parametrize("every", ["logged_tgs", "elapsed_s"])
+@pytest.mark.parametrize("other", [(60.2, 6000.0), (31.5, 6000.0), (41.9, 3700.0)])
+def test_experiments_whose_steps_go_on_are_told_by_memory_and_speed(
+    other: tuple[float, float], every: str
+) -> None:
+    """Excerpts of a page, one behind the other, of a framework that counts nothing."""
+    (said,) = at_levels((1, 20.0, 900.0), (15, 40.1, 4000.0), (12, *other), every=every)
+    assert said.startswith("memory and speed change for good, both from one line to the next (line")
+    assert "step 170)" in said
+    assert said.endswith(NOT_RANKED)
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [(1, 20.0, 900.0), (30, 40.1, 4000.0)],
+        [(15, 40.1, 4000.0), (15, 40.1, 6000.0)],  # a slow node that was replaced, say
+        [(15, 40.1, 4000.0), (15, 60.2, 4000.0)],
+        [(15, 40.1, 4000.0), (15, 40.3, 6000.0)],
+        [(15, 40.1, 4000.0), (15, 60.2, 4100.0)],
+        [(5, 40.1, 4000.0), (25, 60.2, 6000.0)],  # a slow start
+        [(12, 40.1, 4000.0), (12, 60.2, 6000.0), (12, 40.1, 4000.0)],  # and back: no other run's
+    ],
+)
+def test_what_a_run_may_do_is_no_other_run(levels: list[tuple[int, float, float]]) -> None:
+    assert not at_levels(*levels)
