@@ -236,3 +236,20 @@ def test_the_time_of_a_mindspeed_line_is_that_of_its_last_step(ingest, store, lo
     assert row["tgs_end_to_end"] == pytest.approx(290 * 8192 / (290 * 2 + 2 * 40), rel=0.02)
     assert row["packed"] is None
     assert row["warnings"] == []
+
+
+@pytest.mark.parametrize("left", range(1, 10))
+def test_of_a_megatron_line_that_is_cut_no_half_number_counts(left, ingest, store, logs):
+    """`cut -c`, or `less -S`: of 1234.5 ms there were 12, which was 103 times too fast."""
+    lines = [
+        f" iteration {step:8d}/     500 | consumed samples: {step * 256:12d} | elapsed time per "
+        f"iteration (ms): {1234.5 + step % 7} | learning rate: 1.000E-05 | lm loss: "
+        f"{9 - step / 100:.6E} | loss scale: 1.0 |"
+        for step in range(10, 60, 10)
+    ]
+    columns = lines[0].index("(ms): ") + len("(ms): ") + left
+    (logs / "cut.log").write_text("".join(f"{line[:columns]}\n" for line in lines))
+    ingest(logs)
+    times = store.table("steps")["elapsed_s"].drop_nulls().to_list()
+    whole = [(1234.5 + step % 7) / 1000 for step in range(10, 60, 10)]
+    assert times == (whole if left >= len("1234.5 |") else [])

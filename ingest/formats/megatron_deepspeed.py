@@ -26,7 +26,12 @@ TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
 CHECKPOINTING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/checkpointing.py@4efb479"
 TIMERS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/timers.py@4efb479"
-PAIR: Final = r"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>[^|]*)"
+ENDED: Final = r"(?=\|)"
+"""Behind a field: one that nothing ends may be half a number (`elapsed time per iteration (ms): 12`
+of 1234.5), where a terminal or `cut` has taken the rest of the line."""
+VALUE: Final = r"[^|]{0,200}"
+"""Of a field, which has to be looked through for its end."""
+PAIR: Final = rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{VALUE}){ENDED}"
 NUMBER: Final = r"[-+]?(?:\d+\.?\d*(?:[Ee][-+]\d+)?|nan|inf)"
 
 COLUMNS: Final[dict[str, Target]] = {
@@ -441,7 +446,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
         StepLine(
             anchor="iteration=",
             regex=r"iteration= *(?P<step>\d+) */ *(?P<total>\d+) \| (?P<pairs>.*)",
-            pair=r"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>[^|]*)",
+            pair=rf"(?<![^|=])(?P<key>[^|=]+)= *(?P<value>{VALUE}){ENDED}",
             columns=ALCF_COLUMNS,
             facts={"total": "total_steps"},
             example="[2026-11-10 09:43:36,161992][I][megatron/training_log:402:training_log]  "
@@ -483,6 +488,8 @@ _OWN: Final = (
 )
 """Of `6000.0/6010.2` the first figure, which is the line's own. Primus prints the mean of its last
 lines behind the time, TFLOP/s and tokens/s of a line, behind those that it warms up with none."""
+_LAST: Final = r" *(?:number of nan iterations|hip mem usage[\w/]*)(?=:)"
+"""Behind which MindSpeed and Primus end a line without a `|`."""
 
 
 def _whole_tokens(row: dict[str, Any], printed: Mapping[str, str]) -> None:
@@ -506,7 +513,7 @@ MEGATRON_LM: Final = replace(
     steps=(
         replace(
             MEGATRON_DEEPSPEED.steps[0],
-            pair=rf"(?<![^|:=])(?P<key>[^|:=]+): *(?P<value>{_OWN}|[^|]*)",
+            pair=rf"(?<![^|:=])(?P<key>{_LAST}|[^|:=]+(?=:{VALUE}\|)): *(?P<value>{_OWN}|[^|]*)",
             columns={
                 **{key: of for key, of in COLUMNS.items() if key != "consumed tokens"},
                 "throughput per GPU (TFLOP/s/GPU)": "logged_tflops",
