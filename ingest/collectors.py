@@ -146,6 +146,8 @@ PREFIXES: Final = (
     Prefix(rb"(?:\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): "),  # pdsh
     # docker compose, docker service logs
     Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR, COLOUR)),
+    # docker-compose 1
+    Prefix(rb"%s(?P<who>[\w.-]+_\d+) +\|%s %s" % (COLOUR, COLOUR, COLOUR), same_words),
     Prefix(rb"%s (?P<who>%s): " % (DAY, HOST), same_words),
     Prefix(rb"%s (?:%s%s)?" % (DAY, HOST, PID)),  # journalctl, syslog, ts
     # journalctl -o short-full, -o short-unix; ts %.s
@@ -190,15 +192,16 @@ def prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
 MESSAGES: Final = ("log", "line", "message", "msg", "textPayload", "MESSAGE")
 TAKEN: Final = (
     *("time", "timestamp", "ts", "@timestamp", "date", "asctime"),
-    *("__REALTIME_TIMESTAMP", "podName"),
+    *("__REALTIME_TIMESTAMP", "podName", "pod"),
 )
-INNER: Final = ("jsonPayload", "_source")
+INNER: Final = ("jsonPayload", "_source", "content", "attributes")
 OWN: Final = "step"
 """Keys of a record: of the line, and of when or where it was taken. Docker's json-file has `log`
 and `time` (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli
 `line` and `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or
-`textPayload`, Google's within `jsonPayload`, journalctl `MESSAGE`, stern `message` and `podName`. A
-record with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
+`textPayload`, Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl
+`MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson). A record
+with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
 
 _PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'
 _LOGFMT: Final = re.compile(rb"%s(?: +%s)+\s*" % (_PAIR, _PAIR))
@@ -303,7 +306,7 @@ def quoted(line: bytes) -> Piece:
 # -- CSV ---------------------------------------------------------------------------------------
 
 _HEADING: Final = re.compile(rb'%s[\w@" ]+(?:,[\w@". ]+)+\r?' % MARK)
-_OF_MESSAGES: Final = {"raw", *map(str.lower, MESSAGES)}
+_OF_MESSAGES: Final = {"raw", "content", *map(str.lower, MESSAGES)}
 _REST: Final = re.compile(rb'([^"]*(?:""[^"]*)*)("?)')
 _CELL: Final = re.compile(rb'"%s|([^,]*)' % _REST.pattern)
 
@@ -341,6 +344,59 @@ class Cells:
             if self._open is not None or at < 0:
                 return
             at, column = at + 1, column + 1
+
+
+# -- lines that a terminal broke ---------------------------------------------------------------
+
+_ITERATION: Final = re.compile(rb"(?:^|\s)iteration[ =]+\d+ */ *\d+ \|")
+_FIELD: Final = re.compile(rb"[ \w()/-]*[:=][^|]*(?:\||$)")
+BLANKS: Final = 10
+"""A terminal's copy has none at the end of a line; Megatron prints as many before a number."""
+
+
+class Broken:
+    """Megatron's step lines, each broken where a terminal of so many columns ended."""
+
+    def __init__(self, columns: int) -> None:
+        """Nothing is open yet."""
+        self._columns = columns
+        self._before: bytes | None = None
+
+    def __call__(self, line: bytes) -> Piece:
+        """A line; the rest of a step line belongs to the piece of it before."""
+        line, before = line.rstrip(b"\r"), self._before
+        goes_on = before is not None and self._belongs(before, line)
+        self._before = line if goes_on or _ITERATION.search(line) else None
+        if not goes_on or before is None:
+            return Piece(line)
+        return Piece(b" " * (self._columns - len(before)) + line, continues=True)
+
+    def _belongs(self, before: bytes, line: bytes) -> bool:
+        """Whether a line goes on with a step line that the piece before has not ended."""
+        if not line.strip() or len(line) > self._columns or _ITERATION.search(line):
+            return False
+        if not before.rstrip().endswith(b"|"):
+            return True
+        return len(before) + BLANKS >= self._columns and _FIELD.match(line) is not None
+
+
+def of_terminal(lines: Sequence[bytes]) -> Made | None:
+    """What puts step lines together that are all broken at the same column."""
+    lines = [line.rstrip(b"\r") for line in lines]
+    starts = [at for at, line in enumerate(lines) if _ITERATION.search(line)]
+    if len(starts) < LEAST:
+        return None
+    columns = max(map(len, lines[starts[0] : starts[-1]]))
+    made = partial(Broken, columns)
+    if any(len(lines[at]) + BLANKS < columns for at in starts):
+        return None
+    whole, unwrap = list[bytes](), made()
+    for line in lines[starts[0] :]:
+        piece = unwrap(line)
+        whole += [whole.pop() + piece.text if piece.continues else piece.text]
+    steps = [line for line in whole if _ITERATION.search(line)][:-1]  # the last may go on
+    ended = all(len(line) > columns and line.rstrip().endswith(b"|") for line in steps)
+    return made if len(steps) >= LEAST and ended else None
 
 
 # -- which of them -----------------------------------------------------------------------------

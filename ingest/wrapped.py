@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
-from ingest.collectors import Piece, Unwrap, of_file, of_lines
+from ingest.collectors import Piece, Unwrap, of_file, of_lines, of_terminal
 
 LOOKED_AT: Final = 1_000
 SAMPLED: Final = 64
@@ -39,7 +39,7 @@ class Wrappings(NamedTuple):
 
 def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     """What takes off the wrappings of a file that begins so."""
-    lines = beginning.split(b"\n", LOOKED_AT)[:-1]
+    every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
     if (made := of_file(lines, beginning)) is None:
         lines = _sample(lines)
         made = of_lines(lines)
@@ -50,6 +50,8 @@ def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
         made = of_lines(lines)
+    if not found and (made := of_terminal(every)) is not None and not keeps(made(), every):
+        found.append(made())
     return Wrappings(found, newest_first)
 
 

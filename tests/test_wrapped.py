@@ -68,6 +68,17 @@ def google(lines: Sequence[str]) -> Sequence[str]:
     return [json.dumps({"jsonPayload": {"message": x}, "timestamp": AT}) for x in lines]
 
 
+def datadog(lines: Sequence[str]) -> Sequence[str]:
+    """Records of its first API, one a line."""
+    each = ({"timestamp": AT, "message": line, "attributes": {"pid": 7}} for line in lines)
+    return [json.dumps({"id": "AA", "content": content}) for content in each]
+
+
+def datadog_2(lines: Sequence[str]) -> Sequence[str]:
+    each = ({"timestamp": AT, "message": line, "tags": []} for line in lines)
+    return [json.dumps({"id": "AA", "type": "log", "attributes": of}) for of in each]
+
+
 def gcloud(lines: Sequence[str]) -> Sequence[str]:
     """As `gcloud logging read --format=json` prints them."""
     each = [{"insertId": "a1", "textPayload": line, "timestamp": AT} for line in lines]
@@ -88,6 +99,9 @@ def numbered(before: str) -> Wrap:
     return lambda lines: [before % number + line for number, line in enumerate(lines, 1)]
 
 
+MESSAGES = ("@message", "Message", "Content")
+
+
 def cells(*columns: str, lines_in_one: int = 1) -> Wrap:
     """A CSV file, of whose columns that of a message holds the lines."""
 
@@ -97,7 +111,7 @@ def cells(*columns: str, lines_in_one: int = 1) -> Wrap:
         writer.writerow(columns)
         for n in range(0, len(lines), lines_in_one):
             cell = "\n".join(lines[n : n + lines_in_one])
-            writer.writerow([cell if "essage" in name else AT for name in columns])
+            writer.writerow([cell if name in MESSAGES else AT for name in columns])
         return text.getvalue().split("\n")[:-1]
 
     return wrap
@@ -135,6 +149,8 @@ WRAPS: dict[str, Wrap] = {
     "torchrun": before("[rank0]:"),
     "pdsh": before("10.0.0.3: "),
     "compose": before("trainer-1  | "),
+    "compose 1": before("trainer_1  | "),
+    "compose 1 in colour": before("\x1b[36mtrainer_1  |\x1b[0m "),
     "journal": before("Nov 20 03:04:05 node1 python[1234]: "),
     "ts": before("Nov 20 03:04:05 "),
     "syslog": before(f"<14>1 {AT} node1 train 99 - - "),
@@ -146,6 +162,7 @@ WRAPS: dict[str, Wrap] = {
     "stern in colour": before("\x1b[32mtrain-worker-0\x1b[0m \x1b[36mpytorch\x1b[0m "),
     "stern with stamps": before(f"train-worker-0 pytorch {AT} "),
     "stern's json": record(message="", namespace="ml", podName="train-worker-0"),
+    "stern's extjson": record(pod="train-worker-0", container="pytorch", message=""),
     "kubetail": before("[train-worker-0] "),
     "kubetail, containers": before("[train-worker-0 pytorch] "),
     "grep -n": numbered("%d:"),
@@ -159,6 +176,9 @@ WRAPS: dict[str, Wrap] = {
     "cloudwatch insights": cells("@timestamp", "@message"),
     "cloudwatch insights, several lines": cells("@timestamp", "@message", lines_in_one=3),
     "datadog": cells("Date", "Host", "Message", "Tags"),
+    "datadog's content": cells("Date", "Host", "Service", "Content"),
+    "datadog's API": datadog,
+    "datadog's API, v2": datadog_2,
     "syslog, RFC 3164": before("<14>Nov 20 03:04:05 node1 train: "),
     "syslog with data": before(f'<14>1 {AT} node1 train 99 ID1 [ex@1 a="b c"] '),
     "rsyslog": before("2026-11-20T03:04:05.000600+00:00 node1 python[1234]: "),
@@ -254,6 +274,33 @@ def test_blocks_may_end_within_a_wrapping(
     monkeypatch.setattr("ingest.reader.BLOCK_BYTES", size)
     monkeypatch.setattr("ingest.reader.unwrapping", lambda *_: wrappings)
     assert [line.text for line in Source(path).lines()] == [str(number) for number in range(9)]
+
+
+STEPS_OF_MEGATRON = [
+    f" iteration {step:8d}/     500 | consumed samples: {step * 256:12d} | elapsed time per "
+    f"iteration (ms): {1234.5 + step % 7} | learning rate: 1.000E-05 | global batch size:   256 | "
+    f"lm loss: {9 - step / 100:.6E} | loss scale: 1.0 | number of skipped iterations:   0 | "
+    f"samples per second: {256_000 / (1234.5 + step % 7):.3f} | TFLOPs: 120.50 |"
+    for step in range(10, 60, 10)
+]
+BETWEEN = "  validation loss at iteration 30 | lm loss value: 2.5 | "
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+@pytest.mark.parametrize("columns", [80, 100, 115, 120, 132, 133, 200])
+def test_steps_of_megatron_that_a_terminal_broke_are_whole(
+    columns: int, tmp_path: Path, *, trimmed: bool
+) -> None:
+    path, whole = tmp_path / "run.log", [*STEPS_OF_MEGATRON[:3], BETWEEN, *STEPS_OF_MEGATRON[3:]]
+    path.write_text("\n".join([*whole, ""]))
+    asked = "step", "elapsed_s", "samples", "logged_samples_per_second", "logged_tflops"
+    steps = read_logs(path)["steps"].select(asked)
+    pieces = [line[at : at + columns] for line in whole for at in range(0, len(line), columns)]
+    path.write_text("\n".join([*(one.rstrip() if trimmed else one for one in pieces), ""]))
+    tables = read_logs(path)
+    assert tables["steps"].select(asked).equals(steps)
+    assert tables["events"].filter(kind="evaluation").height == 1
+    assert tables["sources"]["unread_lines"].to_list() == [0]
 
 
 OWN = """
