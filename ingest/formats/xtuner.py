@@ -219,9 +219,10 @@ CHAT: Final = "InternLM/xtuner/xtuner/engine/hooks/evaluate_chat_hook.py@v0.2.0"
 DATASET: Final = "InternLM/xtuner/xtuner/engine/hooks/dataset_info_hook.py@v0.2.0"
 
 PAIR: Final = (
-    r"(?<![\w./-])(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    r"(?<![\w./-])(?!(?:data_)?time: {1,9}\S{0,40}$)(?P<key>[A-Za-z_][\w./-]*): +(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?=\s|$)"
 )
+"""Others follow the times in each version: a line that ends with one is cut, maybe within it."""
 COLUMNS: Final[Mapping[str, Target]] = {
     "epoch": "epoch",
     "step": "step",

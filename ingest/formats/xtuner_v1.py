@@ -473,8 +473,10 @@ EVENTS: Final = (
 
 # -- the text log --------------------------------------------------------------------------
 
+NOT_LAST: Final = r"(?!(?:(?:data_)?time|(?:text|seqlen)_tokens): {0,9}\S{0,40}$)"
+"""Fields that others follow in each version: what ends with one is cut, maybe within its number."""
 PAIR: Final = (
-    r"(?<!\w)(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
+    rf"(?<!\w){NOT_LAST}(?P<key>[A-Za-z_]\w*): *(?P<value>(?:\d+ days?, )?\d+:\d\d:\d\d"
     r"|[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|nan|inf|-inf)(?: GB)?(?=[,\s]|$)"
 )
 TEXT_COLUMNS: Final[dict[str, Target]] = {
