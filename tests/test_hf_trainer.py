@@ -314,10 +314,21 @@ def test_ms_swift_prints_the_step_and_the_time_in_the_dict(parse: Callable[..., 
     rows = parse("hf-trainer", lines).launches[0].rows
     expected = [(1, 43.0), (5, 233.0), (56, 4958.0)]
     assert [(row["step"], row["since_start_s"]) for row in rows] == expected
-    of_megatron = [line.replace("global_step/max_steps", "iteration") for line in lines]
-    again = parse("hf-trainer", of_megatron).launches[0].rows
-    assert [(row["step"], row["since_start_s"]) for row in again] == expected
+    for other in ("iteration", "steps[global_step/max_steps]"):  # of Megatron, and of mid-2024
+        renamed = [line.replace("global_step/max_steps", other) for line in lines]
+        again = parse("hf-trainer", renamed).launches[0].rows
+        assert [(row["step"], row["since_start_s"]) for row in again] == expected
     assert {row["peak_memory_bytes"] for row in rows} == {14.5 * 2**30}
+
+
+def test_ms_swift_had_another_key_in_the_middle_of_2024(parse: Callable[..., Parsed]) -> None:
+    lines = [
+        f'{{"loss": 1.85694408, "acc": 0.59182997, "epoch": 0.5, "steps[global_step/max_steps]": '
+        f'"{step}/61", "percentage": "50%", "elapsed_time": "{step // 15}m {step % 15 * 4}s"}}'
+        for step in (30, 60)
+    ]
+    rows = parse("ms-swift", lines).launches[0].rows
+    assert [(row["step"], row["since_start_s"]) for row in rows] == [(30, 120.0), (60, 240.0)]
 
 
 @pytest.mark.parametrize(

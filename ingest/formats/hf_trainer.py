@@ -159,7 +159,7 @@ def complete(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         _count_of_trl(row, printed)
     if "global_step" in printed and "since" not in printed:
         _time_by_speed(row, printed)
-    place = printed.get("global_step/max_steps") or printed.get("iteration", "")
+    place = next((printed[key] for key in PLACES if key in printed), "")
     if found := re.fullmatch(r"(\d{1,19})/\d+", place):
         row["step"] = int(found[1])
         if found := _CLOCK.fullmatch(printed.get("elapsed_time", "")):
@@ -176,6 +176,8 @@ def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         row["since_start_s"] = step / speed
 
 
+PLACES: Final = "global_step/max_steps", "steps[global_step/max_steps]", "iteration"
+"""ms-swift's keys of a step and how many there are; the second in the middle of 2024."""
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
 SPEED: Final = FinerClock(
     clock="elapsed_time",

@@ -15,13 +15,15 @@ CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_tr
 _START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
 """Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
 MEGATRON: Final = "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
-_OF: Final = '"(?:global_step/max_steps|iteration)": "'
+_STEPS: Final = r"(?:global_step/max_steps|steps\[global_step/max_steps\])"
+"""The second in the middle of 2024."""
+_OF: Final = rf'"(?:{_STEPS}|iteration)": "'
 """Before the step and how many there are; `iteration` is of its Megatron trainer (MEGATRON)."""
 _PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
 
 
 def _step(place: str, example: str, printed_by: str) -> StepLine:
-    """A line with a loss. place: the key of its step and how many there are."""
+    """A line with a loss. place: a regex of the key of its step and how many there are."""
     return StepLine(
         anchor='{"loss": ',
         regex=rf'(?P<pairs>{_START}"loss": .*"{place}": "\d+/(?P<total>\d+)".*)',
@@ -49,7 +51,7 @@ MS_SWIFT: Final = LogFormat(
     implies=PADDED,
     steps=(
         _step(
-            "global_step/max_steps",
+            _STEPS,
             '{"loss": 1.41207712, "grad_norm": 9.8125, "learning_rate": 1e-05, '
             '"token_acc": 0.65210381, "epoch": 0.05, "global_step/max_steps": "5/94", "percentage": '
             '"5.32%", "elapsed_time": "10s", "remaining_time": "3m 12s", "memory(GiB)": 5.64, '
