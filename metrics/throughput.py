@@ -107,7 +107,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     evidence = evidence_of(windows, run["evidence"])
     row |= end_to_end(windows, evidence, run)
     if evidence is None:
-        row |= _no_rate(windows, run, facts)
+        row |= _no_rate(windows, run | row, facts)
         return row
     steady = clean_of(windows, evidence)
     updates = _updates(windows, steady, evidence)
@@ -394,6 +394,11 @@ TIMES_OF_TRAINER: Final = (
     f"{NO_TIMES}: the Trainer's are in its progress bar, on standard error, and in its TensorBoard "
     "files"
 )
+TIME_OF_ALL: Final = (
+    "no times of steps in the log, but one of all of them, with the start-up: end to end is by it. "
+    "The Trainer's times are in its progress bar as it stands beside each dict, on standard error, "
+    "and in its TensorBoard files"
+)
 TIMES_ELSEWHERE: Final = {
     "hf-trainer": TIMES_OF_TRAINER,
     "hf-trainer-state": TIMES_OF_TRAINER,
@@ -408,7 +413,7 @@ NO_UPDATE: Final = (
 )
 NO_RATE: Final = (
     *(NO_CLEAN_WINDOW, SINGLE_STEP, NO_TOKENS, NO_UPDATE),
-    *(NO_TIMES, TIMES_OF_ENGINE, *TIMES_ELSEWHERE.values(), *OTHER_WORK.values()),
+    *(NO_TIMES, TIMES_OF_ENGINE, TIME_OF_ALL, *TIMES_ELSEWHERE.values(), *OTHER_WORK.values()),
 )
 RATE_FACTS: Final = (
     *("log_interval", "seq_len", "gpus", "global_batch_size", "micro_batch_size", "packed"),
@@ -427,7 +432,10 @@ def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
-    """Why there is no rate: what is missing, or that no clean window is left."""
+    """Why there is no rate: what is missing, or that no clean window is left.
+
+    run: as of `summarise`, with what is known of it as a whole
+    """
     times = ("elapsed", "clock", "stamp", "engine")
     timed = any(windows.known(f"{time}_time") for time in times)
     missing = counts.lacking(windows, run, facts)
@@ -448,4 +456,6 @@ def _untimed(run: Mapping[str, Any]) -> str:
     """That its steps have no times, and where there are some."""
     if run["engine_s"]:
         return TIMES_OF_ENGINE
+    if run["tgs_end_to_end"] and TIMES_ELSEWHERE.get(run["log_format"]) == TIMES_OF_TRAINER:
+        return TIME_OF_ALL
     return TIMES_ELSEWHERE.get(run["log_format"], NO_TIMES)

@@ -15,7 +15,7 @@ from ingest.log_rows import read_source
 from ingest.logs import read_logs
 from ingest.parse import Parsed
 from metrics.analysis import analyse
-from metrics.throughput import TIMES_ELSEWHERE, TIMES_OF_ENGINE, why_no_rate
+from metrics.throughput import TIME_OF_ALL, TIMES_ELSEWHERE, TIMES_OF_ENGINE, why_no_rate
 from metrics.tokens import SHARED, TOO_COARSE
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
@@ -242,6 +242,22 @@ def test_steps_without_times_say_where_these_are(name: str, line: str, tmp_path:
     log.write_text(f"{line}\n" * 9)
     (row,) = analyse(read_source(log)).metrics.rows(named=True)
     assert why_no_rate(row) == (TIMES_ELSEWHERE[name], [])
+
+
+def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    end = (
+        "{'train_runtime': 82.4, 'train_samples_per_second': 0.971, 'train_steps_per_second': "
+        "0.485, 'train_loss': 2.1, 'epoch': 1.0}"
+    )
+    bar = "100%|##########| 40/40 [01:22<00:00,  2.06s/it]"
+    dicts = [DICT.format(2.5).replace("0.1}", f"{step / 40}}}") for step in range(1, 41)]
+    log.write_text("".join(f"{line}\n" for line in (*dicts, end, bar)))
+    facts = from_flags(["gpus=1", "seq_len=2048", "global_batch_size=2", "packed=true"])
+    (row,) = analyse(read_source(log, extra=facts)).metrics.rows(named=True)
+    assert why_no_rate(row) == (TIME_OF_ALL, [])
+    assert row["end_to_end_basis"] == "runtime"
+    assert row["tgs_end_to_end"] == pytest.approx(40 * 2 * 2048 / 82.4)
 
 
 def test_a_state_file_that_breaks_off_is_seen(parse: Callable[..., Parsed]) -> None:
