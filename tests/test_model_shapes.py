@@ -11,6 +11,7 @@ import pytest
 
 from ingest.log_rows import read_source
 from metrics.analysis import analyse
+from metrics.flops import operators
 from metrics.model_shapes import (
     Attention,
     FeedForward,
@@ -807,6 +808,54 @@ def test_a_flavour_without_arguments_is_known_or_an_error() -> None:
     assert from_torchtitan("qwen3 14B").params_total == 14_768_307_200
     with pytest.raises(UnknownModelError):
         from_torchtitan("ouro 1.4B")
+
+
+LLAMA4_128E = {
+    "dim": "5120",
+    "n_layers": "48",
+    "n_heads": "40",
+    "n_kv_heads": "8",
+    "vocab_size": "202048",
+    "multiple_of": "2048",
+    "ffn_dim_multiplier": "1.2",
+    "auto_scale_hidden_dim": "True",
+    "use_flex_attn": "True",
+    "every_n_layers_nope": "4",
+    "fixed_attn_block_size": "8192",
+    "interleave_moe_layer_step": "2",
+    "num_experts": "128",
+    "top_k": "1",
+}
+"""`17bx128e_irope` of torchtitan's registry: Maverick."""
+
+
+@pytest.mark.parametrize(
+    "experts",
+    [
+        {"moe_enabled": "True", "use_shared_expert": "True"},  # 2025-04
+        {"moe_args": "MoEArgs", "num_shared_experts": "1"},
+    ],
+)
+def test_torchtitans_arguments_of_llama4_are_maverick(experts: dict[str, str]) -> None:
+    shape = from_torchtitan("llama4 17bx128e_irope", LLAMA4_128E | experts)
+    maverick = known("llama-4-maverick")
+    assert shape.params_total == maverick.params_total
+    assert shape.params_active == maverick.params_active
+    for seq_len in (8192, 32_768):  # one block, and four of which a quarter of the layers sees all
+        own, theirs = (
+            sum(one.forward for one in operators(of, seq_len)) for of in (shape, maverick)
+        )
+        assert own == pytest.approx(theirs)
+
+
+def test_torchtitans_llama4_without_blocks_or_experts() -> None:
+    whole = {"every_n_layers_nope": "None", "use_flex_attn": "False"}
+    shape = from_torchtitan("llama4 17bx128e", LLAMA4_128E | whole)
+    assert {layer.attention.chunk for layer in shape.layers} == {None}
+    dense = from_torchtitan("llama4", LLAMA4_128E | whole | {"moe_enabled": "False"})
+    assert (dense.layers[0].ffn, dense.layers[0].moe) == (FeedForward(width=16_384), None)
+    with pytest.raises(ShapeError, match="differs between versions"):
+        from_torchtitan("llama4", LLAMA4_128E | {"every_n_layers_nope": "None"})
 
 
 def test_arguments_of_another_model_are_an_error() -> None:

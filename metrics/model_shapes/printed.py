@@ -204,7 +204,7 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
 
     A flavour's vocabulary may be the tokenizer's: compare `params_total` with the `size:` line, or
     see `with_params_total`. Raises UnknownModelError for a flavour that is not known and ShapeError
-    for arguments of a model that is none of llama, qwen3, deepseek_v3, gpt_oss.
+    for arguments of a model that is none of llama, llama4, qwen3, deepseek_v3, gpt_oss.
     """
     if model_args is None:
         return known(flavour)
@@ -215,12 +215,14 @@ def from_torchtitan(flavour: str, model_args: Mapping[str, str] | None = None) -
         return _titan_qwen3(flavour, printed)
     if "sliding_window_size" in model_args and "moe_args" in model_args:
         return _titan_gpt_oss(flavour, printed)
+    if "interleave_moe_layer_step" in model_args:
+        return _titan_llama4(flavour, printed)
     if "multiple_of" in model_args and "moe_args" not in model_args:
         return _titan_llama(flavour, printed)
     raise ShapeError(
-        f"{printed.source} are none of llama's (multiple_of), qwen3's (qk_norm, head_dim),"
-        " deepseek_v3's (kv_lora_rank) or gpt_oss's (sliding_window_size):"
-        " --set model_config=PATH/config.json"
+        f"{printed.source} are none of llama's (multiple_of), llama4's (interleave_moe_layer_step),"
+        " qwen3's (qk_norm, head_dim), deepseek_v3's (kv_lora_rank) or gpt_oss's"
+        " (sliding_window_size): --set model_config=PATH/config.json"
     )
 
 
@@ -237,21 +239,85 @@ def _titan_shape(
 
 
 def _titan_llama(name: str, printed: Printed) -> ModelShape:
-    dim, heads = printed.number("dim"), printed.number("n_heads")
+    dim = printed.number("dim")
     if printed.flag("moe_enabled", default=False):
-        raise ShapeError(f"{printed.source}: moe_enabled=True is llama4, which is not read here.")
+        raise ShapeError(
+            f"{printed.source}: moe_enabled=True is llama4, without its interleave_moe_layer_step."
+        )
     if (printed.get("norm_type") or "rmsnorm").strip("'") not in ("rmsnorm", "fused_rmsnorm"):
         raise ShapeError(f"{printed.source}: norm_type {printed.get('norm_type')} is not RMSNorm.")
     layers = LayerGroup(
         count=printed.number("n_layers"),
-        attention=grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads),
+        attention=_llama_attention(dim, printed),
         ffn=FeedForward(width=_llama_ffn_width(dim, printed)),
     )
     return _titan_shape(name, printed, (layers,))
 
 
-def _llama_ffn_width(dim: int, printed: Printed) -> int:
-    """Llama's rule: two thirds of 4d, times the multiplier, rounded up (torchtitan FeedForward)."""
+def _llama_attention(dim: int, printed: Printed) -> Attention:
+    heads = printed.number("n_heads")
+    return grouped_query(heads, printed.number("n_kv_heads", default=heads), dim // heads)
+
+
+def _titan_llama4(name: str, printed: Printed) -> ModelShape:
+    """Experts in every so many layers; each token's have together the width of a dense layer.
+
+    Where layers without rotary embedding stand between the others, these attend inside blocks
+    (torchtitan/models/llama4/model/model.py@018740b TransformerBlock).
+    """
+    dim, attention = printed.number("dim"), _llama_attention(printed.number("dim"), printed)
+    whole, moe = FeedForward(width=_llama_ffn_width(dim, printed)), _llama4_experts(dim, printed)
+    step = printed.number("interleave_moe_layer_step") if moe else 0
+    full, blocks = _llama4_blocks(printed), None
+    if full:
+        blocks = replace(attention, chunk=printed.number("fixed_attn_block_size"))
+    layers = grouped_layers(
+        (
+            blocks if blocks and layer % full else attention,
+            *((None, moe) if step and not (layer + 1) % step else (whole, None)),
+        )
+        for layer in range(printed.number("n_layers"))
+    )
+    return _titan_shape(name, printed, layers)
+
+
+def _llama4_blocks(printed: Printed) -> int:
+    """Of how many layers one attends to all tokens; 0 where all do."""
+    nope = printed.optional("every_n_layers_nope") or 0
+    flex = printed.flag("use_flex_attn", default=False) or printed.get("attn_type") == "flex"
+    if flex != bool(nope):
+        raise ShapeError(
+            f"{printed.source}: use_flex_attn is {flex} and every_n_layers_nope {nope or None}: "
+            "whether its layers attend inside blocks differs between versions"
+        )
+    return nope
+
+
+def _llama4_experts(dim: int, printed: Printed) -> MixtureOfExperts | None:
+    """Experts and shared ones, of the arguments of 2025-04 (`use_shared_expert`) or later."""
+    if not printed.flag("moe_enabled", default=True):
+        return None
+    if not printed.flag("use_token_choice", default=True):
+        raise ShapeError(f"{printed.source}: experts that choose tokens are not in the formula.")
+    top_k = printed.number("top_k")
+    shared = printed.optional("num_shared_experts")
+    if shared is None:
+        shared = int(printed.flag("use_shared_expert", default=True))
+    scaled = printed.flag("auto_scale_hidden_dim", default=True)
+    width = _llama_ffn_width(dim, printed, top_k + shared if scaled else 1)
+    return MixtureOfExperts(
+        experts=printed.number("num_experts"),
+        experts_per_token=top_k,
+        expert=FeedForward(width=width),
+        shared=FeedForward(width=shared * width) if shared else None,
+    )
+
+
+def _llama_ffn_width(dim: int, printed: Printed, shares: int = 1) -> int:
+    """Llama's rule: two thirds of 4d, times the multiplier, rounded up (torchtitan FeedForward).
+
+    shares: of experts that have it together
+    """
     width = int(2 * (4 * dim) / 3)
     multiplier = printed.get("ffn_dim_multiplier")
     if multiplier is not None:
@@ -263,7 +329,7 @@ def _llama_ffn_width(dim: int, printed: Printed) -> int:
             ) from None
         width = possible(printed.source, "ffn_dim_multiplier", width)
     multiple = printed.number("multiple_of")
-    return multiple * -(-width // multiple)
+    return multiple * -(-(width // shares) // multiple)
 
 
 def _titan_moe(printed: Printed) -> MixtureOfExperts:
