@@ -24,6 +24,7 @@ import yaml
 from ingest import world_size
 from ingest.clean import storable
 from ingest.errors import FactError
+from ingest.formats.deepspeed import RANKS_OF_ONE_BATCH
 from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
 from ingest.launch import Launch
@@ -332,7 +333,18 @@ def _deepspeed_config(path: Path) -> dict[str, str]:
     zero = values.get("zero_optimization")
     if isinstance(zero, dict) and _is_int(zero.get("stage")):
         facts["zero_stage"] = str(zero["stage"])
+    for section in (zero, values.get("tensor_parallel"), values):
+        facts |= _sharing(section) if isinstance(section, dict) else {}
     return facts
+
+
+def _sharing(section: Mapping[str, Any]) -> dict[str, str]:
+    """How many ranks share the tokens of a micro-batch; 0 is none."""
+    return {
+        fact: str(section[name])
+        for name, fact in RANKS_OF_ONE_BATCH.items()
+        if _is_int(section.get(name)) and section[name] > 0
+    }
 
 
 class _WithoutAliases(yaml.SafeLoader):

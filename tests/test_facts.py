@@ -24,6 +24,7 @@ from ingest.log_format import LogFormat
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from ingest.schema import FACT_NAMES, frame_schema
+from metrics.analysis import analyse
 from metrics.inputs import PRECEDENCE, disagreements, holding, typed
 
 FROM_EACH_ORIGIN = [
@@ -235,15 +236,35 @@ def test_the_sidecar_of_the_log_comes_behind_that_of_its_folder(logs: Path) -> N
 
 def test_companions_state_what_is_a_number(logs: Path) -> None:
     config: dict[str, Any] = {"train_batch_size": 64, "gradient_accumulation_steps": "auto"}
-    config |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+    config |= {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "autotp_size": 0}}
+    config |= {"sequence_parallel_size": 2, "tensor_parallel": {"autotp_size": 4}}
     (logs / "ds_config.json").write_text(json.dumps(config))
     (logs / "config.yaml").write_text("seq_len: {value: 512}\nlr: {value: 0.1}\n")
     assert given(from_companions(logs / "run.log")) == {
         "global_batch_size": "64",
         "precision": "bf16",
         "zero_stage": "3",
+        "context_parallel": "2",
+        "tensor_parallel": "4",
         "seq_len": "512",
     }
+
+
+def test_ranks_that_share_a_micro_batch_are_not_counted_each(logs: Path) -> None:
+    """DeepSpeed's AutoTP, told in the user's config alone, as the engine prints it."""
+    stamp = "[2026-11-20 15:01:{:02d},512] [INFO] "
+    config = ["json = {", '    "tensor_parallel": {', '        "autotp_size": 4', "    }", "}"]
+    steps = [
+        f"{stamp.format(step)}[logging.py:123:log_dist] [Rank 0] step={step}, skipped=0, "
+        "lr=[0.0005], mom=[(0.9, 0.95)]"
+        for step in range(1, 12)
+    ]
+    text = "\n".join([f"{stamp.format(0)}[config.py:664:print_user_config]   {config[0]}"])
+    log = logs / "run.log"
+    log.write_text("\n".join([text, *config[1:], *steps, ""]))
+    flags = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "gradient_accumulation=1"]
+    metrics = analyse(read_source(log, extra=from_flags([*flags, "packed=true"]))).metrics
+    assert metrics["tokens_per_gpu_step"].to_list() == [2048 / 4]
 
 
 JOB: Final = {

@@ -117,8 +117,18 @@ def _some(fact: str, count: int) -> dict[str, str]:
 
 def _user_config(lines: Sequence[str]) -> dict[str, str]:
     """What the user's JSON has and the keys of the dump have not; they hold what was resolved."""
-    found = re.search(r'"sequence_parallel_size": *(\d+)', "\n".join(lines))
-    return {"context_parallel": found[1]} if found else {}
+    said, text = {}, "\n".join(lines)
+    for name, fact in RANKS_OF_ONE_BATCH.items():
+        if found := re.search(rf'"{name}": *([1-9]\d*)', text):
+            said[fact] = found[1]
+    return said
+
+
+RANKS_OF_ONE_BATCH: Final = {
+    "sequence_parallel_size": "context_parallel",
+    "autotp_size": "tensor_parallel",  # in `tensor_parallel`, at first in `zero_optimization`
+}
+"""Of the user's config: ranks that share the tokens of a micro-batch."""
 
 
 PROFILE_FACTS: Final = {
