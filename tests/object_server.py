@@ -56,6 +56,7 @@ class Between(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: Between
 
     def pass_on(self) -> None:
