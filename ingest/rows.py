@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from ingest.arrays import Ints, there_are
+from ingest.arrays import Ints, there_are, valued
 from ingest.pieces import Part, Pieces, Row, Share, filled, framed
 from ingest.schema import frame_schema
 from ingest.spool import Spool
@@ -60,7 +60,7 @@ class Rows(Pieces):
         self._spans: list[tuple[int, int]] = []
         self._first_line: int | None = None
         self._last_line = self._top_step = 0
-        self._sorted: dict[int, pl.DataFrame] = {}
+        self._sorted: dict[int, tuple[Ints, pl.DataFrame]] = {}
         self._recent: dict[tuple[str | None, int], list[Row]] = {}
         self._recent_count = 0
         self._late = _NONE_SOUGHT
@@ -107,12 +107,14 @@ class Rows(Pieces):
         found = self._sorted.pop(place, None)
         if found is None:
             piece = self._read(self._pieces[place], SOUGHT)
-            found = filled(piece, SOUGHT, KEPT).sort("step", maintain_order=True)
+            frame = filled(piece, SOUGHT, KEPT).sort("step", maintain_order=True)
+            found = valued(frame["step"], NO_STEP), frame
         self._sorted[place] = found
         if len(self._sorted) > INDEXED:
             del self._sorted[next(iter(self._sorted))]
-        first, behind = (found["step"].search_sorted(step, side) for side in ("left", "right"))
-        return self._mappings(found[first:behind])
+        steps, frame = found
+        first, behind = (int(steps.searchsorted(step, side)) for side in ("left", "right"))
+        return self._mappings(frame[first:behind])
 
     @property
     def all_forms(self) -> tuple[Any, ...]:
