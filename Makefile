@@ -128,9 +128,11 @@ $(VENV)/installed: pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/tested: $(VENV)/installed
+# All that `installed` holds, and more: not that first, or a fresh clone would install twice.
+$(VENV)/tested: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
-	touch $@
+	touch $(VENV)/installed $@
 
 $(VENV)/fuzzed: $(VENV)/tested
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
