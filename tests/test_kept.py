@@ -24,7 +24,7 @@ from ingest.errors import FairmfuError
 from ingest.intake import ingest
 from ingest.log_rows import read_source
 from ingest.logs import ingest_logs
-from ingest.schema import TABLES, frame_schema
+from ingest.schema import READINGS, TABLES, frame_schema
 from ingest.store import Store
 from metrics import kept as keeping
 from metrics import partitions
@@ -180,6 +180,7 @@ def source(random: np.random.Generator, name: str, kind: str, rows: Rows, **run:
         **run,
     }
     path = {"sha256": run["sha256"], "path": f"logs/{name}", "unread_lines": 0}
+    path["reading"] = len(READINGS)
     said = {"gpus": "2", "global_batch_size": "8", "seq_len": "128", "packed": "true"}
     said |= {"model": str(random.choice(["llama3-8b", "llama3-8b", "qwen2-7b"]))}
     facts = [

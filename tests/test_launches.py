@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from ingest.schema import TABLES, frame_schema
+from ingest.schema import READINGS, TABLES, frame_schema
 from metrics.analysis import analyse
 from metrics.digits import Digits, digits_of
 from metrics.launches import unite
 
 START = datetime(2026, 11, 20, 10, 0, 0)
 Rows = list[dict[str, Any]]
+READ = {"unread_lines": 0, "reading": len(READINGS)}
 
 
 def table(name: str, rows: Rows) -> pl.DataFrame:
@@ -49,7 +50,7 @@ def source(name: str, steps: Rows, *, facts: int = 0, **run: Any) -> dict[str, R
     }
     return {
         "runs": [about],
-        "sources": [{"sha256": about["sha256"], "path": f"logs/{name}", "unread_lines": 0}],
+        "sources": [{"sha256": about["sha256"], "path": f"logs/{name}"} | READ],
         "steps": [{"run_id": name, "line": i, **row} for i, row in enumerate(steps, 10)],
         "facts": [
             {"run_id": name, "name": "zero_stage", "value": "2", "origin": f"log:{i}", "line": i}

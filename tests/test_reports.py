@@ -12,7 +12,7 @@ from math import prod, sin
 import polars as pl
 import pytest
 
-from ingest.schema import frame_schema
+from ingest.schema import READINGS, frame_schema
 from metrics.analysis import Analysis, analyse
 from metrics.claims import FIGURES
 from metrics.era import CAUSES
@@ -53,6 +53,7 @@ def a_run(framework, tgs, *, name="", run_id="", steps=40, facts=FACTS, logged="
                 "sha256": run_id,
                 "path": f"logs/{name}.log",
                 "log_format": framework,
+                "reading": len(READINGS),
                 "lines": steps + 4,
                 "step_lines": steps,
                 "known_lines": 2,
