@@ -260,9 +260,12 @@ def framed(
 ) -> pl.DataFrame:
     """Rows as a frame of that schema; what they lack is null, or with `said_only` left out."""
     said = set[str]().union(*rows)
-    wanted = {name: kind for name, kind in schema.items() if name in said or not said_only}
-    values = {
-        name: [row.get(name) for row in rows] if name in said else [None] * len(rows)
-        for name in wanted
-    }
-    return pl.DataFrame(values, schema=wanted, strict=True)
+    return pl.DataFrame(
+        [  # as columns: of a dict and a schema each would be made three times
+            pl.Series(name, [row.get(name) for row in rows], kind)
+            if name in said
+            else _nothing(name, kind).new_from_index(0, len(rows))
+            for name, kind in schema.items()
+            if name in said or not said_only
+        ]
+    )

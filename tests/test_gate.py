@@ -119,7 +119,10 @@ def unlike(one: pl.DataFrame, other: pl.DataFrame) -> Iterator[str]:
 
 def same(one: pl.Series, other: pl.Series) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Of each row whether the values are one."""
-    if not other.dtype.is_float():
+    floats = other.dtype.is_float()
+    if other.null_count() == one.null_count() == len(other) or (not floats and one.equals(other)):
+        return np.ones(len(other), bool)  # most columns, and soon said
+    if not floats:
         return np.array(one.eq_missing(other).to_list(), dtype=bool)
     bits = [
         s.fill_nan(float("nan")).fill_null(0.0).to_numpy().view(np.uint64) for s in (one, other)
