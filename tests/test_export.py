@@ -55,6 +55,12 @@ def told(store: Path) -> Content:
     return content(analysis, analysis.metrics, tables, "Samples", None, version("fairmfu"))
 
 
+@pytest.fixture(scope="module")
+def written(told: Content) -> str:
+    """The report as Markdown; its pictures are in `r_files`."""
+    return markdown.report(told, "r_files").text
+
+
 @pytest.fixture
 def read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands read the store once for each choice of runs: most of what a chart costs."""
@@ -284,18 +290,17 @@ def test_a_new_report_takes_away_only_the_pictures_of_the_old(store: Path, tmp_p
     assert left == set(markdown.links(out.read_text(encoding="utf-8"), "r_files"))
 
 
-def test_markdown_says_the_verdict_and_the_numbers_of_the_json(told: Content) -> None:
-    text = markdown.report(told, "r_files").text
-    assert "are **equally fast**, within 0.1 %" in text
-    assert "| 33.3 % | 37.5 % |" in text
+def test_markdown_says_the_verdict_and_the_numbers_of_the_json(told: Content, written: str) -> None:
+    assert "are **equally fast**, within 0.1 %" in written
+    assert "| 33.3 % | 37.5 % |" in written
     ours = next(run for run in told.data["runs"].values() if run["name"] == XTUNER)
-    assert f"| {ours['claim']['ratio_exact_own']:.3f}x |" in text
+    assert f"| {ours['claim']['ratio_exact_own']:.3f}x |" in written
     for run_id in told.data["apart"]:
-        assert f"| {told.data['runs'][run_id]['label'].replace('_', chr(92) + '_')} |" in text
+        assert f"| {told.data['runs'][run_id]['label'].replace('_', chr(92) + '_')} |" in written
 
 
-def test_each_table_has_as_many_cells_as_its_heading(told: Content) -> None:
-    rows = [line for line in markdown.report(told, "f").text.splitlines() if line.startswith("|")]
+def test_each_table_has_as_many_cells_as_its_heading(written: str) -> None:
+    rows = [line for line in written.splitlines() if line.startswith("|")]
     tables: list[list[int]] = []
     for place, line in enumerate(rows):
         if place + 1 < len(rows) and set(rows[place + 1]) <= set("|- "):
@@ -361,7 +366,7 @@ def test_the_format_names_the_file(
     output: str, name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("report", "--format", output, "--store", store)
+    result = run("report", XTUNER, "--format", output, "--store", store)
     assert result.exit_code == 0, result.output
     assert re.search(rf"^{name}: \d+\.\d\d MB", result.stderr)
     assert (tmp_path / name).is_file()
