@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 SOURCES := cli.py ingest metrics reports
 CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 
+# One virtual environment: two rules that install into it at once would spoil it.
+.NOTPARALLEL:
+
 .PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
 	bench-summary bench-scalars bench-nightly bench-engines bench-report reference
