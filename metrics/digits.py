@@ -1,4 +1,4 @@
-"""How finely a number is printed, as its values show it.
+"""How finely a number is printed, as its values show it, and how far two of one thing may differ.
 
 A table holds what a log printed as a float. How many digits it had there is how far it can be
 compared with anything: half a unit of its last place.
@@ -15,6 +15,16 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
+
+DISAGREEMENT: Final = 0.01
+"""Two figures of one thing (times or tokens of the same steps) that are further apart than this
+share have to have a cause."""
+
+STAMP_ERROR: Final = 1.0
+"""How far a difference of two stamps of whole seconds may be off, s."""
+
+COARSEST: Final = 0.1
+"""The most that a print's last digit explains, as a share of the value."""
 
 MOST_PRINTED: Final = 200
 """Values of a column that are looked at for how finely it is printed."""
@@ -50,6 +60,17 @@ def digits_of(values: Array) -> Digits:
     return Digits(
         int(np.max(digits.decimals, initial=0)), int(np.max(digits.significant, initial=1))
     )
+
+
+def half_unit(values: Array) -> float:
+    """Half a unit of the last printed decimal, as a fraction of the values; their mean.
+
+    Values that happen to be round do not show how finely they are printed: COARSEST at most.
+    """
+    above = values[values > 0]
+    if not len(above):
+        return 0.0
+    return min(COARSEST, float((10.0 ** -digits_of(above).decimals / 2 / above).mean()))
 
 
 def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
 from metrics.columns import Array, Columns, median, total
+from metrics.digits import DISAGREEMENT, STAMP_ERROR
 from metrics.evidence import ratios_between, tokens_of_step
 from metrics.tokens import UNLIKE
-from metrics.windows import DISAGREEMENT, STAMP_ERROR, stamp_error, tokens_of
+from metrics.windows import stamp_error, tokens_of
 
 CLOCK: Final = pl.Schema(
     {

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns, total
+from metrics.digits import DISAGREEMENT, half_unit
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
-from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE, half_unit
+from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE
 from metrics.windows import (
-    DISAGREEMENT,
     MOMENTS,
     PRINTED_TIMES,
     accumulated,

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from metrics.digits import DISAGREEMENT
 from metrics.table import NOT_RANKED
 
 BACK: Final = timedelta(minutes=1)
@@ -56,15 +57,12 @@ _SEVERAL_RUNS: Final = (
     "a step is printed behind a later one ({}): lines of several runs, as of a table" + NOT_RANKED
 )
 
-
 _OTHER_COUNT: Final = (
     "samples or tokens counted since the start go back, or grow by others than the batches that "
     "are printed, from one line to the next ({}): lines of several runs, one behind the other"
     + NOT_RANKED
 )
 _COUNTED: Final = "consumed_samples", "consumed_tokens"
-ROUNDED: Final = 0.01
-"""What rounding of a counter may take from its growth, or add."""
 
 _OTHER_LEVEL: Final = (
     "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
@@ -131,15 +129,16 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines whose counters are not those of the run of the line before, though their steps go on.
 
     A run's counters never go back, and between two lines each step has a batch that is none
-    smaller, and none larger, than both print. Where a step has several lines nothing is asked.
+    smaller, and none larger, than both print; 1 % is left to the rounding of counters. Where a
+    step has several lines nothing is asked.
     """
     of_rank = ("run_id", "rank")
     counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
     new, samples = (pl.col(name).diff().over(of_rank) for name in ("step", "consumed_samples"))
     batch, before = pl.col("samples"), pl.col("samples").shift().over(of_rank)
     known = batch.is_not_null() & before.is_not_null()
-    more = samples > (1 + ROUNDED) * new * pl.max_horizontal(batch, before)
-    fewer = samples < (1 - ROUNDED) * new * pl.min_horizontal(batch, before)
+    more = samples > (1 + DISAGREEMENT) * new * pl.max_horizontal(batch, before)
+    fewer = samples < (1 - DISAGREEMENT) * new * pl.min_horizontal(batch, before)
     back = pl.any_horizontal(pl.col(*_COUNTED).diff().over(of_rank) < 0)
     odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
     mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))

@@ -24,19 +24,12 @@ import polars as pl
 
 from ingest.schema import INT
 from metrics.columns import MICROSECONDS, Array, Columns
-from metrics.digits import digits_of
-from metrics.tokens import half_unit
+from metrics.digits import DISAGREEMENT, STAMP_ERROR, digits_of, half_unit
 
 MOVING: Final = pl.col("elapsed_covers") == "last_10"
 """Whether a step time is such a mean."""
 
 COUNTS: Final = ("tokens_per_gpu", "slots_per_gpu")
-
-ROUNDED: Final = 0.01
-"""How far from each other two times of the same steps may be, as a fraction."""
-
-SECOND: Final = 1.0
-"""How far besides, where one is a difference of two stamps of whole seconds, s."""
 
 
 def of_single_steps(steps: pl.DataFrame) -> pl.DataFrame:
@@ -86,11 +79,11 @@ def _stamped_alike(step: Array, seconds: Array, window: Array, stamp: Array) -> 
     place = np.searchsorted(step, step - window)
     whole = (step > window) & (step[place] == step - window)
     passed = stamp - stamp[place]
-    off = np.abs(passed - window * seconds) > SECOND + ROUNDED * passed
+    off = np.abs(passed - window * seconds) > STAMP_ERROR + DISAGREEMENT * passed
     if not (whole & off).any() or (np.diff(step) != 1).any():
         return False
     apart = np.diff(stamp)
-    return bool((np.abs(apart - seconds[1:]) <= SECOND + ROUNDED * apart).all())
+    return bool((np.abs(apart - seconds[1:]) <= STAMP_ERROR + DISAGREEMENT * apart).all())
 
 
 def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:
@@ -145,7 +138,7 @@ def _between_lines(run: Columns) -> list[_Window]:
     """A window behind each line but the last, where the sum of all steps up to each is known.
 
     So it is from the start of training on, where lines stand evenly and none is missing. None is
-    told where half a unit of the print, once for each step before, may be ROUNDED of a window.
+    told where half a unit of the print, once for each step before, may be DISAGREEMENT of a window.
     """
     step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
     every, window = int(step[0]), int(reach[-1])
@@ -155,7 +148,7 @@ def _between_lines(run: Columns) -> list[_Window]:
         return []
     spent = np.diff(_sums(reach * seconds, window // every))
     unsure = step[-1] * digits_of(seconds).units(seconds).max()
-    if not (ROUNDED * np.median(spent) >= unsure and spent.min() > unsure):
+    if not (DISAGREEMENT * np.median(spent) >= unsure and spent.min() > unsure):
         return []
     before = (reach * seconds)[1:] - spent
     parts = zip(range(1, len(step)), step[:-1].tolist(), before.tolist(), strict=True)

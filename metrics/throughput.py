@@ -20,6 +20,7 @@ from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics import evidence as evidences
 from metrics import tokens as counts
 from metrics.columns import Columns, median, total
+from metrics.digits import DISAGREEMENT
 from metrics.end_to_end import end_to_end
 from metrics.inputs import OTHER_WORK, other_work
 from metrics.statistics import rate, robust
@@ -28,7 +29,6 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     BESIDE_TRAINING,
-    DISAGREEMENT,
     WALL_CLOCKS,
     Clean,
     accumulated,

@@ -21,21 +21,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from metrics.columns import Array, Columns
-from metrics.digits import Digits, digits_of
+from metrics.digits import DISAGREEMENT, Digits, digits_of, half_unit
 from metrics.inputs import LANGUAGE
 from metrics.table import NOT_RANKED
-
-DISAGREEMENT: Final = 0.01
-"""A gap between two counts of the same tokens above this has to have a cause."""
 
 COUNTED_OTHERWISE: Final = "counted otherwise"
 """What a warning says where a rate of the log and ours cannot count the same tokens."""
 
 UNIT: Final = 0.05
 """How far from 1,000 a factor is that a unit of a few printed digits explains."""
-
-COARSEST: Final = 0.1
-"""The most that a print's last digit explains."""
 
 EXACT: Final = 1e-9
 """Of two sums of whole tokens."""
@@ -536,14 +530,3 @@ def _rounding(windows: Columns, at: Places, other: str) -> float:
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
     return sum(half_unit(windows[name][at]) for name in columns.get(other, ()))
-
-
-def half_unit(values: Array) -> float:
-    """Half a unit of the last printed decimal, as a fraction of the values; their mean.
-
-    Values that happen to be round do not show how finely they are printed: COARSEST at most.
-    """
-    printed = values[values > 0]
-    if not len(printed):
-        return 0.0
-    return min(COARSEST, float((10.0 ** -digits_of(printed).decimals / 2 / printed).mean()))

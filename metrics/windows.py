@@ -29,16 +29,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
-from metrics.digits import digits_of
+from metrics.digits import DISAGREEMENT, STAMP_ERROR, digits_of
 from metrics.moving_means import MOVING, of_single_steps, side_by_side
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
 
-DISAGREEMENT: Final = 0.01
-"""A gap between two kinds of time evidence above this has to have a cause."""
-
 SECOND: Final = 1.0
-STAMP_ERROR: Final = 1.0
-"""The unit of stamps of whole seconds, and how far a difference of two of them may be off, s."""
+"""The unit of stamps of whole seconds, s."""
 
 DEFAULT_AVERAGE_WINDOW: Final = 10
 """mmengine's log_processor.window_size, where the config does not say."""
