@@ -25,7 +25,7 @@ from metrics.columns import Array, Columns, total
 from metrics.digits import DISAGREEMENT, half_unit
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
-from metrics.tokens import COUNTED_OTHERWISE, UNIT, UNLIKE
+from metrics.tokens import COUNTED_OTHERWISE, UNLIKE, per_ms
 from metrics.windows import (
     MOMENTS,
     PRINTED_TIMES,
@@ -135,8 +135,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The same steps by two kinds of evidence, a window in each place: its last step and times."""
+    """The same steps by two kinds of evidence, a window in each place.
 
+    step, span: the last step of each window, and how many it holds; a, b: its seconds by the first
+    kind and by the second; stretches: of windows without a gap between them; sampled: single steps
+    by one kind stand for all of the other's
+    """
+
+    kinds: tuple[str, str]
     step: Array
     span: Array
     a: Array
@@ -146,7 +152,20 @@ class _Pair:
 
     @property
     def ratio(self) -> float:
+        """TGS by the second kind over TGS by the first."""
         return float(self.a.sum() / self.b.sum())
+
+    def faster(self, kind: str) -> float:
+        """TGS by this kind over TGS by the other."""
+        return self.ratio if self.kinds[1] == kind else 1 / self.ratio
+
+    def other(self, kind: str) -> str:
+        """The kind that this one stands beside."""
+        return self.kinds[1] if self.kinds[0] == kind else self.kinds[0]
+
+    def seconds(self, kind: str) -> tuple[Array, Array]:
+        """Of each window by this kind, and by the other."""
+        return (self.a, self.b) if self.kinds[0] == kind else (self.b, self.a)
 
     @property
     def few(self) -> bool:
@@ -184,7 +203,7 @@ def ratios_between(windows: Columns, kind: str, other: str) -> Array:
     if pair is None or pair.few:
         return np.empty(0)
     a, b = pair.a, pair.b
-    if unit := _resolution(windows, kind, other):
+    if unit := _resolution(windows, pair.kinds):
         together = np.unique(np.cumsum(b) // (unit / COARSE), return_index=True)[1]
         a, b = np.add.reduceat(a, together), np.add.reduceat(b, together)
     timed = (a > 0) & (b > 0)
@@ -238,7 +257,7 @@ def _compared(
         return None
     if pair.few and _near(pair.ratio):
         return None
-    tolerance = float(DISAGREEMENT + _rounding(windows, pair, a, b))
+    tolerance = float(DISAGREEMENT + _rounding(windows, pair))
     if fitted is not None:
         tolerance += _scatter(pair, pair.b - pair.a)
     one = Comparison(
@@ -247,19 +266,19 @@ def _compared(
         pair.ratio,
         len(pair.a),
         float(pair.a.sum()),
-        _resolution(windows, a, b),
+        _resolution(windows, pair.kinds),
         tolerance,
         None,
         sampled=pair.sampled,
         fitted=fitted,
     )
-    unlike = None if fitted is None else _unlike(windows, run, pair, a, b, fitted)
+    unlike = None if fitted is None else _unlike(windows, run, pair, fitted)
     if unlike is not None:
         return replace(one, cause=unlike, unfit=True)
     if not one.apart:
         return one
-    tokens = _tokens(a, b, pair.ratio) if fitted is None else None
-    cause = _cause(windows, run, pair, a, b, tolerance) or tokens
+    tokens = _tokens(pair) if fitted is None else None
+    cause = _cause(windows, run, pair, tolerance) or tokens
     return replace(one, cause=cause, miscounted=cause is not None and cause == tokens)
 
 
@@ -273,7 +292,7 @@ def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | Non
     pair = _paired(_timed(unknown, a), _timed(unknown, b))
     if pair is None or len(pair.a) == 1:  # which any number fits
         return None, None
-    printed, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
+    printed, timed = pair.seconds("rate")
     per_step = float(np.median(timed / printed))
     scale = (per_step, 1.0) if a == "rate" else (1.0, per_step)
     return replace(pair, a=pair.a * scale[0], b=pair.b * scale[1]), per_step
@@ -290,23 +309,23 @@ def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
         return None
     if stamp_error(windows, "stamp") > DISAGREEMENT * float(np.median(pair.b)):
         return None
-    return None if _unlike(windows, run, pair, "rate", "stamp", fitted) else fitted
+    return None if _unlike(windows, run, pair, fitted) else fitted
 
 
-def _unlike(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, fitted: float
-) -> str | None:
+def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
     """That no number of tokens of a step is that of all windows; None where one may be.
 
     A rate that is a mean over all time and steps between two moments, of one batch, makes them one
     number in most windows, and in those that hold time that it leaves out more, never fewer.
+
+    pair: of a rate and another kind; fitted: the tokens of a step by which most windows agree
     """
-    moment = b if a == "rate" else a
+    moment = pair.other("rate")
     of_all = windows.value("rate_covers") == "interval" and not run["rate_excludes_data"]
     batches = windows["samples"][~np.isnan(windows["samples"])]
     if moment not in MOMENTS or not of_all or pair.sampled or (batches != batches[:1]).any():
         return None
-    rated, timed = (pair.a, pair.b) if a == "rate" else (pair.b, pair.a)
+    rated, timed = pair.seconds("rate")
     column = next(name for name in PRINTED_TIMES["rate"] if windows.known(name))
     off = (DISAGREEMENT + half_unit(windows[column])) * timed + unit_of(windows, moment) + LATE
     apart = _disagreeing(rated, timed, off)
@@ -362,13 +381,14 @@ def _steps_of(pair: _Pair | None) -> float:
 def _swapped(pair: _Pair | None) -> _Pair | None:
     if pair is None:
         return None
-    return replace(pair, a=pair.b, b=pair.a)
+    return replace(pair, kinds=pair.kinds[::-1], a=pair.b, b=pair.a)
 
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
     """The lines of one run by one kind of evidence: step, span and time of each; clean or not."""
 
+    kind: str
     step: Array
     span: Array
     time: Array
@@ -379,7 +399,7 @@ def _timed(windows: Columns, kind: str) -> _Timed:
     seconds = windows["known_rate_time" if kind == "rate" else f"{kind}_time"]
     step, spans = windows["step"], windows[f"{kind}_span"]
     known = np.isfinite(seconds) & np.isfinite(spans) & (spans > 0)
-    return _Timed(step, spans, seconds, known & ~explained(windows, kind))
+    return _Timed(kind, step, spans, seconds, known & ~explained(windows, kind))
 
 
 def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
@@ -397,7 +417,8 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
         return None
     stretches = 1 + int((start[at[1:]] != at[:-1]).sum())
     theirs = times[at + 1] - times[start[at] + 1]
-    return _Pair(step[at], wide.span[at], wide.time[at], theirs, stretches)
+    kinds = (wide.kind, parts.kind)
+    return _Pair(kinds, step[at], wide.span[at], wide.time[at], theirs, stretches)
 
 
 def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -419,16 +440,17 @@ def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
     span = np.maximum(one.span, two.span)[both]
     a, b = (k.time[both] / k.span[both] * span for k in (one, two))
     joined = np.concatenate([[True], np.diff(np.flatnonzero(both)) != 1])
-    return _Pair(one.step[both], span, a, b, int(joined.sum()), sampled=True)
+    kinds = (one.kind, two.kind)
+    return _Pair(kinds, one.step[both], span, a, b, int(joined.sum()), sampled=True)
 
 
 # --- how exactly they can agree -------------------------------------------------------------
 
 
-def _rounding(windows: Columns, pair: _Pair, a: str, b: str) -> float:
+def _rounding(windows: Columns, pair: _Pair) -> float:
     """What truncated stamps, rounded prints and single steps leave open, as a fraction."""
     slack = 0.0
-    for kind, seconds in ((a, pair.a), (b, pair.b)):
+    for kind, seconds in zip(pair.kinds, (pair.a, pair.b), strict=True):
         column = next((c for c in PRINTED_TIMES.get(kind, ()) if windows.known(c)), None)
         slack += half_unit(windows[column]) if column else 0.0
         if kind in MOMENTS:
@@ -446,33 +468,32 @@ def _sigmas(n: int) -> float:
     return SIGMAS + 7.5 / (n - 1) + 17.25 / (n - 1) ** 2
 
 
-def _resolution(windows: Columns, a: str, b: str) -> float | None:
-    units = [unit_of(windows, kind) for kind in (a, b) if kind in MOMENTS]
+def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
+    """The coarser unit of the moments among these kinds, s."""
+    units = [unit_of(windows, kind) for kind in kinds if kind in MOMENTS]
     return max(units, default=None)
 
 
 # --- why they are apart ---------------------------------------------------------------------
 
 
-def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
-) -> str | None:
+def _cause(windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float) -> str | None:
     """The first cause that the log bears out; none where the count of tokens would be wrong."""
     causes = (
-        _one_micro_batch(windows, pair, a, b),
-        _single_micro_steps(windows, pair, a, b, tolerance),
-        _exceptions(pair, a, b, tolerance),
-        _without_data(windows, run, pair, a, b, tolerance),
-        _other_unit(pair, a, b, tolerance),
+        _one_micro_batch(windows, pair),
+        _single_micro_steps(windows, pair, tolerance),
+        _exceptions(pair, tolerance),
+        _without_data(windows, run, pair, tolerance),
+        _other_unit(pair, tolerance),
     )
     return next((cause for cause in causes if cause is not None), None)
 
 
-def _tokens(a: str, b: str, ratio: float) -> str | None:
+def _tokens(pair: _Pair) -> str | None:
     """An integer factor between a rate and a time is a degree that was not known."""
-    if "rate" not in (a, b):
+    if "rate" not in pair.kinds:
         return None
-    held = ratio if a == "rate" else 1 / ratio
+    held = pair.faster(pair.other("rate"))
     for times, word in ((held, "many"), (1 / held, "few")):
         whole = round(times)
         if whole > 1 and abs(times / whole - 1) < DISAGREEMENT:
@@ -483,14 +504,14 @@ def _tokens(a: str, b: str, ratio: float) -> str | None:
     return None
 
 
-def _one_micro_batch(windows: Columns, pair: _Pair, a: str, b: str) -> str | None:
+def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
     """DeepSpeed's timer is started anew at each forward: Megatron calls `step` once for them all.
 
     Then it counts one call for each step, though a step accumulates gradients over several.
     """
-    if "timer" not in (a, b):
+    if "timer" not in pair.kinds:
         return None
-    faster = pair.ratio if b == "timer" else 1 / pair.ratio
+    faster = pair.faster("timer")
     each, whole = windows["timer_micro_step"], windows["timer_step"]
     calls, steps = np.diff(np.where(np.isnan(each), whole, each)), np.diff(windows["step"])
     counted = ~np.isnan(calls)
@@ -502,18 +523,17 @@ def _one_micro_batch(windows: Columns, pair: _Pair, a: str, b: str) -> str | Non
     return f"the timer is read once a step: it times the last of {many} with the optimizer"
 
 
-def _single_micro_steps(
-    windows: Columns, pair: _Pair, a: str, b: str, tolerance: float
-) -> str | None:
+def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
     """Single micro-steps may hold the optimizer's step more or less often than all of them do.
 
     By the mean of either kind and how many of each there are, they have to take the time of all.
     """
     every = accumulated(windows)
-    singles = [k for k in (a, b) if (windows[f"{k}_span"][~windows.flags("first")] == 1).all()]
+    later = ~windows.flags("first")
+    singles = [kind for kind in pair.kinds if (windows[f"{kind}_span"][later] == 1).all()]
     if every == 1 or len(singles) != 1:
         return None
-    single, whole = (pair.a, pair.b) if singles[0] == a else (pair.b, pair.a)
+    single, whole = pair.seconds(singles[0])
     update, each = pair.step % every == 0, single / pair.span
     if update.all() or not update.any():
         return None
@@ -527,45 +547,40 @@ def _single_micro_steps(
     )
 
 
-def _without_data(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    windows: Columns, run: Mapping[str, Any], pair: _Pair, a: str, b: str, tolerance: float
+def _without_data(
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float
 ) -> str | None:
     """What leaves data loading out is the faster; by as much, where the log says how long it is.
 
     Where it does not say, by less than a wrong degree would: that could hide behind it.
     """
-    short = RATES & {a, b} if run["rate_excludes_data"] or "timer" in (a, b) else set()
+    kinds = set(pair.kinds)
+    short = RATES & kinds if run["rate_excludes_data"] or "timer" in kinds else set()
     waits = windows["data_s"]
     loading = not np.isnan(waits[~windows.flags("first")]).all()
     if not short and run["elapsed_excludes_data"] and not loading:
-        short = {"elapsed"} & {a, b}
+        short = {"elapsed"} & kinds
     if not short:
         return None
     (kind,) = short
-    faster = pair.ratio if b == kind else 1 / pair.ratio
+    faster = pair.faster(kind)
     if not loading:
         left_out = f"{KINDS[kind]} leaves out data loading and what else runs between steps"
         return left_out if 1 < faster < UNLIKE else None
     mine = waits[np.isin(windows["step"], pair.step) & ~np.isnan(waits)]
     share = float(mine.mean()) if len(mine) else 0.0
-    timed = pair.a if a != kind else pair.b
+    _, timed = pair.seconds(kind)
     left = faster * (1 - share * float(pair.span.sum()) / float(timed.sum()))
     return "the logged rate leaves data loading out" if abs(left - 1) <= tolerance else None
 
 
-def _other_unit(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
-    """BigScience's fork printed samples per ms as samples per second for a while."""
-    if "rate" not in (a, b):
+def _other_unit(pair: _Pair, tolerance: float) -> str | None:
+    if "rate" not in pair.kinds:
         return None
-    times = 1 / pair.ratio if b == "rate" else pair.ratio
-    return (
-        "the logged samples/s are samples per ms"
-        if abs(times / 1000 - 1) < UNIT + tolerance
-        else None
-    )
+    return per_ms(pair.faster(pair.other("rate")), tolerance)
 
 
-def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
+def _exceptions(pair: _Pair, tolerance: float) -> str | None:
     """A few windows hold what one of the two does not time, and the others agree."""
     off = pair.b / pair.span - pair.a / pair.span
     middle = np.median(off)
@@ -579,8 +594,8 @@ def _exceptions(pair: _Pair, a: str, b: str, tolerance: float) -> str | None:
     if abs(float(pair.a[rest].sum() / pair.b[rest].sum()) - 1) > tolerance:
         return None
     more = float((pair.b - pair.a)[odd].sum())
-    name, holds = (b, more) if more > 0 else (a, -more)
-    if name not in MOMENTS and not pair.sampled and not MOMENTS.keys().isdisjoint((a, b)):
+    name, holds = (pair.kinds[1], more) if more > 0 else (pair.kinds[0], -more)
+    if name not in MOMENTS and not pair.sampled and not MOMENTS.keys().isdisjoint(pair.kinds):
         return None  # no step takes longer than passes
     gaps = np.diff(pair.step[odd])
     clock = ", or a clock that was set" if name in MOMENTS else ""

@@ -349,33 +349,51 @@ def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
         gap = mean / ours - 1
         slack = DISAGREEMENT + _rounding(windows, at, other)
         apart = mean > 0 and abs(gap) > slack  # none at all has no cause
-        cause = _cause(windows, at, facts, used, other, gap) if apart else None
+        cause = _cause(windows, facts, _Gap(used, other, at, gap)) if apart else None
         found.append(Counted(count, COUNTS[used], mean, ours, len(at), slack, cause))
     return found
 
 
-def _cause(  # noqa: PLR0913, PLR0917 - the two, and what is known of them
-    windows: Columns, at: Places, facts: Mapping[str, Any], used: str, other: str, gap: float
-) -> str | None:
-    """Why two counts differ, as far as the log bears it out; at: places of windows with both."""
-    if other in {"global_batch", "micro_batches"}:
-        why = _ramp_up(windows, at, facts) or _curriculum(windows, at, facts, other)
-        if why is not None:
-            return why
-    grown = _grown(windows, at, used, other)
-    if grown is not None:
-        return grown
-    times = 1 / (1 + gap)
-    if other == "samples_rate" and abs(times / 1000 - 1) < UNIT:
-        return "the logged samples/s are samples per ms"
-    few = _few_print(windows, at, facts, used, other, gap)
-    if few is not None:
-        return few
-    pair = (_basis(used, other), _basis(other, used))
-    if pair in {("tokens", "slots"), ("slots", "tokens")}:
-        padding = gap / (1 + gap) if pair[0] == "tokens" else -gap
-        return f"{padding:.1%} of the slots are padding" if padding > 0 else None
-    return None
+@dataclass(frozen=True, slots=True)
+class _Gap:
+    """Two counts that are too far apart.
+
+    used, other: keys of COUNTS; at: places of the windows that have both; gap: mean of the other
+    over that of the used one, less 1
+    """
+
+    used: str
+    other: str
+    at: Places
+    gap: float
+
+    @property
+    def bases(self) -> tuple[Basis, Basis]:
+        """Of the used one and of the other."""
+        return _basis(self.used, self.other), _basis(self.other, self.used)
+
+
+def _cause(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+    """Why two counts differ, as far as the log bears it out."""
+    causes = (
+        _ramp_up(windows, facts, apart),
+        _curriculum(windows, facts, apart),
+        _grown(windows, apart),
+        per_ms(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
+        _few_print(windows, facts, apart),
+        _padding(apart),
+    )
+    return next((cause for cause in causes if cause is not None), None)
+
+
+def per_ms(times: float, slack: float = 0.0) -> str | None:
+    """BigScience's fork printed samples per ms as samples per second for a while.
+
+    times: what counts without the logged rate over what that gives; slack: how far this may be off
+    beside UNIT, as a fraction
+    """
+    off = abs(times / 1000 - 1)
+    return "the logged samples/s are samples per ms" if off < UNIT + slack else None
 
 
 def _basis(key: str, beside: str) -> Basis:
@@ -384,43 +402,49 @@ def _basis(key: str, beside: str) -> Basis:
     return "slots" if held else COUNTS[key].basis
 
 
-def _few_print(  # noqa: PLR0913, PLR0917 - as for `_cause`
-    windows: Columns, at: Places, facts: Mapping[str, Any], used: str, other: str, gap: float
-) -> str | None:
-    """Packs of the ranks that print are a sample of those of all."""
-    of_ranks = {"ranks", "rate"}
-    if not (used in of_ranks) ^ (other in of_ranks) or "slots" in {
-        COUNTS[used].basis,
-        COUNTS[other].basis,
-    }:
+def _padding(apart: _Gap) -> str | None:
+    """Slots are more than tokens by the padding that they hold."""
+    if set(apart.bases) != {"tokens", "slots"}:
         return None
-    printing, gpus = int(windows["printing"][at[-1]]), facts.get("gpus")
-    if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + gap < UNLIKE:
+    padding = apart.gap / (1 + apart.gap) if apart.bases[0] == "tokens" else -apart.gap
+    return f"{padding:.1%} of the slots are padding" if padding > 0 else None
+
+
+def _few_print(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
+    """Packs of the ranks that print are a sample of those of all."""
+    both = {apart.used, apart.other}
+    of_ranks = both & {"ranks", "rate"}
+    if len(of_ranks) != 1 or "slots" in {COUNTS[key].basis for key in both}:
+        return None
+    printing, gpus = int(windows["printing"][apart.at[-1]]), facts.get("gpus")
+    if gpus is None or printing >= gpus or not 1 / UNLIKE < 1 + apart.gap < UNLIKE:
         return None
     return f"{printing} of {gpus} ranks print their tokens"
 
 
-def _ramp_up(windows: Columns, at: Places, facts: Mapping[str, Any]) -> str | None:
+def _ramp_up(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Megatron's rampup_batch_size: [first size, increment, samples until the batch is whole]."""
+    if apart.other not in OF_WHOLE_BATCH:
+        return None
     said = json.loads(facts.get("megatron_arguments") or "{}").get("rampup_batch_size")
-    samples, whole = windows["samples"][at], facts.get("global_batch_size")
+    samples, whole = windows["samples"][apart.at], facts.get("global_batch_size")
     printed = samples[~np.isnan(samples)]
     if not len(printed) or whole is None or said in {None, "None"} or printed.max() > whole:
         return None
     return f"the batch ramps up: {printed.min():.0f} to {printed.max():.0f} of {whole} samples"
 
 
-def _curriculum(windows: Columns, at: Places, facts: Mapping[str, Any], other: str) -> str | None:
+def _curriculum(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
     """Samples are cut to lengths that grow up to the full one; a line prints that of its last step.
 
     Then the used count has as many of a length that is none below the one of the line before, and
     none above its own.
     """
-    longest = facts.get("seq_len")
-    if longest is None:
+    longest, at = facts.get("seq_len"), apart.at
+    if apart.other not in OF_WHOLE_BATCH or longest is None:
         return None
     last, before = (windows["sequence_length"][places] for places in (at, np.maximum(at - 1, 0)))
-    ours = windows["tokens_per_gpu"][at] / windows[f"{other}_count"][at] * longest
+    ours = windows["tokens_per_gpu"][at] / windows[f"{apart.other}_count"][at] * longest
     grew = last[0] < last[-1] <= longest and bool((before <= last).all())
     within = (ours >= before * (1 - DISAGREEMENT)) & (ours <= last * (1 + DISAGREEMENT))
     if not (grew and within.all()):
@@ -428,15 +452,15 @@ def _curriculum(windows: Columns, at: Places, facts: Mapping[str, Any], other: s
     return f"samples grow from {last[0]:.0f} to {last[-1]:.0f} of {longest} tokens"
 
 
-def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
+def _grown(windows: Columns, apart: _Gap) -> str | None:
     """A line prints batch and length of its last step, also where one of them grew among its steps.
 
     Then their mean is no smaller than that of the line before, and no larger than its own.
     """
-    if not used.startswith("consumed_") or other not in OF_LAST_STEP:
+    if not apart.used.startswith("consumed_") or apart.other not in OF_LAST_STEP:
         return None
-    later = at[at > 0]
-    ours, theirs = windows["tokens_per_gpu"][later], windows[f"{other}_count"][later]
+    later = apart.at[apart.at > 0]
+    ours, theirs = windows["tokens_per_gpu"][later], windows[f"{apart.other}_count"][later]
     last, before = windows["samples_count"][later], windows["samples_count"][later - 1]
     grew = (before < last).any() and bool((before <= last).all())
     of_last = np.abs(theirs / last - 1) <= DISAGREEMENT
@@ -453,6 +477,8 @@ def _grown(windows: Columns, at: Places, used: str, other: str) -> str | None:
     )
 
 
+OF_WHOLE_BATCH: Final = ("global_batch", "micro_batches")
+"""Counts of the batch at its full size and length."""
 OF_LAST_STEP: Final = ("consumed_samples", "samples", "samples_rate", "rate")
 """Counts that hold the batch, or the length, of a line's last step for all of its steps."""
 
