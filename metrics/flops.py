@@ -440,11 +440,6 @@ def _cached(attention: Attention, context_len: int) -> int:
     return seen if attention.window is None else min(seen, attention.window)
 
 
-def inference_flops_per_token(shape: ModelShape, context_len: int, phase: Phase) -> float:
-    """F of inference [FLOP per token], see `inference_operators`."""
-    return forward_flops_per_token(inference_operators(shape, context_len, phase))
-
-
 # --- what the hardware executes -------------------------------------------------------------
 
 

@@ -345,14 +345,14 @@ def against_others(
     seq_len: int,
     *,
     recompute: Literal["none", "full"],
-    intermediate_size: int | None = None,
 ) -> list[Comparison]:
     """Every formula of `OTHERS` for this model, in their order.
 
     seq_len: tokens of one unpacked sequence
     recompute: whether every layer is recomputed, which some tools count as work
-    intermediate_size: of the model's config.json, for a wholly sparse model that is not known by
-        name; without it, the tools that read it have no figure
+
+    A tool that reads `intermediate_size` of the model's config.json has no figure for a wholly
+    sparse model that is not known by name.
 
     Raises ValueError for another policy of recomputation, or a length below 1.
     """
@@ -361,7 +361,7 @@ def against_others(
             f"These formulas know recomputation as off or on, none or full, not {recompute!r}."
         )
     ours = flops_per_token(operators(shape, seq_len))
-    seen = Seen(shape=shape, T=seq_len, recompute=recompute, intermediate_size=intermediate_size)
+    seen = Seen(shape=shape, T=seq_len, recompute=recompute, intermediate_size=None)
     return [_compared(other, seen, ours) for other in OTHERS]
 
 

@@ -1,8 +1,8 @@
 """Where a model's parameters are, what the formula leaves out, and what inference has to keep.
 
-modules(shape)            parameters of each module, biases and norms included
-uncounted(shape, T)       FLOPs per token that the formula does not count, estimated
-kv_cache_bytes(shape, T)  keys and values of a context
+modules(shape)                    parameters of each module, biases and norms included
+uncounted(shape, T)               FLOPs per token that the formula does not count, estimated
+kv_cache_bytes_per_token(shape)   keys and values of a token of context
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from metrics.model_shapes import (
 __all__ = [
     "Module",
     "Uncounted",
-    "kv_cache_bytes",
     "kv_cache_bytes_per_token",
     "modules",
-    "state_bytes",
     "uncounted",
 ]
 
@@ -254,18 +252,15 @@ class Uncounted:
     rule: str
 
 
-def uncounted(
-    shape: ModelShape, seq_len: int, *, attended: float | None = None
-) -> tuple[Uncounted, ...]:
+def uncounted(shape: ModelShape, seq_len: int) -> tuple[Uncounted, ...]:
     """What one forward computes beside its matmuls, estimated per token.
 
-    seq_len, attended: as in metrics.flops.operators
+    seq_len: tokens of one sequence
     """
-    counted = forward_flops_per_token(operators(shape, seq_len, attended=attended))
+    counted = forward_flops_per_token(operators(shape, seq_len))
 
     def pairs(attention: Attention) -> float:
-        masked = attended_pairs(seq_len, window=attention.window, chunk=attention.chunk)
-        return masked if attended is None else min(attended, masked)
+        return attended_pairs(seq_len, window=attention.window, chunk=attention.chunk)
 
     estimates = (
         ("attention softmax", _softmax(shape, pairs), "5 per score: max, minus, exp, sum, divide"),
@@ -377,43 +372,18 @@ def kv_cache_bytes_per_token(shape: ModelShape, *, bytes_per_value: float) -> fl
     bytes_per_value: 2 in BF16, 1 in FP8
 
     MLA keeps the latent vector and the rotary key, c + rope. A layer with a window keeps no more
-    than the window's tokens, and linear attention a state of fixed size (`state_bytes`): neither
-    grows with a long context, see `kv_cache_bytes`. Raises ValueError for no or negative bytes.
+    than the window's tokens, and linear attention a state of fixed size: neither grows with a long
+    context. Raises ValueError for no or negative bytes.
     """
-    return kv_cache_bytes(shape, 1, bytes_per_value=bytes_per_value)
-
-
-def kv_cache_bytes(shape: ModelShape, context_len: int, *, bytes_per_value: float) -> float:
-    """Keys and values of one sequence with this much context, as `kv_cache_bytes_per_token`."""
-    if context_len < 1 or bytes_per_value <= 0:
-        raise ValueError(f"A cache holds tokens and bytes: {context_len=}, {bytes_per_value=}.")
-    values = sum(
-        group.count * _cached_values(group.attention, context_len) for group in shape.layers
-    )
+    if bytes_per_value <= 0:
+        raise ValueError(f"A cache holds bytes: {bytes_per_value=}.")
+    values = sum(group.count * _cached_values(group.attention) for group in shape.layers)
     return values * bytes_per_value
 
 
-def _cached_values(attention: Attention | LinearAttention, context_len: int) -> int:
+def _cached_values(attention: Attention | LinearAttention) -> int:
     if isinstance(attention, LinearAttention):
         return 0
-    kept = min(context_len, attention.window or context_len, attention.chunk or context_len)
     if attention.kv_lora_rank is not None:
-        return kept * (attention.kv_lora_rank + attention.rope_head_dim)
-    return kept * attention.kv_heads * (attention.qk_head_dim + attention.v_head_dim)
-
-
-def state_bytes(shape: ModelShape, *, bytes_per_value: float) -> float:
-    """States of linear attention of one sequence, whatever its length [bytes].
-
-    A matrix per value head, and the convolution's last inputs.
-    """
-    if bytes_per_value <= 0:
-        raise ValueError(f"A state holds bytes: {bytes_per_value=}.")
-
-    def values(at: Attention | LinearAttention) -> int:
-        if not isinstance(at, LinearAttention):
-            return 0
-        window = (at.conv_kernel - 1) * (2 * at.key_width + at.value_width)
-        return at.value_width * at.key_head_dim + window
-
-    return bytes_per_value * sum(group.count * values(group.attention) for group in shape.layers)
+        return attention.kv_lora_rank + attention.rope_head_dim
+    return attention.kv_heads * (attention.qk_head_dim + attention.v_head_dim)

@@ -147,19 +147,9 @@ class VisionTower:
         """(layers, weight) of what LoRA can adapt: the projections of attention and ffn."""
         return tuple((self.depth, weight) for weight in self._layer_weights())
 
-    def images(self, count: int) -> tuple[Grid, ...]:
-        """Grids of this many images (frames, tiles) of the tower's own size.
+    def grid_of(self, height: int, width: int) -> Grid:
+        """Grid of a still image as the tower sees it, after resizing [pixels].
 
-        Raises ShapeError where images have no common size.
-        """
-        if self.grid is None:
-            raise ShapeError(f"{self.name} takes images of any size: give the grid of each.")
-        return ((1, *self.grid),) * count
-
-    def grid_of(self, height: int, width: int, frames: int = 1) -> Grid:
-        """Grid of an image as the tower sees it, after resizing [pixels].
-
-        frames: steps in time; a still image is one, also where two frames make a patch.
         Raises ShapeError where the sides are no multiple of merged patches.
         """
         side = self.patch_side * self.merge
@@ -168,7 +158,7 @@ class VisionTower:
                 f"{self.name} takes sides that are multiples of {side} pixels, not"
                 f" {height} x {width}: give the size after resizing."
             )
-        return self._checked((frames, height // self.patch_side, width // self.patch_side))
+        return self._checked((1, height // self.patch_side, width // self.patch_side))
 
     def tokens(self, grids: Sequence[Grid]) -> int:
         """Tokens that the images become in the language model."""
@@ -212,7 +202,7 @@ class TrainedParts:
         if all(kind in ("frozen", "upstream") for _, kind in self._kinds()):
             raise ValueError(
                 "Nothing is trained: tower, projector and language model are frozen. FLOPs of"
-                " inference are metrics.flops.inference_flops_per_token."
+                " inference are those of metrics.flops.inference_operators."
             )
 
     def of(self, part: Part) -> Trainable:
@@ -245,7 +235,7 @@ def tower_operators(
 ) -> tuple[Operator, ...]:
     """Every operator of tower and projector over a set of images [FLOP per set].
 
-    grids: of each image or video (`VisionTower.images`, `grid_of`); none: all operators are 0
+    grids: of each image or video (of a still one: `VisionTower.grid_of`); none: all operators are 0
     trained: default everything
 
     Raises ShapeError for a grid that the tower does not take, and for unknown LoRA targets.

@@ -13,6 +13,7 @@ from metrics.flops import (
     Dtype,
     Operator,
     Pass,
+    Phase,
     Trainable,
     attended_pairs,
     flops_per_token,
@@ -21,7 +22,6 @@ from metrics.flops import (
     hardware_operators,
     hardware_unknown,
     ideal_seconds_per_token,
-    inference_flops_per_token,
     inference_operators,
     operators,
 )
@@ -50,6 +50,10 @@ def training(name: str, seq_len: int, **options: object) -> float:
 
 def by_name(shape: ModelShape, seq_len: int, **options: object) -> dict[str, Operator]:
     return {op.name: op for op in operators(shape, seq_len, **options)}  # type: ignore[arg-type]
+
+
+def inferred(shape: ModelShape, context: int, phase: Phase) -> float:
+    return forward_flops_per_token(inference_operators(shape, context, phase))
 
 
 # --- by hand --------------------------------------------------------------------------------
@@ -284,13 +288,13 @@ def test_attended_pairs_outside_the_sequence_are_an_error(attended: float) -> No
 def test_prefill_is_a_forward() -> None:
     for shape in (LLAMA, known("gemma-3-27b"), known("deepseek-v3")):
         expected = forward_flops_per_token(operators(shape, 4096))
-        assert inference_flops_per_token(shape, 4096, "prefill") == expected
+        assert inferred(shape, 4096, "prefill") == expected
     assert {op.backward for op in inference_operators(LLAMA, 4096, "prefill")} == {0}
 
 
 def test_decode_by_hand() -> None:
     core = 32 * 2 * 32 * 256 * 5000
-    assert inference_flops_per_token(LLAMA, 5000, "decode") == 2 * LLAMA.params_matmul + core
+    assert inferred(LLAMA, 5000, "decode") == 2 * LLAMA.params_matmul + core
 
 
 def test_decode_sees_the_window_or_its_chunk() -> None:
@@ -322,7 +326,7 @@ def test_inference_leaves_multi_token_prediction_out() -> None:
 )
 def test_impossible_inference(context: int, phase: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        inference_flops_per_token(LLAMA, context, phase)  # type: ignore[arg-type]
+        inferred(LLAMA, context, phase)  # type: ignore[arg-type]
 
 
 # --- laws -----------------------------------------------------------------------------------
@@ -437,8 +441,8 @@ def test_laws_hold_with_linear_attention(shape: ModelShape, seq_len: int) -> Non
 def test_decoding_the_last_token_costs_at_least_the_prompts_mean(
     shape: ModelShape, context: int
 ) -> None:
-    prefill = inference_flops_per_token(shape, context, "prefill")
-    assert prefill <= inference_flops_per_token(shape, context, "decode") * (1 + 1e-12)
+    prefill = inferred(shape, context, "prefill")
+    assert prefill <= inferred(shape, context, "decode") * (1 + 1e-12)
 
 
 @given(shape=model_shapes() | linear_shapes(), seq_len=st.integers(1, 500))

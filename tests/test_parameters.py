@@ -11,10 +11,8 @@ from metrics.model_shapes import ModelShape, from_hugging_face, known, known_mod
 from metrics.parameters import (
     GROWTH,
     Module,
-    kv_cache_bytes,
     kv_cache_bytes_per_token,
     modules,
-    state_bytes,
     uncounted,
 )
 
@@ -147,14 +145,6 @@ def test_uncounted_work_of_other_kinds() -> None:
     assert estimates(BIASED, 64)["residuals and biases"] == 2 * (6 * 64 + 256 + 64) + 100
 
 
-def test_known_documents_shorten_the_softmax() -> None:
-    whole, packed = (
-        uncounted(known("llama-3-8b"), 8192, attended=attended)[0] for attended in (None, 500.0)
-    )
-    assert packed.forward == 5 * 32 * 32 * 500
-    assert packed.share < whole.share
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_what_is_not_counted_is_small(shape: ModelShape) -> None:
     """Below 1 % of the FLOPs that count, in models of more than a billion parameters."""
@@ -178,19 +168,10 @@ def test_cache_of_a_token(name: str, values: int) -> None:
     assert kv_cache_bytes_per_token(known(name), bytes_per_value=2) == 2 * values
 
 
-def test_windows_bound_the_cache_and_states_do_not_grow() -> None:
-    gemma = known("gemma-2-9b")
-    per_layer = 2 * 8 * 256
-    assert kv_cache_bytes(gemma, 8192, bytes_per_value=1) == 21 * per_layer * (8192 + 4096)
-    assert kv_cache_bytes(DELTA, 1000, bytes_per_value=1) == 1000 * 2 * 2 * 64
-    assert state_bytes(DELTA, bytes_per_value=4) == 4 * 3 * (8 * 32 * 48 + 3 * (2 * 128 + 8 * 48))
-    assert state_bytes(gemma, bytes_per_value=4) == 0
+def test_the_state_of_linear_attention_does_not_grow() -> None:
+    assert kv_cache_bytes_per_token(DELTA, bytes_per_value=1) == 2 * 2 * 64
 
 
 def test_a_cache_of_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="tokens and bytes"):
-        kv_cache_bytes(DELTA, 0, bytes_per_value=2)
-    with pytest.raises(ValueError, match="tokens and bytes"):
-        kv_cache_bytes_per_token(DELTA, bytes_per_value=0)
     with pytest.raises(ValueError, match="holds bytes"):
-        state_bytes(DELTA, bytes_per_value=0)
+        kv_cache_bytes_per_token(DELTA, bytes_per_value=0)
