@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from os import getpid
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -163,34 +162,27 @@ class Store:
         """
         if not batch and not seen and not files:
             return []
-        return self._written(partial(self._add, batch, seen, files, folders, grown))
 
-    def _add(  # noqa: PLR0913, PLR0917 - as `add`
-        self,
-        batch: Sequence[LogTables],
-        seen: Sequence[Seen],
-        files: Sequence[FileMark],
-        folders: Folders | None,
-        grown: Collection[str],
-        writer: Writer,
-    ) -> list[Remark]:
-        before = catalogue.state_of_sources(writer.con)
-        began = self._added[0] if self._added and self._added[1] == before else before
-        plan = writer.plan(Asked.of(batch, seen), grown)
-        for tables in batch:
-            plan.place(tables)
-        claimed = {one.sha256 for one in seen}
-        for one in seen:
-            plan.see(one, claimed)
-        writer.write(plan.frames(writer.number))
-        gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
-        writer.mark([mark for mark in files if mark.path not in gone])
-        if folders is not None and folders.state in {began, before}:
-            odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
-            alike = {path: at for path, at in folders.listed.items() if path not in odd}
-            catalogue.remember_folders(writer.con, alike)
-        self._added = began, catalogue.state_of_sources(writer.con)
-        return plan.remarks
+        def add(writer: Writer) -> list[Remark]:
+            before = catalogue.state_of_sources(writer.con)
+            began = self._added[0] if self._added and self._added[1] == before else before
+            plan = writer.plan(Asked.of(batch, seen), grown)
+            for tables in batch:
+                plan.place(tables)
+            claimed = {one.sha256 for one in seen}
+            for one in seen:
+                plan.see(one, claimed)
+            writer.write(plan.frames(writer.number))
+            gone = {remark.path for remark in plan.remarks if remark.kind == "gone"}
+            writer.mark([mark for mark in files if mark.path not in gone])
+            if folders is not None and folders.state in {began, before}:
+                odd = {remark.path.rpartition(os.sep)[0] for remark in plan.remarks}
+                alike = {path: at for path, at in folders.listed.items() if path not in odd}
+                catalogue.remember_folders(writer.con, alike)
+            self._added = began, catalogue.state_of_sources(writer.con)
+            return plan.remarks
+
+        return self._written(add)
 
     def give(self, facts_of_runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
         """Give facts to runs by id, each in place of an earlier one; how many are new.

@@ -658,20 +658,13 @@ def _time_lost() -> Spec:
     ]
     x = alt.X("share:Q", title="of the wall time", axis=alt.Axis(format="~%", tickCount=6))
     y = alt.Y("cause:N", sort=None, title=None, axis=alt.Axis(labelLimit=320))
-    return _bars("causes", x, y, "text", tips, width=420)
-
-
-def _bars(  # noqa: PLR0913, PLR0917 - the parts of a chart of bars
-    data: str, x: alt.X, y: alt.Y, text: str, tips: Sequence[alt.Tooltip], width: int
-) -> Spec:
-    """Bars with their values behind them, in the order of the rows."""
-    base = alt.Chart(alt.NamedData(data))
+    base = alt.Chart(alt.NamedData("causes"))
     layers = [
         base.mark_bar(height=13, color=theme.ACCENT).encode(x),
-        base.mark_text(align="left", dx=6).encode(x, alt.Text(f"{text}:N")),
+        base.mark_text(align="left", dx=6).encode(x, alt.Text("text:N")),
     ]
-    chart = alt.layer(*layers, encoding={"y": y, "tooltip": [*tips]})
-    return made(chart.properties(width=width, height=alt.Step(ROW - 4)), data=data)
+    chart = alt.layer(*layers, encoding={"y": y, "tooltip": tips})
+    return made(chart.properties(width=420, height=alt.Step(ROW - 4)), data="causes")
 
 
 def operators(table: Table) -> Figure | None:
