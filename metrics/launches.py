@@ -37,7 +37,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from metrics.digits import Array, Digits, Whole, digits_by, printed
+from metrics.digits import STAMP_ERROR, Array, Digits, Whole, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
 from metrics.pooling import WITH_ENGINE, pooled
 from metrics.statistics import robust_spread
@@ -55,9 +55,6 @@ LOSS_BITS_ALONE: Final = 60.0
 
 IN_STEP_BITS: Final = 30.0
 """What the stamps of two nodes have to give; launches side by side do not wait for each other."""
-
-WHOLE_UNIT: Final = 1.0
-"""Seconds that two stamps of one moment may be apart where one is of whole seconds."""
 
 NEIGHBOURS: Final = 11
 STANDS_OUT: Final = 5.0
@@ -701,7 +698,7 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
 def _stamps_scatter(left: Array, right: Array, scatter: Array) -> float:
     """How far two stamps of one moment may be apart, s: by their print, or by their scatter."""
     whole = bool((left % 1 == 0).all() or (right % 1 == 0).all())
-    return WHOLE_UNIT if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
+    return STAMP_ERROR if whole else max(STAMP_GAP, 3 * robust_spread(scatter))
 
 
 def _in_step(left: Array, right: Array) -> float:
@@ -718,7 +715,7 @@ def _in_step(left: Array, right: Array) -> float:
     scatter = (theirs - mine)[usual]
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
-    if allowed >= WHOLE_UNIT and robust_spread(mine[usual]) < 2 * allowed:
+    if allowed >= STAMP_ERROR and robust_spread(mine[usual]) < 2 * allowed:
         return 0.0  # what whole seconds alternate by
     return _bits(mine[usual][agree], allowed) if agree.mean() > 0.9 else 0.0  # noqa: PLR2004
 

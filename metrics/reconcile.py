@@ -22,6 +22,7 @@ from metrics.formula_inputs import Inputs, Score, formula_inputs
 from metrics.identities import Known, flops_of
 from metrics.logged import Audit
 from metrics.model_shapes import ShapeError
+from metrics.tokens import UNLIKE
 
 __all__ = ["Bridge", "Factor", "bridges"]
 
@@ -146,11 +147,8 @@ def counted_otherwise(row: Mapping[str, Any]) -> float:
     if not row["logged_tgs_total"] or not row["tgs"]:
         return 1.0
     ratio = row["tgs"] / row["logged_tgs_total"] / _timed(row)
-    return 1.0 if 1 / SAMPLED < ratio < SAMPLED else ratio
+    return 1.0 if 1 / UNLIKE < ratio < UNLIKE else ratio
 
-
-SAMPLED: Final = 1.5
-"""How far the rate of a sample of steps may be from that of all."""
 
 MICRO_STEPS: Final = "tokens over time of all micro-steps, not the median of single ones"
 

@@ -35,7 +35,8 @@ EXACT: Final = 1e-9
 """Of two sums of whole tokens."""
 
 UNLIKE: Final = 1.5
-"""Ranks differ by less in tokens; a wrong world size makes them differ by 2 at least."""
+"""Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or
+a wrong world size makes them differ by a factor of 2 at least."""
 
 SAYS_ACCUMULATION: Final = "torchtitan"
 """It prints how many batches a step accumulates since it can; of others that may be unsaid."""

@@ -21,6 +21,7 @@ from reports import drawing
 from reports.charts import Figure, Spec
 from reports.content import Content
 from reports.runs import names
+from reports.tables import for_xml
 from reports.theme import fairmfu
 from reports.verdict import counted
 
@@ -308,9 +309,6 @@ def svg(figure: Figure) -> str:
     return _steady(drawn(figure.whole() | {"config": _config()}))
 
 
-NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
 def drawn(spec: Spec) -> str:
     """A spec as SVG. What XML cannot hold is shown as U+FFFD: the library would end its process.
 
@@ -323,7 +321,7 @@ def drawn(spec: Spec) -> str:
 
 def _pictured(value: Any) -> Any:  # noqa: ANN401 - any part of a spec
     if isinstance(value, str):
-        return NOT_XML.sub("\ufffd", value)
+        return for_xml(value)
     if isinstance(value, dict):
         named = {_pictured(key): _pictured(one) for key, one in value.items()}
         if isinstance(named.get("encoding"), dict):

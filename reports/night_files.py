@@ -39,7 +39,7 @@ from reports.night import (
     told,
 )
 from reports.redact import REDACTED
-from reports.tables import markdown_text, printable
+from reports.tables import for_xml, markdown_text, printable
 from reports.theme import fairmfu
 from reports.verdict import Style
 
@@ -259,10 +259,10 @@ def junit(night: Night) -> str:
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         totals[name] = str(sum(case.find(tag) is not None for case in cases))
     stamp = night.at.isoformat(timespec="seconds")
-    suite = ET.Element("testsuite", {"name": _xml(night.title), "timestamp": stamp, **totals})
+    suite = ET.Element("testsuite", {"name": for_xml(night.title), "timestamp": stamp, **totals})
     suite.extend(cases)
     said = says(found)
-    ET.SubElement(suite, "system-out").text = _xml("\n".join([said.says, *said.notes]))
+    ET.SubElement(suite, "system-out").text = for_xml("\n".join([said.says, *said.notes]))
     suites = ET.Element("testsuites", {"name": "fairmfu nightly", **totals})
     suites.append(suite)
     ET.indent(suites)
@@ -272,14 +272,14 @@ def junit(night: Night) -> str:
 
 def _case(row: Row, found: Told) -> ET.Element:
     now = found.night.at
-    case = ET.Element("testcase", {"classname": "fairmfu.series", "name": _xml(row["series"])})
+    case = ET.Element("testcase", {"classname": "fairmfu.series", "name": for_xml(row["series"])})
     loud = [change_says(c, now) + "." for c in row["changes"] if alarms(c)]
     if loud:
-        about = {"type": "regression", "message": _xml(loud[0])}
-        ET.SubElement(case, "failure", about).text = _xml("\n".join(loud))
+        about = {"type": "regression", "message": for_xml(loud[0])}
+        ET.SubElement(case, "failure", about).text = for_xml("\n".join(loud))
     elif row["state"] == NEW:
         ET.SubElement(case, "skipped", {"message": "too few runs to tell"})
-    ET.SubElement(case, "system-out").text = _xml(series_says(row, now))
+    ET.SubElement(case, "system-out").text = for_xml(series_says(row, now))
     return case
 
 
@@ -293,18 +293,10 @@ def series_says(row: Row, now: datetime) -> str:
 
 
 def _unread_case(source: Row) -> ET.Element:
-    case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": _xml(source["path"])})
-    about = {"type": "unreadable", "message": _xml(source["message"])}
-    ET.SubElement(case, "error", about).text = _xml(source["message"])
+    case = ET.Element("testcase", {"classname": "fairmfu.logs", "name": for_xml(source["path"])})
+    about = {"type": "unreadable", "message": for_xml(source["message"] or "")}
+    ET.SubElement(case, "error", about).text = for_xml(source["message"] or "")
     return case
-
-
-NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-def _xml(text: str | None) -> str:
-    """Text without the characters that XML 1.0 cannot carry, not even escaped."""
-    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text or "")
 
 
 # --- SVG ------------------------------------------------------------------------------------

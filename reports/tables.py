@@ -124,6 +124,14 @@ def printable(text: str) -> str:
     )
 
 
+NOT_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def for_xml(text: str) -> str:
+    """Text without the characters that XML 1.0 cannot carry, not even escaped."""
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def _csv(frame: pl.DataFrame) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -22,6 +22,7 @@ import polars as pl
 
 from ingest.schema import FACT_NAMES, FLOAT, INT, STEPS
 from metrics.analysis import Analysis
+from metrics.columns import MICROSECONDS
 from metrics.inputs import SETUP
 from metrics.table import LOST, METRICS
 from reports.redact import Redaction
@@ -55,7 +56,6 @@ PRINTED: Final = tuple(
 """Columns of step lines that hold numbers."""
 
 EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - as the stamps of a store, without a zone
-MICROSECONDS: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
