@@ -51,7 +51,7 @@ CLOCK: Final = pl.Schema(
 )
 
 FROM_THE_FIRST_STEP: Final = ("deepspeed-tensorboard", "torchtitan-tensorboard")
-"""Formats whose first stamp is of a step that has ended; when it began nothing there says."""
+"""Formats whose first stamp is that of a step that has ended: it does not say when a run began."""
 
 Members = Mapping[str, Sequence[Mapping[str, Any]]]
 
@@ -70,14 +70,18 @@ def clock(
     count as its own; their stamps only where they are of the clock that the steps are stamped by.
 
     trained_from, trained_to: training began behind the one step and went on to the other [steps],
-    as far as the log tells; the first is null where a log begins in the middle, the second where it
-    does not say what its lines count. step_s: the median
-    time of a step. startup_s: from the first stamp to the first step line, less the typical time of
-    the steps that this line speaks of; null where no line before it is stamped. after_s: from the
-    last step line to the last stamp. wall_s: from the first stamp to the last. runtime_s: of the
-    whole training as the log prints it, or between its stamped start and end where the steps have
-    no stamps. engine_s: between the first and the last stamp of a companion's step lines. A time is
-    null where the log has no stamp for it.
+        as far as the log tells; the first is null where a log begins in the middle, the second
+        where it does not say what its lines count
+    step_s: the median time of a step
+    startup_s: from the first stamp to the first step line, less the typical time of the steps that
+        this line speaks of; null where no line before it is stamped
+    after_s: from the last step line to the last stamp
+    wall_s: from the first stamp to the last
+    runtime_s: of the whole training as the log prints it, or between its stamped start and end
+        where the steps have no stamps
+    engine_s: between the first and the last stamp of a companion's step lines
+
+    A time is null where the log has no stamp for it.
     """
     by_run = Columns(spans).by_run()
     planned = dict(facts.select("run_id", "total_steps").iter_rows())
@@ -152,7 +156,10 @@ class _Launch:
         return before, [e for e in self.own if e["line"] > last]
 
     def _with_stamps(self, stamped: NDArray[np.int64]) -> dict[str, Any]:
-        """Of steps with stamps, at these places; a clock that went back is none."""
+        """The moments of a launch whose steps have stamps; none where the clock went back.
+
+        stamped: places of the windows with a stamp
+        """
         assert self.windows is not None  # noqa: S101 - the caller asked
         first: datetime = self.windows.value("logged_at", int(stamped[0]))
         last: datetime = self.windows.value("logged_at", int(stamped[-1]))
@@ -171,7 +178,7 @@ class _Launch:
         }
 
     def _without_stamps(self) -> dict[str, Any]:
-        """Of steps without: the stamps of the lines around them."""
+        """The moments of a launch whose steps have none: by the stamps of the lines around them."""
         before, behind = self._around()
         early, late = ([e["logged_at"] for e in side] for side in (before, behind))
         if not early or not late or min(late) < max(early):
@@ -193,7 +200,7 @@ class _Launch:
     def _trained_at(
         before: Sequence[Mapping[str, Any]], behind: Sequence[Mapping[str, Any]], first: datetime
     ) -> datetime | None:
-        """The last stamped start of training; else the end's stamp less its run time."""
+        """When training began: the last stamp of such a line, else the end's less its run time."""
         starts: list[datetime] = [e["logged_at"] for e in before if e["kind"] == "train_start"]
         if starts:
             return min(max(starts), first)
@@ -202,11 +209,14 @@ class _Launch:
         return min((s for s in counted if s <= first), default=None)
 
     def _trained_from(self) -> int | None:
-        """The step that training went on from: as its start or the loaded checkpoint says, else 0.
+        """The step that training went on from; None where that is not known.
 
-        0 where the first line is no further than one log interval. A checkpoint of another
-        training, which is only loaded, does not lie within one log interval of the first line.
-        Where the clock began with the first line's own steps, training went on from before them.
+        What the log says of it: the step that its start names, else that of a checkpoint that was
+        loaded within one log interval before the first line (a checkpoint further off was of
+        another training, of which the weights alone were loaded). Else 0, where the first line is
+        no further than one log interval; else the step before the first line's own steps, where
+        the line's clock began with these. Where lines are merely counted, 0 unless a checkpoint was
+        loaded.
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
         first = int(self.windows.value("step"))
@@ -232,11 +242,15 @@ class _Launch:
         return first - int(span) if 0 < since <= own * (1 + DISAGREEMENT) else None
 
     def _trained_to(self, *, stamped: bool) -> int | None:
-        """The last step: of the last line, or behind it by what an end or a checkpoint says.
+        """The last step that was trained; None where that is not known.
 
-        The last planned one where the launch completed, if no line more would have stood between.
-        Where more would, lines without stamps may be counted wrongly: the Trainer's print no step.
-        Where that is known, no step that the log says is one of its lines.
+        That of the last line, or a later one: as the end says, as a checkpoint says, or the last
+        planned one of a launch that completed. Those of a checkpoint and of the plan count only
+        where no further line would have been printed before them.
+
+        Where a completed launch should have printed more lines, and none of its lines has a stamp,
+        the lines may be counted wrongly, for the Trainer's print no step. Where it is known that
+        lines are merely counted (`steps_counted`), no step that the log names is one of theirs.
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
         if self.windows.value("steps_counted"):
@@ -263,7 +277,7 @@ class _Launch:
 
 MICROSECOND: Final = timedelta(microseconds=1)
 BACK: Final = timedelta(seconds=2)
-"""Stamps of two ranks may cross; a clock that is set back goes further."""
+"""So far stamps of two ranks may cross; a clock that was set back went further."""
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:
@@ -271,7 +285,7 @@ def _seconds(start: datetime | None, end: datetime | None) -> float | None:
 
 
 def interval(windows: Columns) -> int:
-    """Steps between two lines: as the log states, else as they stand."""
+    """Steps between two lines: as the log states it, else the median of what they show."""
     if windows.value("steps_counted"):
         return 1
     said, steps = windows.value("log_interval"), windows["new_step"]
@@ -308,9 +322,9 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
         EVIDENCE from start   all steps by the lines' own time, where they speak of every step
         EVIDENCE              the same of the steps behind the first line
 
-    Stamps and clocks do not count where they are of whole seconds and too short for that, nor
-    tokens where the logged rate and the stamps show that they are counted wrongly; then the last
-    ones do.
+    Stamps and clocks of whole seconds may be off by 2 % and more over less than 50 s (`_shortest`):
+    then they count only where the last two bases tell nothing. Where the logged rate and the stamps
+    show that tokens are counted wrongly (`counted_wrongly`), only the last two count.
     """
     by_lines = None if evidence is None else _by_lines(windows, evidence, run)
     if by_lines and counted_wrongly(windows, evidence):
@@ -324,9 +338,10 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
 
 
 def _counted(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> Columns:
-    """The windows; where no tokens are known, with those that their rate and stamps make of a step.
+    """The windows, with tokens of a step by their rate and stamps where none are known.
 
-    Else time that is lost between steps, which a rate leaves out, would be lost to end to end.
+    Without them only the logged rate would be left to go by, and that leaves out time that is lost
+    between steps.
     """
     if evidence != "rate" or windows.known("tokens_per_gpu"):
         return windows
@@ -338,9 +353,10 @@ def _counted(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> 
 
 
 def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
-    """Whether the stamps contradict a rate that needs no tokens by as much as a wrong degree would.
+    """Whether most stamps contradict the logged rate as a wrong degree of parallelism would.
 
-    That shows in most windows; time that is lost between steps shows in few, however much it is.
+    A wrong degree shows in most windows; time that is lost between steps shows in few, however much
+    it is. A logged rate is right as it is, whatever tokens are counted.
     """
     if evidence != "rate":
         return False
@@ -350,7 +366,9 @@ def counted_wrongly(windows: Columns, evidence: str | None) -> bool:
 
 
 def _shortest(windows: Columns, kind: str) -> float:
-    """Seconds below which a difference of these moments is too coarse; 0 where they have fractions.
+    """Seconds that a difference of these moments has to span to be exact enough.
+
+    As many as keep it within twice DISAGREEMENT; 0 where the moments have fractions of a second.
 
     kind: one of metrics.windows.WALL_CLOCKS
     """
@@ -358,14 +376,14 @@ def _shortest(windows: Columns, kind: str) -> float:
 
 
 def shortest_between(start: datetime | None, end: datetime | None) -> float:
-    """The same of two stamps."""
+    """`_shortest` of two stamps."""
     there = [stamp.microsecond for stamp in (start, end) if stamp is not None]
     return STAMP_ERROR / (2 * DISAGREEMENT) if there and not any(there) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Rate:
-    """Tokens on one GPU over seconds; `enough` are those that its time has to have to be exact."""
+    """Tokens on one GPU over seconds; of fewer than `enough` seconds it is not exact."""
 
     tokens: float
     seconds: float
@@ -380,9 +398,9 @@ def _named(rate: _Rate | None) -> dict[str, Any]:
 
 
 def trained(windows: Columns, start: float, end: float) -> float | None:
-    """Tokens on one GPU of the steps behind `start` up to `end`; null where a count is unknown.
+    """Tokens on one GPU of the steps behind `start` up to `end`; None where a count is unknown.
 
-    Each step counts what its line says; those behind the last line count as that.
+    Each step has the tokens that its line says; steps behind the last line have those of that line.
     """
     upto = windows["step"].copy()
     upto[-1] = max(upto[-1], end)
@@ -393,9 +411,11 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
 
 
 def _tokens(windows: Columns, start: float) -> Array:
-    """Tokens of a step on one GPU; of the first line by its count since the start, if no other.
+    """Tokens of a step on one GPU, of each line.
 
-    The counter without padding begins with the process, and has counted an evaluation before.
+    Of the first line, where nothing else tells it, by a counter. That of tokens without padding
+    begins with the process, and holds an evaluation before the first line too. The other one goes
+    on where a run is resumed, so that it tells of a launch from step 0 on alone.
     """
     each, gpus = windows["tokens_per_gpu"], windows.value("gpus")
     if windows.known("non_padding_count"):
@@ -425,7 +445,7 @@ def _from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
 
 
 def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
-    """To the last line; to the last that prints the clock, where that lacks few steps."""
+    """To the last line that prints the clock, if not more than a few steps lie behind it."""
     timed = np.flatnonzero(~np.isnan(windows["since_start_s"]))
     start = run.get("trained_from")
     if not len(timed) or start is None or windows.height == 1:
@@ -439,7 +459,7 @@ def _by_clock_from_start(windows: Columns, run: Mapping[str, Any]) -> _Rate | No
 
 
 MOST_LACKING: Final = 0.05
-"""Of the steps of a launch, those that its clock may leave out at the end."""
+"""The share of the steps of a launch that its clock may leave out at the end."""
 
 
 def _over_runtime(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
@@ -464,11 +484,12 @@ def _from_first_line(windows: Columns, run: Mapping[str, Any]) -> _Rate | None:
 
 
 def time_of_first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> float | None:
-    """Seconds of the steps of the first line, from the start of training, by its own time.
+    """Seconds from the start of training to the first line, by that line's own time or rate.
 
-    kind: `elapsed` or `rate`; run: with `trained_from` of CLOCK. None where the line speaks of
-    fewer steps, or does not time them. A mean since the last line, where there is none, is of the
-    steps since the start.
+    None where the line does not time them, or speaks of fewer steps. What is a mean since the last
+    line is one since the start where there is no line before.
+
+    kind: `elapsed` or `rate`; run: with `trained_from` of CLOCK
     """
     start = run.get("trained_from")
     if start is None or (kind == "rate" and run.get("rate_excludes_data")):
@@ -483,7 +504,7 @@ def time_of_first_line(windows: Columns, kind: str, run: Mapping[str, Any]) -> f
 
 
 def _behind(windows: Columns, kind: str) -> _Rate | None:
-    """The steps behind the first line of these moments, up to the last."""
+    """The steps from the first line with such a moment to the last one."""
     later = ~np.isnan(windows[f"{kind}_time"]) & ~windows.flags("first")
     seconds, tokens = total(windows[f"{kind}_time"][later]), windows["tokens_per_gpu"][later]
     if not seconds or np.isnan(tokens).any():
@@ -503,7 +524,7 @@ _BASES: Final[tuple[Callable[[Columns, Mapping[str, Any]], _Rate | None], ...]] 
 
 
 APART: Final = {"clock": "apart", "engine": "apart", "elapsed": "elapsed_apart"}
-"""Columns of the steps since the window before, where windows are of other lines than all."""
+"""Columns of the steps since the window before, of kinds that not every line has a window of."""
 
 
 def _by_lines(windows: Columns, evidence: str, run: Mapping[str, Any]) -> _Rate | None:

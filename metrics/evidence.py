@@ -48,10 +48,10 @@ KINDS: Final[dict[str, str]] = {
 """Kinds of time evidence, in words."""
 
 RATES: Final = frozenset({"rate", "timer"})
-"""Of the same time: what they have in common says nothing of it."""
+"""Kinds that divide by one and the same time: that two of them agree proves nothing of it."""
 
 CHECKS: Final = ("stamp", "engine", "clock", "elapsed", "rate", "runtime")
-"""By which the evidence of a run's rates is checked, the best first."""
+"""Kinds that the evidence of a run's rates is checked by, the best first."""
 
 TRUNCATED: Final = 1.22
 """Three standard deviations of a difference of two truncated stamps, in their unit."""
@@ -59,10 +59,11 @@ TRUNCATED: Final = 1.22
 SIGMAS: Final = 3.0
 
 FEWEST: Final = 3
-"""Windows of single steps that can stand for all."""
+"""From so many windows on single steps can stand for all."""
 
 FAR: Final = 2.0
-"""How far scatter brings single steps from all; of fewer windows only what is further is told."""
+"""By chance a few single steps take up to so many times as long as all do, or as little. Of fewer
+than FEWEST windows only a ratio beyond that is told."""
 
 LATE: Final = 0.25
 """How long after the moment that its rate ends at a line may be written, s; public logs: 0.17."""
@@ -71,20 +72,24 @@ OUTLYING: Final = 8.0
 """Median deviations beyond which a window holds something that the others do not."""
 
 RARE: Final = 0.2
-"""Windows that hold more are a share of at most this, or they are no exceptions."""
+"""The largest share of windows that can be exceptions; what more windows hold is the rule."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two kinds of time evidence of one run.
 
-    kind, other: of KINDS; ratio: TGS by `other` over TGS by `kind`, over the same steps; windows:
-    compared; seconds: that they take by `kind`; resolution: of the time stamps or the clock [s],
-    if one is; tolerance: how far the ratio may be from 1; cause: why it is further, if that is
-    known; miscounted: and that the cause is the count of tokens, which no rate survives; sampled:
-    one of them times single steps of those that the other times; fitted: tokens (or samples) of a
-    step that the log does not say and that make most windows agree, so that only others can differ;
-    unfit: though each step of them has to have as many, no number makes most windows agree
+    kind, other: of KINDS
+    ratio: TGS by `other` over TGS by `kind`, over the same steps
+    windows, seconds: how many were compared, and how long they take by `kind`
+    resolution: the coarser unit of the time stamps or the clock [s]; None where neither is one
+    tolerance: how far the ratio may be from 1 without a cause
+    cause: why it is further from 1; None where it is not, or where no cause is known
+    miscounted: the cause is that tokens are counted wrongly, so that no rate of them holds
+    sampled: one kind times single steps only, of all those that the other times
+    fitted: where the log does not say the tokens (or samples) of a step, the number by which most
+        windows agree; only the other windows can differ then
+    unfit: each step must have the same number, and no number makes most windows agree
     """
 
     kind: str
@@ -118,7 +123,10 @@ class Comparison:
 
     @property
     def independent(self) -> bool:
-        """Whether one can check the other: not two prints of a line, nor what is never right."""
+        """Whether one can check the other.
+
+        Not a time and a rate that one line prints of the same steps, nor a kind that is no check.
+        """
         same_line = {"elapsed", "rate"} <= set(self.kinds) and not self.sampled
         return not same_line and self.other in CHECKS
 
@@ -126,7 +134,7 @@ class Comparison:
     def contradicts(self) -> bool:
         """Whether they are apart without a cause, or because tokens are counted otherwise.
 
-        What is fitted agrees as far as it can: only that nothing fits speaks against it.
+        Fitted tokens were chosen so that the two agree: they contradict only where no number fits.
         """
         if self.fitted is not None:
             return self.unfit
@@ -180,8 +188,8 @@ def _near(ratio: float) -> bool:
 def comparisons(windows: Columns, run: Mapping[str, Any]) -> list[Comparison]:
     """Every two kinds of time evidence of one run that time the same steps.
 
-    windows: those of the run; run: its row of ingest.schema's runs. The kind that
-    its format prefers goes first.
+    windows: those of the run; run: its row of ingest.schema's runs. Of each two the one that its
+    format prefers goes first.
     """
     order = [*run["evidence"], *(k for k in KINDS if k not in run["evidence"])]
     timed = {kind: _timed(windows, kind) for kind in order if kind != "runtime"}
@@ -211,14 +219,14 @@ def ratios_between(windows: Columns, kind: str, other: str) -> Array:
 
 
 COARSE: Final = 0.1
-"""How far clocks of whole seconds may shift a ratio that is to be told from another degree's."""
+"""How far clocks of whole seconds may shift a ratio: little beside the 2 of a wrong degree."""
 
 
 def check(found: Iterable[Comparison], kind: str) -> Comparison | None:
-    """The comparison by which rates of `kind` are checked: time stamps, if there are any.
+    """The comparison by which rates of `kind` are checked: with time stamps, if there are any.
 
-    What a line says of its own step's rate and time is one piece of evidence: tokens are checked
-    by it (metrics.tokens), not time; nor is time by what was fitted to it.
+    The rate and the time that one line prints of its step are no check of each other's time (they
+    are one of tokens, in metrics.tokens), nor is a rate whose tokens were fitted to the time.
     """
     mine = [one if one.kind == kind else _turned(one) for one in found if kind in one.kinds]
     checks = (one for one in mine if one.independent and one.fitted is None)
@@ -283,7 +291,10 @@ def _compared(
 
 
 def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | None]:
-    """A rate of unknown tokens, by what makes most windows agree with the other kind."""
+    """A rate whose tokens are unknown beside another kind, and the tokens of a step that fit it.
+
+    These are chosen so that the median window takes as long by both.
+    """
     printed = windows["logged_tgs"]
     rate = np.where(np.isnan(printed), windows["logged_samples_per_second"], printed)
     usable = np.isfinite(rate) & (rate > 0)
@@ -313,10 +324,11 @@ def tokens_of_step(windows: Columns, run: Mapping[str, Any]) -> float | None:
 
 
 def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float) -> str | None:
-    """That no number of tokens of a step is that of all windows; None where one may be.
+    """In words, that no number of tokens of a step fits the windows; None where one may.
 
-    A rate that is a mean over all time and steps between two moments, of one batch, makes them one
-    number in most windows, and in those that hold time that it leaves out more, never fewer.
+    Each step of a run trains as many tokens. So a rate that is a mean over all time and all steps
+    between two moments, times the time between them, is the same number in most windows. In those
+    that hold time that the rate leaves out it is more; it can't be fewer.
 
     pair: of a rate and another kind; fitted: the tokens of a step by which most windows agree
     """
@@ -341,9 +353,10 @@ def _unlike(windows: Columns, run: Mapping[str, Any], pair: _Pair, fitted: float
 
 
 def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
-    """Why no multiple of `rated` is `timed`, to within `off`, in most windows and no more in any.
+    """Why no multiple of `rated` is right: None where one is.
 
-    The least multiple that most agree with is asked about: it is too long for the fewest.
+    It is right where it is `timed`, to within `off`, in most windows, and in none is longer. The
+    smallest multiple that most windows agree with is the one to try: it is longer in the fewest.
     """
     least, most = np.sort((timed - off) / rated), np.sort((timed + off) / rated)
     agreeing = np.arange(1, len(least) + 1) - np.searchsorted(most, least)
@@ -358,9 +371,10 @@ def _disagreeing(rated: Array, timed: Array, off: Array) -> str | None:
 
 
 def _scatter(pair: _Pair, off: Array) -> float:
-    """Three standard errors of the ratio, by the windows' median deviation from it.
+    """Three standard errors of the ratio, by how far the median window is off.
 
-    off: of each window [s]; few may be far off, as where a clock was set.
+    off: by how much each window is off [s]. The median does not mind a few that are far off, as
+    where a clock was set.
     """
     n = len(off)
     share = np.abs(off) / float(np.mean(pair.a))
@@ -386,7 +400,7 @@ def _swapped(pair: _Pair | None) -> _Pair | None:
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """The lines of one run by one kind of evidence: step, span and time of each; clean or not."""
+    """The lines of one run by one kind of evidence: step, span and time of each; whether clean."""
 
     kind: str
     step: Array
@@ -422,7 +436,10 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
 
 
 def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of the windows that end with these lines those that share no step, the first one first."""
+    """Those of the windows that end with these lines that share no step with one before them.
+
+    start: of each line the one that its window begins behind
+    """
     if (start[at[1:]] >= at[:-1]).all():
         return at
     kept = list(at[:1])
@@ -433,7 +450,7 @@ def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def _sampled(one: _Timed, two: _Timed) -> _Pair | None:
-    """Windows that end with one step, of unlike spans: time per step x the longer span."""
+    """Windows of unlike length that end with the same step, both stretched to the longer one."""
     both = one.clean & two.clean & (one.span != two.span)
     if not both.any():
         return None
@@ -478,7 +495,7 @@ def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
 
 
 def _cause(windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float) -> str | None:
-    """The first cause that the log bears out; none where the count of tokens would be wrong."""
+    """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`)."""
     causes = (
         _one_micro_batch(windows, pair),
         _single_micro_steps(windows, pair, tolerance),
@@ -490,7 +507,7 @@ def _cause(windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: flo
 
 
 def _tokens(pair: _Pair) -> str | None:
-    """An integer factor between a rate and a time is a degree that was not known."""
+    """A whole factor between a rate and a time: a degree of parallelism that was not known."""
     if "rate" not in pair.kinds:
         return None
     held = pair.faster(pair.other("rate"))
@@ -505,9 +522,10 @@ def _tokens(pair: _Pair) -> str | None:
 
 
 def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
-    """DeepSpeed's timer is started anew at each forward: Megatron calls `step` once for them all.
+    """DeepSpeed's timer under Megatron times the last micro-batch of a step alone.
 
-    Then it counts one call for each step, though a step accumulates gradients over several.
+    It is started anew at each forward and stopped by `step`, which Megatron calls once for all
+    micro-batches. So it counts one call a step, though a step accumulates gradients over several.
     """
     if "timer" not in pair.kinds:
         return None
@@ -524,9 +542,10 @@ def _one_micro_batch(windows: Columns, pair: _Pair) -> str | None:
 
 
 def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
-    """Single micro-steps may hold the optimizer's step more or less often than all of them do.
+    """Of the micro-steps that are timed one by one more, or fewer, hold the optimizer's step.
 
-    By the mean of either kind and how many of each there are, they have to take the time of all.
+    Of all micro-steps it is one of each accumulation. That is the cause where the mean time with it
+    and the mean time without, each times how many there are of all, come to the time of all.
     """
     every = accumulated(windows)
     later = ~windows.flags("first")
@@ -550,9 +569,10 @@ def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str 
 def _without_data(
     windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float
 ) -> str | None:
-    """What leaves data loading out is the faster; by as much, where the log says how long it is.
+    """One kind leaves data loading out, and so is faster.
 
-    Where it does not say, by less than a wrong degree would: that could hide behind it.
+    Where the log says how long loading takes, it has to be faster by just that. Where it does not
+    say, it must be less than a wrong degree would make it, which could hide behind loading.
     """
     kinds = set(pair.kinds)
     short = RATES & kinds if run["rate_excludes_data"] or "timer" in kinds else set()

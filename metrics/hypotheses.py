@@ -1,8 +1,10 @@
-"""What else may be true of a run whose figures do not come out, or would come out all the same.
+"""What else may be true of a run: facts by which its own figures come out too.
 
-A wrong fact shifts every printed figure against its prediction by one factor, the same for all
-lines. So a hypothesis (another length, era, peak, a factor of 1000, …) is that factor, and it
-reproduces a run where the interval of every line holds it.
+Where they do not come out, another value of a fact may be the reason; where they do, a fact is
+proven only if no other value of it gives the same. A wrong fact shifts every printed figure against
+its prediction by one factor, the same for all lines. So a hypothesis (another length, era, peak, a
+factor of 1000, …) is that factor, and it reproduces a run where the interval of every line holds
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ LENGTHS: Final = tuple(sorted({n << k for n in (64, 96) for k in range(15)} | {1
 """Lengths that people train with [tokens]."""
 
 TIMES: Final = (1 / 16, 1 / 8, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 3 / 2, 2.0, 3.0, 4.0, 8.0, 16.0)
-"""By what a count of devices or sequences may be off."""
+"""Factors by which a count of devices or sequences may be wrong."""
 
 UNITS: Final = {
     1000.0: "the print is a thousand times too many",
@@ -48,17 +50,17 @@ UNITS: Final = {
 }
 
 PROOF: Final = 0.01
-"""A print that leaves more than this open proves nothing."""
+"""A print that leaves open a larger share of its value than this proves nothing."""
 
 SAME: Final = 1e-9
-"""Two predictions that differ by less are one."""
+"""Two predictions that differ by a smaller share than this are the same."""
 
 
 class Hypothesis(NamedTuple):
     """What else may be true, as the factor by which it changes each prediction.
 
     fact: name of the fact that it changes, or `unit`; text: for people
-    factors: column to predicted by the hypothesis over predicted now; 1 where it is not named
+    factors: by column what the hypothesis predicts over what is predicted now; 1 of other columns
     """
 
     fact: str
@@ -83,15 +85,17 @@ Told = tuple[tuple[str, frozenset[str]], ...]
 """The columns that were compared, each with the facts that its prediction reads."""
 
 CONFIGURATIONS: Final = 256
-"""Kinds of runs whose hypotheses are held: those of one configuration differ in what they print."""
+"""Configurations whose hypotheses are kept: runs of one share them, and differ in what they
+print."""
 
 
 def hypotheses(
     era: Era, known: Known, found: Sequence[Identity], eras: Sequence[Era]
 ) -> tuple[Hypothesis, ...]:
-    """What else one fact may be, the likeliest kinds first; of equals only other eras.
+    """What each fact might be instead, the likeliest kinds first.
 
-    eras: the framework's, the likeliest first
+    Only what predicts something else; but other eras also where they predict the same. eras: the
+    framework's, the likeliest first
     """
     peaks = tuple(peak_of(one, known) for one in (era, *eras))
     names = tuple(one.name for one in eras)
@@ -99,9 +103,9 @@ def hypotheses(
 
 
 def _undated(known: Known) -> Known:
-    """What a run has in common with others of its configuration, as far as a prediction reads it.
+    """What a prediction reads of a run, without what runs of one configuration differ in.
 
-    Of the day only the peaks are.
+    The day is left out: it decides nothing but peaks, which are given apart.
     """
     return known._replace(day=None, version=None, said=frozenset())
 
@@ -151,12 +155,12 @@ def hypothesis_of(
 
 
 def _another_era(one: Era, other: Era) -> bool:
-    """Of the main line; where both predict the same, nothing proves which of them printed."""
+    """Whether it is one more of the main line: if it predicts the same, either may have printed."""
     return other is not one and not other.fork
 
 
 class Case(NamedTuple):
-    """A run of which one fact is otherwise; known, and the era, as they would be then."""
+    """A run with one fact changed: the era and all that is known, as they would be then."""
 
     fact: str
     text: str
@@ -165,11 +169,11 @@ class Case(NamedTuple):
 
 
 def alternatives(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[Case]:
-    """Each other case, one fact changed; last, eras that see the length otherwise, and that.
+    """Cases of one changed fact each; at last of two, another era that sees the length otherwise.
 
-    An era that was given by hand is in doubt first: no other was tried. Then what only the print
-    stands on, what it counts and its peak; then the run's own facts, those with fewer values
-    first, which are less likely to fit by chance.
+    First an era that was given by hand, for no other was tried. Then what only the print depends
+    on: whether it counts recomputation, and its peak. Then the run's own facts; those with fewer
+    values come first, being less likely to fit by chance.
     """
     others = [Case("logged_formula", f"the formula of {e.name}", e, known) for e in eras]
     if known.era is not None:
@@ -197,7 +201,10 @@ def alternatives(era: Era, known: Known, eras: Sequence[Era]) -> Iterator[Case]:
 
 
 def sees_length_otherwise(one: Era, other: Era, known: Known) -> bool:
-    """Whether a token more adds other FLOPs, so that another length may give the same."""
+    """Whether a longer sequence adds other FLOPs by the other formula than by the one.
+
+    Then the other may give for another length what the one gives for the known length.
+    """
     at = [[flops_of(era, known.seen(T)) for T in LENGTHS[:2]] for era in (one, other)]
     slopes = [b - a for a, b in at if a is not None and b is not None]
     distinct = len(slopes) == len(at) and abs(slopes[0] - slopes[1]) > SAME * abs(slopes[0])
@@ -221,7 +228,7 @@ def _counted_otherwise(era: Era, known: Known) -> Iterator[Case]:
 
 
 def _world(known: Known) -> Iterator[tuple[float, str]]:
-    """Too many or too few divisions by the world size."""
+    """Factors of figures that were divided by the number of GPUs once too often, or not at all."""
     if known.gpus is not None and known.gpus > 1:
         yield float(known.gpus), f"the sum over {known.gpus} GPUs, not one's"
         yield 1 / known.gpus, f"divided by the {known.gpus} GPUs twice"
@@ -278,10 +285,10 @@ def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
 
 
 def proven(others: Sequence[Hypothesis], found: Sequence[Identity]) -> tuple[str, ...]:
-    """Facts of which nothing else that was tried reproduces every line.
+    """Facts that the log's own figures prove: no other value that was tried reproduces every line.
 
-    Only where the print is fine enough, and where no figure knows a count but as a product with
-    others that nothing else proves: then two of them may be wrong together.
+    Only where the print is fine enough. A count of which every figure knows no more than a product
+    with counts that are not proven is not proven either: two of them may be wrong together.
     """
     kinds = dict.fromkeys(h.fact for h in others if h.fact != "unit")
     still_open = {h.fact for h in others if h.reproduces(found)}
@@ -308,7 +315,7 @@ def _speaks_of(identity: Identity, fact: str) -> bool:
 
 
 def _single(told: Sequence[str], found: Sequence[Identity]) -> set[str]:
-    """Counts that some figure knows alone, or beside such as others know."""
+    """Counts that some figure depends on alone, or besides on counts that are found so."""
     single: set[str] = set()
     for _ in COUNTS:
         for identity in found:
@@ -320,9 +327,10 @@ def _single(told: Sequence[str], found: Sequence[Identity]) -> set[str]:
 
 
 def pairs_of(era: Era, known: Known, low: float, high: float) -> set[tuple[ModelShape, int]]:
-    """(shape without its name, length) of known models that give FLOPs per token within bounds.
+    """(shape without its name, length) of all models that give FLOPs per token within the bounds.
 
-    The given one among them; of the parameters that the log counts, where it counts them.
+    The given model, and all known ones; but where the log counts its parameters, the given one was
+    held against that count, and is the only one.
     """
     usual = {*LENGTHS, known.T or LENGTHS[0]}
     lengths = (known.length,) if known.length else tuple(sorted(usual))
@@ -356,9 +364,9 @@ def _flops_of_each(
 def _flops_at(
     era: str, like: Seen, shapes: tuple[ModelShape, ...], lengths: tuple[int, ...]
 ) -> Array:
-    """`_flops_of_each`; like: one of the models as the run's own formulas read it.
+    """`_flops_of_each`, kept for runs that differ in nothing that a formula reads.
 
-    So runs share it that differ in what no formula reads, as in their GPUs.
+    like: one of the models as the run's own formulas read it
     """
     at = (LENGTHS[0], LENGTHS[-1], *lengths)
     rows = [
@@ -374,10 +382,11 @@ def _nameless() -> tuple[ModelShape, ...]:
 
 
 def mean_of_rates(lines: Lines, known: Known) -> str | None:
-    """That TFLOP/s are a mean of several steps' rates, and tokens/s the last one's, if it fits.
+    """In words, that TFLOP/s are a mean over several steps, and tokens/s the last one's; else None.
 
-    Such lines follow no tokens/s, but, nearly, the printed mean of the steps' times, whatever the
-    model. Without the mean's own steps nothing more can be said of them.
+    Such TFLOP/s do not go with the tokens/s, but nearly with the printed mean of the steps' times,
+    whatever the model is. As the steps of the mean are not printed, they can't be held against any
+    formula exactly.
     """
     both = lines.of("logged_tflops", "logged_tgs", "elapsed_s")
     if known.own_time or both.height < SOME_LINES:
@@ -402,17 +411,18 @@ def _spread(ratio: Interval) -> float:
 SOME_LINES: Final = 3
 MEANS: Final = 0.01
 OFTEN: Final = 3.0
-"""From how many lines on; how near to the mean of the times a mean of rates comes; how much worse
-the last rate fits."""
+"""For `mean_of_rates`: from how many lines on it is asked, how near a mean of rates comes to the
+mean of the times, as a fraction, and how many times worse the last step's rate fits."""
 
 
 def what_would(
     others: Sequence[Hypothesis], found: Sequence[Identity], inexact: str | None = None
 ) -> tuple[str | None, str | None]:
-    """(text, fact) of the first kind that reproduces every line, and of that the most central.
+    """(text, fact) of the hypothesis that reproduces every line.
 
-    Where none does, `inexact` and no fact: one that misses by more than last digits explain is
-    refuted, however near it comes.
+    Of several those of the first kind, and of these the one nearest to the middle of what the
+    prints allow. Without any (`inexact`, None): a hypothesis that misses by more than last digits
+    explain is refuted, however near it comes.
     """
     whole = [h for h in others if h.reproduces(found)]
     if whole:

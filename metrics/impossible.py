@@ -2,12 +2,16 @@
 
 None of them is averaged in: what has no time above zero is no window (metrics.windows), and a rate
 or time of a line counts for that line alone. But a log that prints them may be wrong in more than
-these lines, so whoever reads a figure is told. Steps that go back begin another launch when the log
-is read, and no window spans two; where no start was printed before them, that is told here. A step
-that goes back and that no line had is no copy of another rank's: it costs the rank. So do memory
-and speed that change their level together: most likely lines of two runs whose steps go on. An MFU
-of ours above 100 % is told where it is computed (metrics.utilization), a clock that jumped forward
-where its times are held against others (metrics.evidence).
+these lines, so whoever reads a figure is told.
+
+Steps that go back begin another launch when the log is read, and no window spans two; where no
+start was printed before them, that is told here. A line whose step lies before an earlier line's,
+and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
+is not ranked. Nor is one whose memory and speed change their level together: most likely lines of
+two runs whose steps go on.
+
+Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
+jumped forward where its times are held against others (metrics.evidence).
 """
 
 from __future__ import annotations
@@ -111,8 +115,9 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
 def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines with a rate or a time whose step is printed behind a later one of their launch.
 
-    Not copies, nor what is stamped before the later ones: ranks without a name print those. Bars
-    and dicts of one process are written to different streams, so that either may be late.
+    Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
+    print those. So are lines without a rate or time: progress bars and dicts of one process are
+    written to different streams, and either may come late.
     """
     timed = steps.filter(pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null()))
     step, run, stamp, rank = pl.col("step"), pl.col("run_id"), pl.col("logged_at"), "rank"
@@ -126,7 +131,7 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
-    """Lines whose counters are not those of the run of the line before, though their steps go on.
+    """Lines whose counters can't be of the same run as the line before, though the steps go on.
 
     A run's counters never go back, and between two lines each step has a batch that is none
     smaller, and none larger, than both print; 1 % is left to the rounding of counters. Where a

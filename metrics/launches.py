@@ -44,42 +44,47 @@ from metrics.statistics import robust_spread
 from metrics.windows import split, with_losses
 
 CHANCE_BITS: Final = 24.0
-"""Evidence needed of twins: agreement by chance is one in sixteen million."""
+"""Evidence that twins need, in bits: they agree by chance once in sixteen million."""
 
 TIMING_BITS: Final = 14.0
-"""Of these, what times have to give; losses of two deterministic launches agree."""
+"""How many of these have to come from times: the losses of two deterministic launches agree too."""
 
 LOSS_BITS_COUNTED: Final = 10.0
 LOSS_BITS_ALONE: Final = 60.0
-"""What losses have to give where one source prints no time."""
+"""Bits that losses have to give where one source prints no time."""
 
 IN_STEP_BITS: Final = 30.0
-"""What the stamps of two nodes have to give; launches side by side do not wait for each other."""
+"""Bits that the stamps of two nodes have to give; unlike nodes, launches that run side by side do
+not wait for each other."""
 
 NEIGHBOURS: Final = 11
 STANDS_OUT: Final = 5.0
-"""Steps around one, and the spreads from which it stands out of them."""
+"""A step stands out of so many around it from so many times their spread on."""
 
 DAY: Final = 86_400.0
 """Seconds over which launches of one framework are taken to begin at random."""
 
 WHOLE_SECONDS: Final = 2.0
-"""Stamps of one step in two sources, in s: each may be cut to the second, lines come one by one."""
+"""Seconds that two sources may stamp one step apart: each may cut to the second, and their lines
+are written one after the other."""
 
 YEAR: Final = 366 * DAY
-"""Stamps of two zones may lie on both sides of New Year; all are put into the year 2000."""
+"""Of the year 2000 [s], which all stamps are put into. Those of two time zones may lie on both
+sides of New Year, and so this much apart."""
 
 ZONE_STEP: Final = 900.0
 """Zones differ from UTC by a multiple of this many seconds."""
 
 ZONES: Final = 14 * 3600.0
 STAMP_GAP: Final = 0.002
-"""A step's stamps in an event file and on the console, in s, are printed to the millisecond. They
-are written one after another, so how much they scatter is taken from them."""
+"""Seconds by which the stamps of a step in an event file and on the console may always scatter:
+both are printed to the millisecond. They are written one after the other and may scatter more; how
+much is taken from the stamps themselves."""
 
 HALF_UNITS: Final = 0.51
 FLOAT32: Final = 1e-6
-"""Two prints of one value are off by half of their last places, and by a float32's rounding."""
+"""Two prints of one value may differ by so much of their last places, and by the rounding of a
+float32 besides."""
 
 FEWEST_STEPS: Final = 2
 MOST_STEPS: Final = 2_000
@@ -90,21 +95,24 @@ CHECKPOINT: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
 
 SAME_STEP: Final = ("family", "unit", "step")
 MET_AT_ONCE: Final = 200
-"""Last steps for which others are looked for at once: of thousands, each meets thousands."""
+"""Last steps that are compared with all others at once: in a store of thousands of runs each of
+them meets thousands."""
 
 MEETINGS: Final = 200_000
-"""Last steps times runs, where others are looked for among few."""
+"""Last steps times runs that they are compared with, where these are few."""
 
 
 @dataclass(frozen=True, slots=True)
 class United:
     """The tables with one run for each launch.
 
-    tables: `runs`, `facts`, `steps`, `events` as in ingest.schema, of the leading sources alone;
-    their steps and facts are those of all. members: run_id of the lead to the rows of `runs` of
-    all its sources, the lead first. doubts: run_id to warnings. linked: run_id of each source to
-    those that tell of the same launch, or may; nothing else decided what it was united with.
-    ends: the last step of each source and rank, columns of ENDS.
+    tables: `runs`, `facts`, `steps`, `events` as in ingest.schema. Each launch goes by the run_id
+        of one of its sources, the lead; its steps and facts are those of all of them
+    members: by the run_id of a lead the rows of `runs` of all its sources, the lead first
+    doubts: by run_id warnings
+    linked: by the run_id of each source those that tell of the same launch, or may; nothing else
+        decided what it was united with
+    ends: the last step of each source and rank, columns of ENDS
     """
 
     tables: dict[str, pl.DataFrame]
@@ -158,7 +166,7 @@ def _doubts(
 
 
 def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
-    """Facts that each source states beside its steps: the one that states most leads."""
+    """How many facts each source states, by run_id: the one that states most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
     return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
 
@@ -169,10 +177,10 @@ def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
 def near(
     runs: pl.DataFrame, ends: pl.DataFrame, steps: pl.DataFrame, whose: Collection[str]
 ) -> list[str]:
-    """Runs that may tell of the same launch as one of `whose`, as far as their ends tell.
+    """Runs that may tell of the same launch as one of `whose`, by their first and last steps alone.
 
-    No run is left out that `unite` would link with one of `whose`. runs: all, as in ingest.schema;
-    ends: those of all others, columns of ENDS; steps: of `whose`.
+    They may be more than `unite` would link with one of `whose`, never fewer. runs: all, as in
+    ingest.schema; ends: of all others, columns of ENDS; steps: of `whose`.
     """
     mine = _placed(_folded(steps), runs).filter(pl.col("run_id").is_in(list(whose)))
     others = ends.filter(~pl.col("run_id").is_in(list(whose)))
@@ -260,7 +268,8 @@ def _any(series: _Series, name: str) -> bool:
 def _folded(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run, rank and step.
 
-    `stamp` is in seconds of a year that all have, `unit_` and a name the last place of a value.
+    `stamp` is in seconds of the year 2000, which all are put into; `unit_NAME` is the last place
+    that a value of NAME was printed with.
     """
     whose = ("run_id", "rank")
     several, single = split(with_losses(steps).sort("run_id", "step", "line"))
@@ -286,7 +295,10 @@ def _folded(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with what pairs of runs are looked for by: format, unit, clock; place: in `runs`."""
+    """Rows with what candidates must have alike: family of frameworks, unit of steps, day.
+
+    place: of the run in `runs`
+    """
     about = runs.select(
         "run_id",
         place=pl.int_range(pl.len()),
@@ -464,7 +476,7 @@ def _shared(a: _Told, b: _Told) -> int:
 
 
 class _Sets:
-    """Disjoint sets of run ids; a set holds each rank of a format once."""
+    """Run ids in disjoint sets, each of them a launch, which has each rank of a format once."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self.parent = {run_id: run_id for run_id in ids}
@@ -479,7 +491,7 @@ class _Sets:
         return self.root(a) == self.root(b)
 
     def clash(self, a: _Told, b: _Told) -> bool:
-        """Whether two files of one rank and format would become one although they differ."""
+        """Whether joining sources of different ranks would put two files of one rank together."""
         mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
@@ -503,13 +515,13 @@ def _held(told: _Told) -> set[tuple[str, str]]:
 def _candidates(
     told: Sequence[_Told], rows: pl.DataFrame, whose: Collection[str] | None = None
 ) -> Iterator[tuple[_Told, _Told]]:
-    """Pairs worth a look: of one framework, where a last step contradicts nothing.
+    """Pairs of sources worth comparing step by step.
 
-    Of one file too: it may hold a log twice.
-
-    Whichever of two sources of one launch ended first, its last step stands in the other. rows: as
-    `_folded`, `_placed` as `told`. whose: only pairs with one of these. Launches with a date are
-    looked for within a day of each other only.
+    Whichever of two sources of one launch ended first, its last step stands in the other too. So
+    those are pairs of one framework, begun within a day of each other where both have a date, of
+    which one has a step that the other's last one does not contradict. Two may be of one file,
+    which may hold a log twice. rows: as `_folded`, `_placed` as `told`. whose: only pairs with one
+    of these.
     """
     rows = rows.drop("logged_at")
     last = _last(rows)
@@ -523,7 +535,7 @@ def _candidates(
 
 
 def _met(last: pl.DataFrame, every: pl.DataFrame, at_once: int) -> pl.DataFrame:
-    """`_meeting` of so many rows of `last` at once."""
+    """As `_meeting`, which needs much memory, of `at_once` rows of `last` at a time."""
     last = last.join(every, on=SAME_STEP, how="semi")
     every = every.join(last, on=SAME_STEP, how="semi")
     parts = [_meeting(part, every) for part in last.iter_slices(at_once)]
@@ -559,7 +571,7 @@ def _within_a_day(some: pl.DataFrame, others: pl.DataFrame, on: Sequence[str]) -
 
 
 def _contradicts() -> pl.Expr:
-    """Whether two rows of one step cannot be of one launch; `_verdict` looks at every step."""
+    """Whether two rows of one step can't be of one launch, so that `_verdict` need not be asked."""
     other_rank = (pl.col("rank") != pl.col("rank_right")).fill_null(value=False)
     stamped = pl.col("stamp").is_not_null() & pl.col("stamp_right").is_not_null()
     nodes = (pl.col("log_format") == pl.col("log_format_right")) & stamped
@@ -632,9 +644,9 @@ def _against(*evidence: float | None) -> bool:
 
 
 def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Whole) -> float | None:
-    """Bits of evidence of one column: None where one lacks it, -1 where they differ.
+    """Bits of evidence that one column gives: None where one source lacks it, -1 where they differ.
 
-    Two values of a spread s agree within t by chance with erf(t / 2s).
+    By chance two values that are spread by s agree within t with probability erf(t / 2s).
     """
     left, right = one.values[name][mine], other.values[name][theirs]
     both = np.isfinite(left) & np.isfinite(right)
@@ -649,7 +661,7 @@ def _agreement(one: _Series, other: _Series, name: str, mine: Whole, theirs: Who
 
 
 def _bits(values: Array, allowed: float) -> float:
-    """Evidence in the agreement of `values` within `allowed`; their spread by the median."""
+    """Bits of evidence in that all `values` agree within `allowed`, by how far they are spread."""
     spread = robust_spread(values)
     if spread <= 0 or len(values) < FEWEST_STEPS:
         return 0.0
@@ -702,10 +714,10 @@ def _stamps_scatter(left: Array, right: Array, scatter: Array) -> float:
 
 
 def _in_step(left: Array, right: Array) -> float:
-    """Bits of the delays that two clocks share, each against the steps around it.
+    """Bits of evidence in that two clocks are delayed at the same steps.
 
-    A drift, and what stands out at once in both as a checkpoint does, comes of what they have in
-    common by their settings, and says nothing.
+    A delay is against the steps around it, so that a drift is none. A step that stands far out is
+    left out: two launches of the same settings both save a checkpoint there.
     """
     both = np.isfinite(left) & np.isfinite(right)
     if both.sum() < FEWEST_STEPS:
@@ -763,9 +775,10 @@ def _unlike_paces(one: _Series, other: _Series, mine: Whole, theirs: Whole) -> b
 
 
 UNLIKE_PACES: Final = 0.03
-"""What ranks leave out of their step's time is no more of it."""
+"""The share of a step's time by which ranks that wait for each other may differ: each leaves some
+of it out of what it prints."""
 
 
 def _beside(told: _Told) -> str:
-    """The path of a rank's file that all files of the ranks beside it have in common."""
+    """The path of a rank's file with a * for its rank, as files of the ranks beside it have it."""
     return told.path.replace(f"rank{told.series[0].rank}/", "rank*/")

@@ -5,7 +5,7 @@
 of a formula that is affine in T. A formula that reads the batch at hand speaks of another length on
 every line where samples are not packed. The figures tell it where they are printed so finely that
 each line leaves one whole number of tokens and hardly anything beside it; that such numbers came
-out by accident must be unlikely, for another formula or model leaves any number, whole or not.
+out by accident must be unlikely, for a wrong formula or model leaves any number, whole or not.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from metrics.identities import Interval, Known, Lines, flops_of, rate_behind, un
 __all__ = ["solved"]
 
 NARROW: Final = 0.05
-"""Tokens that a line's rounding may leave open."""
+"""The widest range of lengths that a line's rounding may leave, in tokens."""
 
 LUCK: Final = 1e-4
-"""Chance of whole numbers by accident: the product of what each different one leaves open."""
+"""The largest chance that whole numbers come out by accident: the product, over all different
+lengths, of how much of a token is left open."""
 
 AFFINE: Final = (1024, 2048, 65536)
+"""Lengths at which a formula is computed, to see whether it is a straight line."""
 SAME: Final = 1e-9
-"""Lengths at which a formula is looked at, and how near to a line its values must lie."""
+"""How far it may be off that line, as a fraction."""
 
 
 def solved(told: Lines, era: Era, known: Known) -> Lines | None:
@@ -68,7 +70,7 @@ def _affine(era: Era, known: Known) -> tuple[float, float] | None:
 
 
 def _certain(tokens: Interval, whole: Array, longest: int | None) -> bool:
-    """Whether each line leaves one whole number, of which few could be an accident."""
+    """Whether each line leaves one whole number of tokens, and all of them hardly by accident."""
     width = tokens.high - tokens.low
     possible = (whole >= 1) & (whole <= (longest or np.inf))
     held = (tokens.low <= whole) & (whole <= tokens.high) & (width <= NARROW)

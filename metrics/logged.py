@@ -150,10 +150,10 @@ def _days_off(era: Era, day: date | None) -> int:
 
 
 def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str, Lines]:
-    """run_id to its lines that print a figure of the framework's own, of all ranks.
+    """By run_id the lines, of all ranks, that print a figure of the framework's own.
 
-    steps, events: as in ingest.schema, of single sources: a time of one source is no time of
-    another's figure, though both tell of one launch
+    steps, events: as in ingest.schema, of each source by itself: the figures of one source do not
+    follow from the times of another, though both tell of one launch
     """
     return {run_id: read(frame) for run_id, frame in by_run(claims(steps, events)).items()}
 
@@ -167,7 +167,7 @@ def finest(printed_by: Sequence[tuple[str, Lines]]) -> tuple[str, Lines] | None:
 
 
 def _fineness(lines: Lines) -> tuple[int, int]:
-    """Figures of FLOPs before others, then their digits."""
+    """To compare by: figures of FLOPs before others, then those with more digits."""
     if (main := main_figure(lines)) is None:  # of infinite values alone
         return -len(FIGURES), 0
     return -FIGURES.index(main), int(lines.digits[main].significant)
@@ -290,9 +290,10 @@ def _tried(lines: Lines, era: Era, known: Known) -> _Tried:
 
 
 def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
-    """The length with which the likeliest formula reproduces it, where only another does as it is.
+    """In words the length with which the likeliest formula would reproduce a run, if any.
 
-    A formula that counts half of the pairs gives for one length what another gives for half of it.
+    Asked where only a less likely one reproduces it with the length that is known: a formula that
+    counts half of the pairs gives for one length what another gives for half of that length.
     """
     if not first.found or not sees_length_otherwise(first.era, best.era, known):
         return None
@@ -305,7 +306,7 @@ def _rather_a_length(best: _Tried, first: _Tried, known: Known) -> str | None:
 
 
 def _either_lengths(best: _Tried, tried: Sequence[_Tried]) -> str:
-    """Which eras of the main line tell other lengths as surely, so that none is known."""
+    """In words, that eras of the main line solve different lengths; empty where they do not."""
     told = {t.solved: t.era.name for t in tried if t.solved and _all(t.found) and not t.era.fork}
     if not best.solved or len(told) < 2:  # noqa: PLR2004 - one and another
         return ""
@@ -341,14 +342,15 @@ BY_LENGTHS: Final = ("recompute", "logged_formula", "model")
 
 
 UNSOUND: Final = ("model", "seq_len", "gpus", "global_batch_size")
-"""Facts that our figures stand on: where the print speaks against one, no rank."""
+"""Facts that our figures stand on: a run whose print speaks against one that was given is not
+ranked."""
 
 
 def doubt(audit: Audit, known: Known) -> list[str]:
-    """What a figure that is not reproduced means for the run, as a warning.
+    """A warning where the log's own figures are not reproduced.
 
-    It costs the rank where another value of a fact that was given reproduces all. What the log
-    itself states stands: then a fork may print by another formula.
+    The run is not ranked where another value of a fact that was given by hand would reproduce all
+    lines. What the log itself states is believed: then a fork may print by another formula.
     """
     if audit.reproduced is not False or audit.era is None:
         return []
@@ -364,13 +366,13 @@ def doubt(audit: Audit, known: Known) -> list[str]:
 
 
 def _within(middle: float, bounds: tuple[float, float]) -> float:
-    """The median, inside of what all lines together allow, if they allow anything."""
+    """The median, kept within the bounds of all lines together, if these leave anything."""
     low, high = bounds
     return min(max(middle, low), high) if low <= high else middle
 
 
 def out_of_time(audit: Audit, known: Known) -> list[str]:
-    """A warning where a run prints by the formula of an era that its log is not of."""
+    """A warning where the formula that reproduces a run is of another time than its log."""
     era, day = audit.era, known.day
     if not audit.reproduced or era is None or day is None or known.era is not None:
         return []

@@ -1,15 +1,18 @@
 """Step times that are means over more steps than lie between two lines.
 
-mmengine averages `time` over its last 10 iterations. Where a line is printed more often than that,
-its mean holds steps that those of the lines before hold too: summed, a slow step would count in
-each of them. So only means that share no step count, side by side from the last line back. Of what
-is left behind the first line the sum is known where its means reach back to the start of training.
-There the lines tell the time of each step between two of them as well: the sum of all steps is that
-of the window before and the mean's. What digits that are not printed take from it adds up from
-window to window, so a short log is taken apart like that, and a long one where it prints enough.
+mmengine averages `time` over its last 10 iterations. Where lines are printed more often than that,
+the means of several lines hold the same steps, so that a slow step would count several times if
+they were summed. So only means that share no step count: the last line's, then that of the last
+line before its steps, and so on back. What is left behind the first line is shorter than a mean.
+Its time is known where the mean that ends with it and the first line's both begin with training: it
+is the difference of their sums. Then the time of each step between two lines is known as well: the
+sum of all steps is that of the window before and the mean's. What digits that are not printed take
+from it adds up from window to window, so a short log is taken apart like that, and a long one where
+it prints enough.
 
-Where a log does not say over how many iterations, it may be one (mmengine's window_size=1, as many
-configs with a throughput hook have): then its lines show it, or they are taken to be means.
+A log may not say over how many iterations it averages. It may be one (mmengine's window_size=1, as
+many configs with a throughput hook have): where its lines show single steps they are taken for
+that, else for means.
 
 Frames in, frames out; no file is opened here.
 """
@@ -60,13 +63,13 @@ def _single(run: Columns) -> bool:
 
 
 def _shrinking(step: Array, seconds: Array, window: Array) -> bool:
-    """Whether means since the start would make a step's time negative."""
+    """Whether the times can't be means since the start: these would make a step's time negative."""
     sums, unit = (step * seconds)[step <= window], half_unit(seconds)
     return bool((sums[1:] * (1 + unit) < sums[:-1] * (1 - unit)).any())
 
 
 def _rated_alike(seconds: Array, rates: Array) -> bool:
-    """Whether times go with the rates of single steps beside them: all products are alike."""
+    """Whether times vary with the rates of single steps beside them: all products are alike."""
     if not (np.isfinite(rates) & (rates > 0)).all():
         return False
     unit, tokens = half_unit(seconds) + half_unit(rates), seconds * rates

@@ -29,23 +29,25 @@ COUNTED_OTHERWISE: Final = "counted otherwise"
 """What a warning says where a rate of the log and ours cannot count the same tokens."""
 
 UNIT: Final = 0.05
-"""How far from 1,000 a factor is that a unit of a few printed digits explains."""
+"""How far from 1,000 a factor of figures with few digits may be for another unit to explain it."""
 
 EXACT: Final = 1e-9
-"""Of two sums of whole tokens."""
+"""How far two equal sums of whole tokens may differ, as a fraction."""
 
 UNLIKE: Final = 1.5
 """Tokens of ranks, or rates of samples of steps, differ by less; a wrong degree of parallelism or
 a wrong world size makes them differ by a factor of 2 at least."""
 
 SAYS_ACCUMULATION: Final = "torchtitan"
-"""It prints how many batches a step accumulates since it can; of others that may be unsaid."""
+"""It has printed how many batches a step accumulates since it can accumulate any, so where it says
+nothing there is one. Of other frameworks' logs nothing may mean any number."""
 
 FEWEST_DIGITS: Final = 4
-"""That a counter is printed with (transformers since 5.0); one with fewer happens to be round."""
+"""Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
+chance."""
 
 COARSE: Final = DISAGREEMENT / 2
-"""What the last digits of a counter may leave open of the tokens between two of its values."""
+"""The share of the tokens between two values of a counter that their last digits may leave open."""
 
 Places = NDArray[np.int64]
 Basis = Literal["tokens", "slots", "printed"]
@@ -99,7 +101,7 @@ def length() -> pl.Expr:
 
 
 def _one_sequence() -> pl.Expr:
-    """Whether a sample is one: a pair of DPO is two, and prompts of PPO are written on."""
+    """Whether a sample is one sequence of seq_len: a pair of DPO is two, PPO writes prompts on."""
     return pl.coalesce("objective", pl.lit(LANGUAGE)) == LANGUAGE
 
 
@@ -117,7 +119,10 @@ def steps_of_a_line() -> pl.Expr:
 
 
 def _over_all_ranks() -> pl.Expr:
-    """Where it and the ranks' count cannot both be right, the world size is wrong, not theirs."""
+    """The sum over all ranks by their number; null where the ranks' own count contradicts it.
+
+    Then the number of ranks is wrong, and what each rank counts is right.
+    """
     shared, printed = worlds()
     return pl.when(alike(shared, printed)).then(shared)
 
@@ -128,13 +133,17 @@ def worlds() -> tuple[pl.Expr, pl.Expr]:
 
 
 def alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
-    """Whether a mean over ranks and one rank's count are of one world; packs differ by less."""
+    """Whether a mean over ranks and one rank's count can both be right: packs differ by less."""
     ratio = shared / printed
     return ratio.is_null() | ratio.is_between(1 / UNLIKE, UNLIKE)
 
 
 def _consumed(counter: pl.Expr) -> pl.Expr:
-    """Of an excerpt that leaves lines out the mean is not that of the steps that a line times."""
+    """What a counter since the start grew by since the line before, of one step on one GPU.
+
+    Null where an excerpt leaves lines out, and a line says its own samples: the mean over all steps
+    since the line before is not that of the steps that the line times.
+    """
     apart = (pl.col("new_step") > pl.col("interval")) & pl.col("samples").is_not_null()
     known = (counter > 0) & ~apart.fill_null(value=False)
     return pl.when(known).then(counter / pl.col("new_step") / pl.col("gpus"))
@@ -145,7 +154,7 @@ def _consumed_tokens() -> pl.Expr:
 
 
 def _non_padding() -> pl.Expr:
-    """Ranks that are given the same tokens may each have counted them: see `shared_tokens`."""
+    """Null where ranks share tokens (`shared_tokens`): each of them may have counted them."""
     return pl.when(~shared_tokens()).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
@@ -162,9 +171,9 @@ def shared_tokens() -> pl.Expr:
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `non_padding_tokens`: of one step over all ranks, by the counter without padding.
 
-    A mean over the steps since the counter's last value; where that is printed too coarsely, over
-    as many lines as leave COARSE open. Null where the counter begins anew, and of the steps before
-    its first value.
+    A mean over the steps since the counter's last value. Where the counter is printed too coarsely
+    for that, over so many lines that its last digits leave no more than COARSE open. Null where the
+    counter begins anew, and before its first value.
     """
     if steps["consumed_non_padding"].null_count() == steps.height:
         return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
@@ -178,7 +187,7 @@ def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
 def _between(run: pl.DataFrame) -> Array:
     """Tokens of a step on each line of one run; NaN where its counter does not tell.
 
-    Between lines that have a time, where there are such: the step of another one may be a guess.
+    Where some lines have a time, only these count: the step of one without may be a guess.
     """
     steps = run["step"].to_numpy()
     counter = run["consumed_non_padding"].fill_null(np.nan).to_numpy()
@@ -199,10 +208,10 @@ def _between(run: pl.DataFrame) -> Array:
 
 
 def _knots(counter: Array, units: Array) -> Places:
-    """Places of a counter between which its values are fine enough; fewer than two if none are.
+    """Places of a counter between which it grows by much more than its last digits leave open.
 
-    The last value is one of them, for what lies behind the last knot is told together with what
-    lies before it.
+    Fewer than two where it never does. The last knot is moved to the last value: too little lies
+    between the two to be told by itself.
     """
     knots = [0]
     for place in range(1, len(counter)):
@@ -279,9 +288,11 @@ COUNTS: Final[dict[str, Count]] = {
 def with_counts(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `*_count` for each of COUNTS, `tokens_per_gpu`, `slots_per_gpu` and `counted_by`.
 
-    A printed total counts slots, unless tokens without padding are counted beside it: then it may
-    be of the same, and counts slots where it is the greater one. Lines of a run take no slots where
-    others of it are counted without padding.
+    Lines of a run are not counted with padding where others of it are counted without.
+
+    A total that the log prints since the start counts slots, with padding. Where tokens without
+    padding are counted beside it, it may be of the same tokens: then it counts slots only where it
+    grows faster than they do.
     """
     counted = steps.with_columns(
         _possible(count.tokens().cast(pl.Float64)).alias(f"{key}_count")
@@ -412,7 +423,7 @@ def _padding(apart: _Gap) -> str | None:
 
 
 def _few_print(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | None:
-    """Packs of the ranks that print are a sample of those of all."""
+    """Only some ranks print: their packs are a sample of all packs, and hold other tokens."""
     both = {apart.used, apart.other}
     of_ranks = both & {"ranks", "rate"}
     if len(of_ranks) != 1 or "slots" in {COUNTS[key].basis for key in both}:
@@ -487,8 +498,8 @@ OF_LAST_STEP: Final = ("consumed_samples", "samples", "samples_rate", "rate")
 def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
     """How other counts bear out the tokens of a run: token_gap, token_counts, token_warnings.
 
-    `token_gap` is the widest without a cause, else the widest that no padding and no ramp-up
-    explains; null where there is one count alone.
+    `token_gap` is the widest gap to another count, gaps with a known cause left out; null where no
+    other count is left.
     """
     found = compared(windows, facts)
     plain = [one for one in found if one.cause is None]
@@ -502,11 +513,12 @@ def summary(windows: Columns, facts: Mapping[str, Any]) -> dict[str, Any]:
 TOTALS: Final = ("step_tokens", "new_consumed_tokens", "non_padding_tokens")
 """Columns of windows: tokens of a step over all ranks, as the lines themselves print them."""
 SAMPLES: Final = ("samples", "new_consumed_samples")
-"""Likewise its samples; a rate of samples over all of the time needs no batch size either."""
+"""Likewise samples of a step. Where lines print these, or a rate of samples over all of the time,
+no batch size has to be given."""
 
 
 def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) -> list[str]:
-    """Facts without which a run has no rate of tokens: beside what its lines print, the fewest."""
+    """Facts that are to be given for a rate of tokens: as few as do with what its lines print."""
     if facts.get("gpus") is None and any(map(windows.known, TOTALS)):
         return ["gpus"]
     rated = windows.known("logged_samples_per_second") and not run["rate_excludes_data"]
@@ -553,7 +565,10 @@ def warning(one: Counted) -> str | None:
 
 
 def _rounding(windows: Columns, at: Places, other: str) -> float:
-    """Of a product of two printed figures: half a unit of the last digit of each."""
+    """What a count that is a product of two printed figures leaves open, as a fraction.
+
+    Half a unit of the last digit of each; 0 of other counts.
+    """
     columns = {"rate": ("logged_tgs", "elapsed_s")}
     columns["samples_rate"] = ("logged_samples_per_second", "elapsed_s")
     return sum(half_unit(windows[name][at]) for name in columns.get(other, ()))

@@ -2,7 +2,7 @@
 
 A window has one time for each kind of evidence that its line gives:
 
-    elapsed   the logged step time, with data loading added back where it leaves it out
+    elapsed   the logged step time, with data loading added where that is printed apart
     rate      a logged rate over a known window: its time is tokens / rate
     clock     the difference of two times since the training loop began (a progress bar's)
     stamp     the difference of two time stamps
@@ -49,14 +49,14 @@ PRINTED_TIMES: Final[dict[str, tuple[str, ...]]] = {
     "rate": ("logged_tgs", "logged_samples_per_second"),
     "timer": ("timer_rate",),
 }
-"""Columns that the other kinds are printed in, the first that is known."""
+"""Columns that the other kinds are printed in; of several the first that is known counts."""
 
 WHOLE_RATES: Final = frozenset({"torchtitan"})
 """Frameworks that round their rates (pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76
 MetricsProcessor.log)."""
 
 WALL_CLOCKS: Final = ("stamp", "clock")
-"""Kinds that see all of the wall time; the first that there is counts."""
+"""Kinds that see all of the wall time; of several the first that a log has counts."""
 
 BESIDE_TRAINING: Final = ("checkpoint", "evaluation", "profiler")
 """Events that take time of their own, which falls into the window of the next line."""
@@ -69,9 +69,10 @@ SPOILERS: Final[dict[str, tuple[str, ...]]] = {
     "engine": BESIDE_TRAINING,
     "timer": (),
 }
-"""Those whose time a kind of evidence holds; a logged rate starts anew after evaluation.
+"""Events whose time falls into the time of a kind of evidence.
 
-But one that is of the same line's step time, as Megatron's, holds it: see `spoilers`."""
+A logged rate starts anew after an evaluation, and so does not hold it. But one that is computed
+from the same line's step time, as Megatron's, holds whatever that holds: see `spoilers`."""
 
 
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
@@ -131,10 +132,10 @@ def with_losses(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def split(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Steps of the runs of which a step has several lines, and of those of which none has.
+    """Steps of the runs that print some step on several lines, and those of all other runs.
 
-    Of the latter a step is its line, and a group for each would cost much. steps: sorted by run and
-    step.
+    In the latter each step is one line, which need not be grouped: groups cost much. steps: sorted
+    by run and step.
     """
     by = pl.struct("run_id", "step")
     again = steps.filter(by == by.shift())["run_id"].unique()
@@ -210,9 +211,9 @@ _TIMED: Final = (*MOMENTS.values(), "elapsed_s", "logged_tgs", "logged_samples_p
 
 
 def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
-    """Moments differ from those of the last line that has any time, `apart` steps before.
+    """Differences of moments as of the last line before that has any time, `apart` steps before.
 
-    A dict of the Trainer has one where the progress bar was printed behind it.
+    Not each line has one: a dict of the Trainer does where its progress bar was printed beside it.
     """
     steps = steps.with_columns(apart="new_step")
     if steps["timed"].all():
@@ -226,7 +227,7 @@ def _over_untimed(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _evened(steps: pl.DataFrame) -> pl.DataFrame:
-    """A time over several lines is of their mean step."""
+    """Tokens of lines whose time is one for several of them: each gets those of their mean step."""
     if (steps["apart"] == steps["new_step"]).all(ignore_nulls=True):
         return steps
     stretch = ("run_id", "stretch")
@@ -244,10 +245,10 @@ def _evened(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _interval() -> pl.Expr:
-    """Steps that a mean since the last line is over; fewer than since the last line of an excerpt.
+    """Steps that a mean since the last line is over.
 
-    That leaves lines out: no line speaks of more steps than lie between most of them, or than the
-    log's interval.
+    In an excerpt that leaves lines out more steps lie between two lines than that: a line speaks of
+    no more than lie between most of them, or than the log's interval.
     """
     from_start = pl.col("first") & (pl.col("step") <= pl.coalesce("log_interval", 1))
     short = _begins_behind_step_1(pl.col("step"), pl.col("new_step"))
@@ -262,10 +263,11 @@ _S = TypeVar("_S", pl.Expr, NDArray[Any])
 
 
 def _begins_behind_step_1(step: _S, span: _S) -> _S:
-    """Whether a line that ends at a step speaks of what is left of the first interval.
+    """Whether a line speaks of the first interval less step 1, which has a line of its own.
 
-    Some print step 1 alone whatever their interval is (Torchtitan), then the line of step 10: that
-    one is a step short. span: its steps; of a single one behind step 1 nothing was taken.
+    Some frameworks print step 1 whatever their interval is (Torchtitan), then the line of step 10,
+    which is of nine steps. step: the last that a line speaks of; span: how many. A line of step 2
+    alone is a whole interval of one step.
     """
     found: _S = (step - span == 1) & (span > 1)
     return found
@@ -394,11 +396,12 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smeared() -> pl.Expr:
-    """mmengine's mean reaches back over several lines where it logs more often than it averages.
+    """Whether a moving mean (mmengine's) holds the start-up, or what spoiled an earlier line.
 
-    XTuner up to 0.1.13 evaluates before the line of a step, and the timer gives that to the next
-    step: what is taken from means that share steps leaves that one out. Elsewhere a time longer
-    than between the stamps holds what ran before them.
+    It does where it reaches back to such a line, because lines are printed more often than they
+    average. XTuner up to 0.1.13 evaluates before the line of a step, and the timer gives that to
+    the next step: what is taken from means that share steps leaves that one out. Elsewhere a time
+    that is longer than between the stamps holds what ran before them.
     """
     spoiled = pl.col("events").list.eval(pl.element().is_in(BESIDE_TRAINING)).list.any()
     bad = pl.when(pl.col("first") | spoiled).then("step").forward_fill().over("run_id")
@@ -414,7 +417,10 @@ def _smeared() -> pl.Expr:
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Windows of one run, mostly the steady ones: their places, and each one's on one GPU."""
+    """Windows of one run, mostly the steady ones.
+
+    at: their places; tokens, seconds: of each, on one GPU
+    """
 
     at: NDArray[np.int64]
     tokens: Array
@@ -422,11 +428,11 @@ class Clean:
 
 
 def spoilers(run: Columns, kind: str) -> dict[int, list[str]]:
-    """By place the windows that events of SPOILERS fell into, and which, in the log's order.
+    """The windows that events of SPOILERS fell into, by place, and these events in their order.
 
-    kind: of time evidence. A rate that is samples or tokens over the step time of the same line
-    holds what that time holds: where both are of the steps since the line before
-    (Megatron-DeepSpeed, GPT-NeoX).
+    kind: of time evidence. Where the rate and the step time of a line are both of the steps since
+    the line before (Megatron-DeepSpeed, GPT-NeoX), the rate is computed from that time, and holds
+    what it holds.
     """
     found: dict[int, list[str]] = {}
     for at, events in run.events():
@@ -451,15 +457,15 @@ def spoiled(run: Columns, kind: str) -> Flags:
 def clean_of(run: Columns, evidence: str) -> Clean:
     """The windows of one run that count as steady.
 
-    Without the first, which holds start-up and compilation, without those that an event of
-    SPOILERS fell into, without moving means that reach back to such, and without warm-up where
-    that is marked. What is unexplained stays in.
+    All but the first, which holds start-up and compilation, those that an event of SPOILERS fell
+    into, moving means that reach back to such, and warm-up where that is marked. A window that is
+    slow for no known reason stays in.
     """
     return timed_of(run, evidence, ~(explained(run, evidence) | run.flags("warming")))
 
 
 def explained(run: Columns, kind: str) -> Flags:
-    """Windows that more than training is known to have fallen into, by one kind of evidence."""
+    """Windows that are known to hold more than training, by one kind of evidence."""
     out = run.flags("first") | spoiled(run, kind)
     return out | run.flags("smeared") if kind == "elapsed" else out
 
@@ -480,9 +486,10 @@ def tokens_of(run: Columns, evidence: str) -> Array:
 
 
 def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:
-    """All lines whose steps these windows hold, each with its share: a moving mean spans several.
+    """The lines whose steps these windows hold, each with its share of tokens and time.
 
-    What lines print of their own steps is theirs to tell, not the last one's alone.
+    A window is mostly one line. That of a moving mean spans several, each of which may print
+    something else of its own steps (their length, say).
     """
     if evidence != "elapsed" or not (run["elapsed_reach"] > run["new_step"]).any():
         return counted
@@ -495,9 +502,10 @@ def lines_of(run: Columns, evidence: str, counted: Clean) -> Clean:
 
 
 def behind_step_1(run: Columns, evidence: str) -> int | None:
-    """The place of the window that holds the rest of the interval of which step 1 is printed alone.
+    """The place of the window of the first interval less step 1, which is printed alone.
 
-    It is start-up as the first is: what prints no step 1 of its own prints these two as one.
+    It counts as start-up, as that of step 1 does: a framework that gives step 1 no line of its own
+    prints the two as one.
     """
     steps, spans = run["step"], run[f"{evidence}_span"]
     at = timed_of(run, evidence, ~run.flags("first")).at[:1]
@@ -528,10 +536,11 @@ def clean(frame: pl.DataFrame, evidence: str) -> pl.DataFrame:
 
 
 def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
-    """The first kind of time evidence by which a run has a clean window with time and tokens.
+    """The kind of time evidence that a run's rates are of; None where there is none.
 
-    A rate that is printed too coarsely (`tps: 8`) only where no other is finer. The engine's stamps
-    only where the run's own lines have no time.
+    The first of those preferred by which it has a clean window with time and tokens. But a rate
+    that is printed too coarsely (`tps: 8`) gives way to a kind that is fine enough. The engine's
+    stamps count only where the run's own lines have no time.
     """
     own = any(run.known(f"{evidence}_time") for evidence in preferred)
     kinds = preferred if own else (*preferred, ENGINE)
@@ -544,9 +553,9 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
 
 
 def is_coarse(run: Columns, counted: Clean) -> bool:
-    """Whether half a unit of rates that are printed as whole numbers is much of them.
+    """Whether rates are whole numbers so small that half a unit is more than 1 % of them.
 
-    Others may be whole by chance, with zeros behind the point that a float does not show.
+    Of WHOLE_RATES alone: another framework's may be whole by chance (`8.0` is 8 in a table).
     """
     rates = run["logged_tgs"][counted.at]
     whole = run.value("framework") in WHOLE_RATES and not (rates % 1).any()
@@ -554,9 +563,10 @@ def is_coarse(run: Columns, counted: Clean) -> bool:
 
 
 def coarseness(run: Columns, counted: Clean, evidence: str) -> float:
-    """Half a unit of the last digit of the printed time or rate, as a fraction of it.
+    """How much of the time the print of one kind of evidence leaves open, as a fraction.
 
-    Of stamps and clocks half a unit of both ends together, over all of the time between.
+    Of a printed time or rate half a unit of its last digit; of stamps and clocks half a unit at
+    both ends, over all of the time between.
     """
     if evidence not in PRINTED_TIMES:
         return stamp_error(run, evidence, counted.at) / total(counted.seconds)
