@@ -31,17 +31,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from metrics import quantiles
+from metrics.arrays import Array, Flags
 from metrics.statistics import (
     MAD_TO_SIGMA,
     UPPER,
-    Array,
     Estimate,
     autocorrelation,
     robust_spread,
 )
 from metrics.steady import MAD_EFFICIENCY, variance_of_mean
-
-Flags = NDArray[np.bool_]
 
 SPLIT_BY_CHANCE: Final = 3e-7
 """Chance that one split of a steady series passes the bound. A year of nights asks of thousands,
@@ -369,7 +367,7 @@ def _quick_spreads(values: Array) -> Array:
     return np.asarray(spreads)
 
 
-def _company(values: Array, spreads: Array) -> NDArray[np.bool_]:
+def _company(values: Array, spreads: Array) -> Flags:
     """Whether each point agrees with a neighbour: by 0, 1, … later points; the last row by all.
 
     A neighbour is the next point, or the next but one where the point between stands alone.

@@ -12,11 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Texts = NDArray[np.object_]
+from metrics.arrays import Array, Flags, Texts, Whole
 
 MICROSECONDS: Final = 1e6
 """Of a second, in which times stand in arrays."""
@@ -48,7 +45,7 @@ class _Whole:
         return self.texts[name]
 
     @cached_property
-    def events(self) -> tuple[NDArray[np.int64], Sequence[Sequence[str]]]:
+    def events(self) -> tuple[Whole, Sequence[Sequence[str]]]:
         """Rows that have any `events`, and these."""
         events = self.frame["events"]
         there = events.list.len() > 0

@@ -11,10 +11,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-Whole = NDArray[np.int64]
+from metrics.arrays import Array, Whole
 
 DISAGREEMENT: Final = 0.01
 """Two figures of one thing (times or tokens of the same steps) that are further apart than this

@@ -22,10 +22,10 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ingest.schema import FLOAT, INT, TEXT, TIME
-from metrics.columns import Array, Columns, median, total
+from metrics.arrays import Array, Whole
+from metrics.columns import Columns, median, total
 from metrics.digits import DISAGREEMENT, STAMP_ERROR
 from metrics.evidence import ratios_between, tokens_of_step
 from metrics.tokens import UNLIKE
@@ -155,7 +155,7 @@ class _Launch:
         before = [e for e in self.own if e["line"] < first]
         return before, [e for e in self.own if e["line"] > last]
 
-    def _with_stamps(self, stamped: NDArray[np.int64]) -> dict[str, Any]:
+    def _with_stamps(self, stamped: Whole) -> dict[str, Any]:
         """The moments of a launch whose steps have stamps; none where the clock went back.
 
         stamped: places of the windows with a stamp

@@ -19,9 +19,9 @@ from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metrics.columns import Array, Columns, total
+from metrics.arrays import Array, Flags, Whole
+from metrics.columns import Columns, total
 from metrics.digits import DISAGREEMENT, half_unit
 from metrics.statistics import MAD_TO_SIGMA
 from metrics.table import NOT_RANKED
@@ -406,7 +406,7 @@ class _Timed:
     step: Array
     span: Array
     time: Array
-    clean: NDArray[np.bool_]
+    clean: Flags
 
 
 def _timed(windows: Columns, kind: str) -> _Timed:
@@ -435,7 +435,7 @@ def _tiled(wide: _Timed, parts: _Timed) -> _Pair | None:
     return _Pair(kinds, step[at], wide.span[at], wide.time[at], theirs, stretches)
 
 
-def _apart(at: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int64]:
+def _apart(at: Whole, start: Whole) -> Whole:
     """Those of the windows that end with these lines that share no step with one before them.
 
     start: of each line the one that its window begins behind

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from metrics.digits import Array
+from metrics.arrays import Array
 from metrics.era import Era
 from metrics.identities import (
     BY_FLOPS,

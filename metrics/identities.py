@@ -18,11 +18,11 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from metrics import flops_profiler
+from metrics.arrays import Array, Flags
 from metrics.claims import DECIMALS, FIGURES
-from metrics.digits import Array, Digits, digits_of
+from metrics.digits import Digits, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
 from metrics.formula_inputs import adapters_of, integer_of, number_of, shape_of, text_of
@@ -198,9 +198,9 @@ class Interval:
         """Both bounds, by a positive factor."""
         return Interval(self.low * factor, self.high * factor)
 
-    def holds(self, factor: float = 1.0) -> NDArray[np.bool_]:
+    def holds(self, factor: float = 1.0) -> Flags:
         """Whether each line's interval holds a factor."""
-        held: NDArray[np.bool_] = (self.low <= factor) & (factor <= self.high)
+        held: Flags = (self.low <= factor) & (factor <= self.high)
         return held
 
     def every_holds(self, factor: float) -> bool:
@@ -278,7 +278,7 @@ class Lines:
         """The same, printed as by an era."""
         return replace(self, decimals=era.decimals)
 
-    def where(self, chosen: NDArray[np.bool_]) -> Lines:
+    def where(self, chosen: Flags) -> Lines:
         """Some of the lines."""
         if chosen.all():
             return self

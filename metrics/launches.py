@@ -37,7 +37,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from metrics.digits import STAMP_ERROR, Array, Digits, Whole, digits_by, printed
+from metrics.arrays import Array, Whole
+from metrics.digits import STAMP_ERROR, Digits, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
 from metrics.pooling import WITH_ENGINE, pooled
 from metrics.statistics import robust_spread

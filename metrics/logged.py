@@ -16,8 +16,8 @@ import numpy as np
 import polars as pl
 
 from metrics import lengths
+from metrics.arrays import Array
 from metrics.claims import FIGURES, by_run, claims
-from metrics.digits import Array
 from metrics.era import Era
 from metrics.hypotheses import (
     alternatives,

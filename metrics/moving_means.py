@@ -26,7 +26,8 @@ import numpy as np
 import polars as pl
 
 from ingest.schema import INT
-from metrics.columns import MICROSECONDS, Array, Columns
+from metrics.arrays import Array
+from metrics.columns import MICROSECONDS, Columns
 from metrics.digits import DISAGREEMENT, STAMP_ERROR, digits_of, half_unit
 
 MOVING: Final = pl.col("elapsed_covers") == "last_10"

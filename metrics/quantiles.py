@@ -7,9 +7,8 @@ so that what reads kept metrics does without.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from metrics.arrays import Array
 
 
 def of_t(freedom: float, share: float) -> float:

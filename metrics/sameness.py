@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from ingest.schema import BOOL, FLOAT, TEXT
+from metrics.arrays import Array
 from metrics.statistics import robust_spread
 
 REACHES: Final = (0.1, 0.2, 0.3, 0.4, 0.5)
@@ -39,7 +39,7 @@ SAMENESS: Final = pl.Schema(
     }
 )
 
-Series = tuple[NDArray[np.float64], NDArray[np.float64]]
+Series = tuple[Array, Array]
 
 
 def sameness(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
@@ -98,7 +98,7 @@ def _group(group: Sequence[str], series: Mapping[str, Series | str]) -> list[dic
     return rows
 
 
-def _at_equal_tokens(lines: Mapping[str, Series], at: float) -> dict[str, NDArray[np.float64]]:
+def _at_equal_tokens(lines: Mapping[str, Series], at: float) -> dict[str, Array]:
     """Losses of each run's lines up to `at` tokens, as far back for one as for the others."""
     widest = {run: _near(one, at, REACHES[-1]) for run, one in lines.items()}
     able = [run for run, losses in widest.items() if len(losses) >= FEWEST_LINES]
@@ -109,7 +109,7 @@ def _at_equal_tokens(lines: Mapping[str, Series], at: float) -> dict[str, NDArra
     return {}
 
 
-def _near(series: Series, at: float, reach: float) -> NDArray[np.float64]:
+def _near(series: Series, at: float, reach: float) -> Array:
     tokens, losses = series
     return losses[(tokens <= at * (1 + 1e-9)) & (tokens >= at * (1 - reach))]
 
@@ -122,7 +122,7 @@ class _Level:
     spread: float
 
 
-def _level(losses: NDArray[np.float64]) -> _Level:
+def _level(losses: Array) -> _Level:
     return _Level(float(np.median(losses)), robust_spread(losses))
 
 

@@ -25,11 +25,9 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from metrics import quantiles
-
-Array = NDArray[np.float64]
+from metrics.arrays import Array
 
 CONFIDENCE: Final = 0.95
 FOUND: Final = 5 / 3

@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 
 from metrics import quantiles
-from metrics.columns import Array, Columns, Flags, median
+from metrics.arrays import Array, Flags
+from metrics.columns import Columns, median
 from metrics.statistics import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
 from metrics.windows import behind_step_1, clean_of, evidence_of, stamp_error
 

@@ -13,9 +13,9 @@ from math import gcd
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metrics.columns import Array, Columns, median, total
+from metrics.arrays import Array, Whole
+from metrics.columns import Columns, median, total
 from metrics.end_to_end import time_of_first_line, trained
 from metrics.steady import stalls
 from metrics.windows import (
@@ -26,8 +26,6 @@ from metrics.windows import (
     clean_of,
     stamp_error,
 )
-
-Places = NDArray[np.int64]
 
 START_UP: Final = "start-up"
 WARM_UP: Final = "warm-up"
@@ -100,7 +98,7 @@ def _wall_clock(windows: Columns, evidence: str) -> str:
     return next((c for c in WALL_CLOCKS if clean_of(windows, c).seconds.sum() > 0), evidence)
 
 
-def _moments(windows: Columns, clock: str) -> Places:
+def _moments(windows: Columns, clock: str) -> Whole:
     """The windows that a wall clock ends; none of a clock that is no wall clock."""
     known = ~np.isnan(windows[MOMENTS[clock]]) if clock in WALL_CLOCKS else np.zeros(0, np.bool_)
     return np.flatnonzero(known)
@@ -150,7 +148,7 @@ def _behind_clock(windows: Columns, clock: str, run: Mapping[str, Any]) -> float
 
 
 def _by_cause(
-    windows: Columns, timed: Places, stalled: Places, lost: Array
+    windows: Columns, timed: Whole, stalled: Whole, lost: Array
 ) -> Iterator[tuple[str, list[int]]]:
     """The windows that lost time, by what the log says fell into them, else what they show.
 

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from metrics.columns import Array, Columns
+from metrics.arrays import Array, Whole
+from metrics.columns import Columns
 from metrics.digits import DISAGREEMENT, Digits, digits_of, half_unit
 from metrics.inputs import LANGUAGE
 from metrics.table import NOT_RANKED
@@ -49,7 +49,6 @@ chance."""
 COARSE: Final = DISAGREEMENT / 2
 """The share of the tokens between two values of a counter that their last digits may leave open."""
 
-Places = NDArray[np.int64]
 Basis = Literal["tokens", "slots", "printed"]
 
 
@@ -207,8 +206,8 @@ def _between(run: pl.DataFrame) -> Array:
     return each
 
 
-def _knots(counter: Array, units: Array) -> Places:
-    """Places of a counter between which it grows by much more than its last digits leave open.
+def _knots(counter: Array, units: Array) -> Whole:
+    """Whole of a counter between which it grows by much more than its last digits leave open.
 
     Fewer than two where it never does. The last knot is moved to the last value: too little lies
     between the two to be told by itself.
@@ -376,7 +375,7 @@ class _Gap:
 
     used: str
     other: str
-    at: Places
+    at: Whole
     gap: float
 
     @property
@@ -564,7 +563,7 @@ def warning(one: Counted) -> str | None:
     return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause{NOT_RANKED}"
 
 
-def _rounding(windows: Columns, at: Places, other: str) -> float:
+def _rounding(windows: Columns, at: Whole, other: str) -> float:
     """What a count that is a product of two printed figures leaves open, as a fraction.
 
     Half a unit of the last digit of each; 0 of other counts.

@@ -28,7 +28,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from metrics.columns import MICROSECONDS, Array, Columns, Flags, total
+from metrics.arrays import Array, Flags, Whole
+from metrics.columns import MICROSECONDS, Columns, total
 from metrics.digits import DISAGREEMENT, STAMP_ERROR, digits_of
 from metrics.moving_means import MOVING, of_single_steps, side_by_side
 from metrics.tokens import length, step_samples, with_counts, with_non_padding
@@ -422,7 +423,7 @@ class Clean:
     at: their places; tokens, seconds: of each, on one GPU
     """
 
-    at: NDArray[np.int64]
+    at: Whole
     tokens: Array
     seconds: Array
 
@@ -577,7 +578,7 @@ def coarseness(run: Columns, counted: Clean, evidence: str) -> float:
     return float(np.median(digits_of(values).units(values) / 2 / values))
 
 
-def stamp_error(run: Columns, evidence: str, at: NDArray[np.int64] | None = None) -> float:
+def stamp_error(run: Columns, evidence: str, at: Whole | None = None) -> float:
     """How far a window's time may be off because its two ends are printed as whole seconds, s.
 
     at: places of the windows that are meant; all without it
@@ -586,7 +587,7 @@ def stamp_error(run: Columns, evidence: str, at: NDArray[np.int64] | None = None
     return STAMP_ERROR if whole else 0.0
 
 
-def unit_of(run: Columns, kind: str, at: NDArray[np.int64] | None = None) -> float:
+def unit_of(run: Columns, kind: str, at: Whole | None = None) -> float:
     """The coarsest unit that all stamps or readings of a clock are multiples of, s.
 
     kind: one of MOMENTS; at: as of `stamp_error`

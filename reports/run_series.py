@@ -10,8 +10,9 @@ import polars as pl
 
 from ingest.schema import BOOL, FLOAT, INT, TEXT
 from metrics.analysis import Analysis
+from metrics.arrays import Flags
 from metrics.choice import choose
-from metrics.columns import Columns, Flags
+from metrics.columns import Columns
 from metrics.time_lost import START_UP, WARM_UP
 from metrics.windows import clean_of, lines_of, spoilers, tokens_of
 from reports.figure import Row

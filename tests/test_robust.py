@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics.columns import Array
+from metrics.arrays import Array
 from metrics.statistics import FEWEST_WINDOWS, robust
 from tests.test_throughput import at, facts, rates, run, steps
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics.columns import Array
+from metrics.arrays import Array
 from metrics.statistics import rate
 from metrics.steady import stalls, warm_up
 from tests.test_throughput import at, facts, rates, run, steps
