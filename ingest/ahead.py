@@ -49,30 +49,30 @@ from ingest.together import Group
 from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024
-"""Of a file that is read ahead."""
+"""The largest file that is read ahead, in bytes."""
 TASK_BYTES: Final = 8 * 1024 * 1024
 TASK_FILES: Final = 128
-"""Small files are read together until they are so many bytes, or so many files."""
+"""Small files are read together up to so many bytes, or so many files."""
 TASKS_AHEAD: Final = 2
 """Tasks that wait for each other process; this one does those that are left."""
 AHEAD_BYTES: Final = 32 * 1024 * 1024
-"""Of files, for each process and this one, that are read before their turn."""
+"""Bytes of files that are read before their turn, for each process, this one included."""
 MOST_WAITING: Final = 1_000
-"""Files that were looked at before their turn."""
+"""The most files that are looked at before their turn."""
 PAYS_BYTES: Final = 24 * 1024 * 1024
-"""Of files to be read from which on processes are started: that takes a second for each."""
+"""Bytes that are to be read before other processes are started: each takes a second to start."""
 
 ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
-"""The same of one large file: of it only the plans of its blocks are made by others."""
+"""The same in one large file, of which others only plan the blocks."""
 
 OWN_CORES: Final = 2
-"""That who ingests a large file has busy, mostly one of them, with the threads that read ahead and
-write: where there are no more, to have a second process plan takes longer than to do without."""
+"""Cores that ingesting a large file keeps busy by itself: mostly one, and the threads that read
+ahead and write. Where a machine has no more, a second process that plans makes it slower."""
 
 THREADS: Final = "POLARS_MAX_THREADS"
 
 MOST_PROCESSES: Final = 8
-"""That are started unasked: others work on the machine too."""
+"""The most that are started where nobody says how many: others use the machine too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,19 +86,19 @@ class _Task:
 
 
 def usual() -> int:
-    """How many processes read where nobody says it: one a core."""
+    """How many processes read where nobody says how many: one for each core."""
     return min(_cores(), MOST_PROCESSES)
 
 
 def _cores() -> int:
-    """Those that this process may use."""
+    """How many cores this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return cores or 1
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """An engine: so many processes of this machine read; one is this one.
+    """An engine: `count` processes of this machine read, one of which is this one.
 
     More are started with `spawn`, as multiprocessing has it: a script that asks for them needs its
     `if __name__ == "__main__"`.
@@ -111,7 +111,7 @@ class Processes:
         return Ahead(self.count, state, spool)
 
     def each(self, work: Callable[[Piece], Done], pieces: Sequence[Piece]) -> Iterable[Done]:
-        """By this process, one after the other: Polars has all cores busy."""
+        """Each piece by this process, one after the other: Polars keeps all cores busy."""
         return map(work, pieces)
 
 
@@ -176,7 +176,7 @@ class Ahead:
         return read
 
     def forget(self, found: Found) -> None:
-        """Its turn is over."""
+        """The file had its turn: nothing of it is kept any more."""
         if self._offered.pop(found.path, None) is not None:
             self._waiting -= size_of(found)
 
@@ -194,7 +194,10 @@ class Ahead:
         return in_turn(parser, chunks, partial(self._submit_block, parser), others)
 
     def _submit_block(self, parser: Parser, chunk: Chunk) -> _Planned | None:
-        """Nobody plans it while the processes still start, which takes as long as some blocks."""
+        """Have another process plan a block; None where it is planned here.
+
+        While the processes still start nobody is asked: that takes as long as some blocks.
+        """
         if self._pool is None or not self._ready.done():
             return None
         place = next(place for place in count() if place not in self._lent)
@@ -207,7 +210,7 @@ class Ahead:
         return None
 
     def _received(self, place: int) -> Plan | None:
-        """The plan of the block in that place, which is free then; None where it was lost."""
+        """The plan of the block in that place, which is then free again; None where it was lost."""
         with suppress(BrokenProcessPool, OSError):
             made = self._lent.pop(place).result()
             packed = self._handover.get(place, made) if isinstance(made, int) else made
@@ -252,9 +255,10 @@ class Ahead:
         self._give_out()
 
     def _give_out(self) -> None:
-        """Have other processes read what is left, as long as they have little to do.
+        """Give other processes tasks that are left, as long as they have little to do.
 
-        The last of it: what comes first is wanted first, and they may still start.
+        They get the last tasks: the first are wanted first, perhaps before the processes have
+        started, and are then read here.
         """
         self._given = [one for one in self._given if not one.done()]
         most = TASKS_AHEAD * self._others
@@ -264,9 +268,9 @@ class Ahead:
             self._given.append(task.result)
 
     def _work(self, wanted: _Task) -> None:
-        """Read here what is wanted if nobody has begun, else what is left until it has been read.
+        """Read a wanted task here if nobody has begun it, else other tasks until it has been read.
 
-        Files that are alone in their task are left to who asks for them.
+        A task of a single file is not read here: whoever wants that file reads it then.
         """
         if wanted in self._left:
             self._left.remove(wanted)

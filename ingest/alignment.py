@@ -106,7 +106,7 @@ def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
 
 
 def stride_by_epochs(rows: Rows, samples: int, batch: int) -> int | None:
-    """The same of a launch whose end does not tell, by how far the epochs have come.
+    """As `stride`, of a launch whose end does not tell: by how far its epochs have come.
 
     samples: of the data set, batch: of a step; null where they, or the epoch, leave several open.
     An epoch has as many steps as batches are in it, the last one left out or filled up.
@@ -197,11 +197,12 @@ def _grows_from_start(rows: Rows, count: int) -> bool:
 RATE: Final = "logged_samples_per_second"
 
 Key = tuple[str | None, str, int]
-"""Of a counter: its rank, what is counted, and the epoch: that of micro-steps may start anew."""
+"""A counter: its rank, what it counts, and the epoch, with which one of micro-steps may start
+anew."""
 SAFE: Final = 2**30
 """Counts below this, times each other, are 64 bits; larger ones are numbers of Python."""
 BEYOND: Final = 2**63
-"""What no step may be."""
+"""Steps have to be below this, to fit into 64 bits."""
 NONE: Final = np.empty(0, np.int64)
 
 
@@ -229,7 +230,7 @@ class _Relation:
         return self.factor == 1 and self.offset == 0 and self.least > 0
 
     def meet(self, counts: Numbers, steps: Numbers) -> None:
-        """More moments: the counts, and the steps of the training."""
+        """Count what moments say of the factor; counts: of the counter, steps: of the training."""
         self.moments += len(counts)
         counts, steps = np.concatenate([self.last, (counts, steps)], axis=1)
         self.last = counts[-1:], steps[-1:]
@@ -238,7 +239,7 @@ class _Relation:
         self.ratios.update(_often((more // grown)[more % grown == 0]))
 
     def compare(self, counts: Numbers, steps: Numbers) -> None:
-        """The same moments, where the factor is known."""
+        """Count what moments say of the offset, once the factor is known."""
         big = abs(self.factor) >= SAFE
         self.offsets.update(_often(counts - self.factor * (steps.astype(object) if big else steps)))
 
@@ -284,7 +285,7 @@ class _Told:
     met: Bools
 
     def moments(self) -> Iterator[tuple[Key, Numbers, Numbers]]:
-        """Of each counter the rows that tell both: the counts, and the steps of the training."""
+        """For each counter its counts and the steps of the training, of rows that tell both."""
         for key, rows in self.counters.items():
             both = rows[self.met[rows]]
             yield key, self.steps[both], self.whole[both]
@@ -305,7 +306,7 @@ class _Told:
 
 
 def _told(rows: Rows) -> Iterator[_Told]:
-    """Of all rows, piece by piece."""
+    """`_Told` of all rows, piece by piece."""
     kinds = [form.counts or "" for form in rows.all_forms]
     first = np.array([kinds.index(name) for name in kinds])  # forms may share a counter
     ranks: dict[str | None, int] = {}

@@ -20,9 +20,9 @@ pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps what it once ha
 
 
 def give_back() -> None:
-    """Have the system get memory that is free between what is not (see ingest.memory).
+    """Give the system back memory that is free between what is in use (see ingest.memory).
 
-    Of a large log some ms, and as much again to take it anew.
+    After a large log that takes some ms, and taking the memory anew as many.
     """
     pa.default_memory_pool().release_unused()  # of the C library, for its memory is Arrow's
 
@@ -37,7 +37,7 @@ def windows(data: Bytes) -> Iterator[Bytes]:
 
 
 def places(data: Bytes, byte: int) -> Ints:
-    """Where that byte stands."""
+    """Places in the data that have that byte."""
     found = (np.flatnonzero(part == byte) for part in windows(data))
     none = np.empty(0, np.int64)
     return np.concatenate([none, *(here + at * WINDOW for at, here in enumerate(found))])
@@ -61,7 +61,7 @@ def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:
 
 
 def texts_of(texts: Iterable[str]) -> pa.StringArray:
-    """As pa.array makes them."""
+    """Texts as an array of Arrow."""
     raws = [text.encode() for text in texts]
     ends = np.cumsum([0, *map(len, raws)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(raws), owned(ends), owned(b"".join(raws)))

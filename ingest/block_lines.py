@@ -14,7 +14,7 @@ from typing import Final
 Read = Callable[[Sequence[str]], Mapping[str, str]]
 
 MOST_LINES: Final = 2000
-"""Of a block; reading a longer one again and again would cost more than the log."""
+"""The longest block of which the line is looked for: the search reads the block again and again."""
 
 MARK: Final = 7_000_000
 """Larger than what blocks say, so that a marked number is none of theirs."""

@@ -52,7 +52,7 @@ class Cleaner:
         self._within_a_line = self._alike and not any(x <= newline <= y for x, y in ranges)
 
     def text(self, raw: bytes) -> str:
-        """Of a line's bytes."""
+        """The text of a line's bytes."""
         return self._sub("", text_of(raw))
 
     def strip(self, text: str) -> str:
@@ -60,7 +60,7 @@ class Cleaner:
         return self._sub("", text)
 
     def texts(self, lines: pa.LargeBinaryArray) -> pl.Series:
-        """Of many lines, each with its newline.
+        """The texts of many lines, each of which ends with its newline.
 
         Polars finds those that hold something to clean, and cleans ASCII; others are cleaned one by
         one. All are where it may see noise otherwise than Python does, or one line is no UTF-8.
@@ -130,7 +130,7 @@ class Cleaner:
         return pl.Series(lines_of(owned(texts), places)).cast(pl.String)
 
     def _each(self, lines: Iterable[bytes]) -> pl.Series:
-        """The same line by line."""
+        """As `texts`, line by line."""
         return pl.Series([self.text(raw.removesuffix(b"\n")) for raw in lines], dtype=pl.String)
 
 

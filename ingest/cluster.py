@@ -66,9 +66,9 @@ from ingest.walk import Found
 
 TASK_BYTES: Final = 32 * 1024 * 1024
 TASK_FILES: Final = 256
-"""Files are read by one task up to so much."""
+"""One task reads files up to so many bytes, or so many files."""
 ONE_PAYS_BYTES: Final = 128 * 1024 * 1024
-"""Of a file from which on idle workers plan blocks of it."""
+"""Bytes of a file from which on idle workers plan its blocks."""
 TASKS_EACH: Final = 3
 """Tasks for each core of the cluster that were begun, and not all taken."""
 RETRIES: Final = 3
@@ -173,7 +173,7 @@ class _Counted:
         self._cores, self._at = 0, -math.inf
 
     def cores(self) -> int:
-        """Nodes come and go."""
+        """Counted anew every COUNTED_EVERY_S, as nodes come and go."""
         if monotonic() - self._at > COUNTED_EVERY_S:
             self._cores, self._at = max(cores(), 1), monotonic()
         return self._cores
@@ -271,7 +271,7 @@ class Reading:
         return read
 
     def forget(self, found: Found) -> None:
-        """Its turn is over."""
+        """The file had its turn: nothing of it is kept any more."""
         task, _place = self._offered.pop(found.path, (None, 0))
         if task is None:
             return
@@ -459,7 +459,7 @@ class _Idle:
         self._there, self._counted = False, 0.0
 
     def submit(self, chunk: Chunk) -> _Planned | None:
-        """Has one plan it."""
+        """Have an idle worker plan a block; None where there is none."""
         if monotonic() - self._counted > IDLE_EVERY_S:
             free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
             self._there = free.get("CPU", 0) >= 1
@@ -481,7 +481,7 @@ class _Planned:
         return bool(ready)
 
     def result(self) -> Plan | None:
-        """None where the worker was lost: who asks makes it."""
+        """The plan; None where the worker was lost: then whoever asks makes it."""
         with suppress(RayError):
             plan: Plan = ray.get(self.plan)
             return plan

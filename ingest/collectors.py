@@ -267,7 +267,7 @@ def logfmt(line: bytes) -> Piece | None:
 
 
 def _unquoted(value: bytes) -> str:
-    """As Go quotes. Raises ValueError."""
+    """A value that Go has quoted, without the quotes. Raises ValueError."""
     if not value.startswith(b'"'):
         return value.decode("utf-8", "replace")
     return str(json.loads(_ESCAPE.sub(_as_json, value)))

@@ -22,7 +22,7 @@ from ingest.shelf import Shelf
 FAN: Final = 16
 """Parts of one tier that are merged."""
 MOST_ROWS: Final = 2_000_000
-"""Of one merge, which holds them in memory: about 1.7 GB where they are steps."""
+"""The most rows of one merge, which holds them in memory: 1.7 GB or so where they are steps."""
 
 BY_RUN: Final = frozenset({"runs", "facts", "steps", "events"})
 BY_SOURCE: Final = frozenset({"sources", "unread"})
@@ -31,14 +31,15 @@ NEWEST: Final[Mapping[str, tuple[str, ...]]] = {
     GIVEN: ("run_id", "name"),
     SCORED: ("run_id", "formula"),
 }
-"""Tables of which the rows of the newest batch hold, of each of these."""
+"""Tables of which only the newest batch's rows hold, for each value of these columns."""
 
 
 def due(parts: Iterable[Part]) -> list[list[Part]]:
-    """Parts that are to be merged: of each table the oldest FAN of its first tier that is full.
+    """Groups of parts that are to be merged, at most one for each table.
 
-    Fewer where they hold MOST_ROWS; parts of more than half of that are large enough as they are.
-    Of no table two groups: what is merged at once of a table is one part of a batch.
+    A tier is full with FAN parts. Of the first full tier of a table its FAN oldest parts are
+    merged, or the oldest that hold MOST_ROWS together; parts of more than half of that are large
+    enough as they are. One group a table, for a batch has one part of it.
     """
     found: dict[str, list[Part]] = {}
     small = (part for part in parts if part.rows <= MOST_ROWS // 2)

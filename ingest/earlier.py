@@ -16,16 +16,17 @@ from ingest.pieces import filled
 from ingest.rows import AGAIN, FORM, KEPT, NO_STEP, SOUGHT, Rows
 
 NO_LOSS: Final = -1
-"""Among the bits of losses; no number that is printed has them."""
+"""Stands for a missing loss among the bits of losses: no printed number has these bits."""
 
 
 class Printed(NamedTuple):
-    """Of each of some rows, what rows of its rank and step before it have printed.
+    """For each of some rows, what earlier rows of the same rank and step have printed.
 
-    itself: whether one of its own series has (see ingest.launch); as_here: whether the first of
-    these has its loss, to the last bit; of_one: whether its rank is known, for that prints no step
-    twice. Or nan: loss, its own; first_loss of any series; first_clock of its own [s since the
-    start].
+    itself: whether there is an earlier row of its own series (see ingest.launch)
+    as_here: whether the first of these has the same loss, to the last bit
+    of_one: whether its rank is known, for a rank prints no step twice
+    loss, first_loss: its own, and that of the first earlier row of any series; nan without one
+    first_clock: of the first earlier row of its own series [s since the start]; nan without one
     """
 
     itself: Bools
@@ -37,7 +38,7 @@ class Printed(NamedTuple):
 
 
 class Earlier:
-    """Rows that may be of a launch, beside those that it has."""
+    """Rows that may belong to a launch, behind the rows that do."""
 
     def __init__(self, rows: Rows, frame: pl.DataFrame, first: int, *, one_writer: bool) -> None:
         """rows: of the launch; first: the place in the frame of that which comes behind them.
@@ -54,7 +55,7 @@ class Earlier:
         return self._printed is not None
 
     def of(self, places: Ints) -> Printed:
-        """Of those at these places of the frame, as if all before them were of the launch."""
+        """`Printed` of the rows at these places, as if all rows before them were of the launch."""
         count = int(places[-1]) + 1 - self._first
         if self._printed is None or len(self._again) < count:  # what lies behind may be in vain
             self._printed = self._look_up(count)
@@ -70,7 +71,7 @@ class Earlier:
         return frame.with_columns(pl.Series(AGAIN, np.append(again, unknown)))
 
     def _look_up(self, count: int) -> Printed:
-        """Of the first so many."""
+        """`Printed` of the first `count` rows."""
         mine = filled(self._frame[self._first : self._first + count], SOUGHT, KEPT)
         steps = valued(mine["step"], NO_STEP)
         every = pl.concat([self._rows.of_steps(np.unique(steps)), mine])
@@ -108,7 +109,7 @@ class _Groups:
         self.begins = np.flatnonzero(begins)
 
     def firsts(self, which: Bools) -> Ints:
-        """Of each row the first of its group of which that holds; their number where it is none."""
+        """For each row the first of its group that `which` holds of; len(order) without one."""
         count = len(self.order)
         places = np.where(which, np.arange(count), count)[self.order]
         firsts = np.minimum.reduceat(places, self.begins)
@@ -135,7 +136,7 @@ def _numbers(ranks: pl.Series) -> Ints:
 
 
 def _bits(losses: pl.Series) -> Ints:
-    """Of losses that are printed alike they are the same: any nan is, -0.0 is not 0.0."""
+    """Bits of losses, the same where they are printed alike: any nan is one, -0.0 is not 0.0."""
     bits = valued(losses.fill_nan(np.nan), 0.0).view(np.int64)
     return np.where(losses.is_null().to_numpy(), NO_LOSS, bits)
 

@@ -245,7 +245,7 @@ def _not_finite(rows: Rows) -> tuple[str, int, str] | None:
 
 
 def _losses(frames: Iterable[pl.DataFrame]) -> Iterator[pl.Series]:
-    """Those that were printed, of each frame that has any."""
+    """The losses that were printed, frame by frame, of frames that have any."""
     for printed in (frame["loss"] for frame in frames):
         if (nulls := printed.null_count()) < len(printed):
             yield printed.drop_nulls() if nulls else printed

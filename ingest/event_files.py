@@ -76,12 +76,12 @@ class Values:
         return values
 
     def of(self, which: Ints | slice) -> Values:
-        """Those of them, without the others' lines."""
+        """Some of the values, without the lines of `others`."""
         columns = (self.tag, self.step, self.wall_time, self.value)
         return Values(self.tags, *(column[which] for column in columns))  # type: ignore[arg-type]
 
     def before(self, behind: Values) -> Values:
-        """These, and values of the same file behind them."""
+        """These values, and then others of the same file."""
         return Values(
             self.tags,
             np.concatenate([self.tag, behind.tag]),
@@ -390,9 +390,9 @@ WALL_TIME, STEP, SUMMARY, VALUE, TAG, SIMPLE = 0x09, 0x10, 0x2A, 0x0A, 0x0A, 0x1
 AT_STEP: Final = 1 + 8 + 1
 """Bytes before the digits of a step: wall time and both fields' numbers."""
 MOST_DIGITS: Final = 8
-"""Of a step; more are left to TensorBoard."""
+"""The most digits of a step that are read here; longer ones are left to TensorBoard."""
 MOST_TAGS: Final = 2_000
-"""Of which one is told from the others by its bytes."""
+"""The most tags that are told from each other by their bytes."""
 
 
 class _Scalars(NamedTuple):

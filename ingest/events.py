@@ -87,7 +87,7 @@ class Events(Pieces):
             self.append(event)
 
     def dated(self, stamps: Sequence[datetime | None]) -> Events:
-        """The same, which are settled, with other time stamps."""
+        """These events, which are settled, with other time stamps."""
         out, first = Events(self._spool), 0
         for frame in self.frames():
             mine = stamps[first : first + frame.height]
@@ -96,7 +96,7 @@ class Events(Pieces):
         return out
 
     def of_kinds(self, kinds: Collection[str], behind: int = 0) -> Iterator[Row]:
-        """Those of some kinds; behind: a line."""
+        """Events of some kinds, of lines behind `behind`."""
         parts = [
             piece
             for piece, content in zip(self._pieces, self._contents, strict=True)

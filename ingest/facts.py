@@ -71,7 +71,7 @@ def from_sidecars(log: Path) -> list[Fact]:
 
 
 def _sidecars(log: Path) -> Iterator[Path]:
-    """Those that there are; what has a longer name than a file may have is not there."""
+    """The sidecars of a log that exist; one whose name is too long for a file does not."""
     for path in (log.with_name(SIDECAR), log.with_name(f"{log.name}.{SIDECAR}")):
         try:
             there = path.is_file()
@@ -145,7 +145,7 @@ def named_in_sidecars(log: Path) -> list[Path]:
 
 
 def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fact]]:
-    """Of each launch what the format implies, and what follows from the numbers of the steps."""
+    """For each launch the facts that its format implies, or that follow from its steps' numbers."""
     implied = [
         {"name": name, "value": value, "origin": f"inferred: {why}", "line": None}
         for name, (value, why) in log_format.implies.items()

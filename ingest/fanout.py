@@ -32,9 +32,10 @@ EXPANDED: Final = 10
 """Times that a compressed log grows."""
 
 BLOCKS_AHEAD: Final = 2
-"""Blocks of a file that wait for each other process; who asks plans the next itself then."""
+"""Blocks of a file that wait for each other process; with so many waiting the next is planned
+here."""
 MOST_BLOCKS: Final = 2 * BLOCKS_AHEAD
-"""The same with those that are planned, but not yet in their turn."""
+"""The same, counting blocks that are planned and not yet in their turn."""
 
 Given = tuple[Path, Sequence[Fact]]
 """A file with the facts that its path gives."""
@@ -60,7 +61,7 @@ class Reading(Protocol):
         """What a file holds; None where it was not read. Raises FairmfuError, OSError."""
 
     def forget(self, found: Found) -> None:
-        """Its turn is over."""
+        """The file had its turn: nothing of it need be kept."""
 
     def planned(
         self, found: Found, parser: Parser, chunks: Iterable[Chunk]
@@ -112,7 +113,7 @@ class Read:
 
 
 def size_of(found: Found) -> int:
-    """What it may hold [bytes]."""
+    """How large a file is when it is read, compressed ones expanded, as an estimate [bytes]."""
     return found.size * (EXPANDED if found.path.endswith(COMPRESSED) else 1)
 
 
@@ -135,7 +136,7 @@ def in_turn(
     submit: Callable[[Chunk], Coming | None],
     others: int,
 ) -> Iterator[tuple[Chunk, Plan | None]]:
-    """Chunks in their order, each with its plan if there is one.
+    """Chunks in their order, each with its plan if one was made before its turn.
 
     submit: has another process plan it, or None; others: so many of these are there. Where all have
     enough to do, it is planned here.
@@ -154,7 +155,7 @@ def in_turn(
 
 
 def parser_of(names: Names, tried: Tried) -> Parser:
-    """One for blocks of files of these formats."""
+    """A parser for blocks of files of these formats."""
     formats = {one.name: one for one in tried.formats}
     watch, primary, companions, quoting = names
     also = [formats[name] for name in companions]
@@ -162,7 +163,7 @@ def parser_of(names: Names, tried: Tried) -> Parser:
 
 
 def names_of(parser: Parser) -> Names:
-    """By which `parser_of` makes the same."""
+    """What `parser_of` makes a like parser by, in another process."""
     companions = tuple(f.name for f in parser.companions)
     return parser.patterns.watch, parser.primary.name, companions, parser.quoting
 

@@ -164,5 +164,5 @@ def refuse_another_record(text: str, match: re.Match[str]) -> None:
 
 @cache
 def _anywhere(regex: re.Pattern[str]) -> Regex:
-    """The same behind the beginning of a line."""
+    """The regex, to be found behind the beginning of a line."""
     return Regex(regex.pattern.removeprefix("^"))

@@ -15,11 +15,11 @@ from multiprocessing.reduction import DupFd
 from typing import Any, Final, Protocol
 
 PLACE_BYTES: Final = 64 * 1024 * 1024
-"""Of the file for each place. Only what was written to it takes memory."""
+"""Bytes of the file for each place. Only those that were written to take memory."""
 
 
 class Handover:
-    """Such a file; it is given to processes when they are started.
+    """A file without a name, which processes are given when they are started.
 
     It has as many places as are written to. Whoever uses them sees to it that one is not written to
     before it was read.
@@ -35,7 +35,7 @@ class Handover:
         return _given, (self._place_bytes, DupFd(self._file))
 
     def put(self, place: int, data: bytes | memoryview) -> bool:
-        """Write to a place; whether there is room for so much."""
+        """Write to a place; False where there is no room for so much."""
         if len(data) > self._place_bytes:
             return False
         at, rest = place * self._place_bytes, memoryview(data)
@@ -59,7 +59,7 @@ class _Sent(Protocol):
     """A file on its way to another process."""
 
     def detach(self) -> int:
-        """The same file, there."""
+        """The file's descriptor in the other process."""
 
 
 def _given(place_bytes: int, file: _Sent) -> Handover:

@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The same as a path: made when it is asked for, as most files are as they were."""
+        """`given` as a Path. Made only when it is asked for: most files are as they were."""
         return place(self.given)
 
 
@@ -90,7 +90,7 @@ class _Stood(NamedTuple):
 
 
 def _stood(store: Store) -> dict[str, _Stood]:
-    """Each by its sha256."""
+    """The store's sources, by sha256."""
     sources = store.table("sources").select("sha256", *_Stood._fields)
     return {sha256: _Stood(*rest) for sha256, *rest in sources.iter_rows()}
 
@@ -512,7 +512,7 @@ def _settled(
     store: Store,
     told: Sequence[Remark],
 ) -> list[Outcome]:
-    """The same once the store has had its say: told, what it remarked.
+    """The outcomes with what the store says of the files; told: its remarks.
 
     What was known then, and replaced since, is read; that may replace what another file, which came
     upon it as known, has still, so that is told of again.
@@ -580,7 +580,7 @@ MOVED: Final = (
     " though that file is gone. Those beside this one are not: for them, fairmfu remove its run, "
     "and ingest it again"
 )
-"""Of a log that was moved, and has facts beside it."""
+"""What is said of a log that was moved, and has facts beside it."""
 
 
 def _known_as(path: str, stored: str) -> str:

@@ -66,7 +66,7 @@ def _looked_at(
 
 
 def _texts(chunk: Chunk) -> Iterator[str]:
-    """Those of its lines, of which mostly few are asked for."""
+    """The texts of its lines, one by one: mostly only the first few are asked for."""
     if _is_single(chunk):
         yield from (line.text for line in chunk.lines())
         return
@@ -213,7 +213,7 @@ class _Rejoiner:
             yield Chunk(number, told)
 
     def _as_it_is(self, chunk: Chunk) -> Iterator[Chunk]:
-        """The same of one that adds nothing to any line, and is not blank: it stays where it is."""
+        """As `_block`, of a chunk that adds nothing and is not blank: it is not copied."""
         waiting = self._waiting(chunk.data)
         if self.rest:
             yield _Lines.of(self.rest)

@@ -20,21 +20,21 @@ from ingest.numbers import optional, whole
 from ingest.rows import NO_STEP, Rows
 
 NO_STAMP: Final = -(2**63)
-"""Of rows that have none."""
+"""Stands for the stamp of a row without one."""
 
 LAST_STEP: Final = 2**63 - 1
-"""Steps that are counted on from there stay there."""
+"""The largest step; counting on from it stays there."""
 ROWS: Final = 2**20
-"""More than are counted together."""
+"""Rows that are counted together are fewer than this."""
 
 SKEW: Final = timedelta(seconds=1)
-"""Ranks in step stamp one step no further apart, stamps of whole seconds included."""
+"""Ranks that are in step stamp a step at most so far apart, also in whole seconds."""
 
 COPIES: Final = timedelta(minutes=1)
 """Copies of one step further apart than this are of two runs."""
 
 SECOND: Final = 1_000_000
-"""In microseconds, as stamps are."""
+"""A second in microseconds, the unit of stamps."""
 
 LOSS_PRINT: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively."""
@@ -42,7 +42,7 @@ LOSS_PRINT: Final = 1e-3
 
 @dataclass(slots=True)
 class Progress:
-    """Steps that one form of line has printed in a launch; forms print a step one by one.
+    """How far the lines of one form have come in a launch.
 
     own_counter: they are not those of the training.
     """
@@ -135,7 +135,7 @@ class Launch:
         return self.progress[key]
 
     def known_progress(self, form: StepLine, epoch: int | None) -> Progress | None:
-        """The same of a form, in that epoch, if it has printed a step."""
+        """As `progress_of`, of a form in that epoch; None where it has printed no step."""
         found = self.progress.get((id(form), epoch if form.counts else None))
         return found if found is not None and found.top_step >= 0 else None
 
@@ -163,7 +163,7 @@ class Launch:
 
     @property
     def run_id(self) -> str:
-        """The same when the file grows or moves: only its beginning counts."""
+        """The run's id. It stays when the file grows or moves: only its beginning counts."""
         start = f"{self.first_text}\n{self.first_step_text}"
         return hashlib.sha256(start.encode()).hexdigest()[:12]
 
@@ -252,9 +252,11 @@ def _loss(row: Mapping[str, Any]) -> str:
 class OfForm(NamedTuple):
     """Rows of one form, in their order.
 
-    steps: or NO_STEP; stamps: microseconds since 1970, or NO_STAMP; clocks: seconds since the
-    start, or nan. Of the first so many, ranks: those that they are of; earlier: what was printed
-    before, None where that is not looked up.
+    steps: of each row, or NO_STEP
+    stamps: microseconds since 1970, or NO_STAMP
+    clocks: seconds since the start, or nan
+    ranks: which ranks the first rows are of, so many
+    earlier: what was printed before the first rows, so many; None where that is not looked up
     """
 
     steps: Ints
@@ -265,12 +267,12 @@ class OfForm(NamedTuple):
 
 
 def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> int:
-    """How many of the rows are of the launch's process for certain.
+    """How many of the first rows are of the launch's process for certain.
 
-    As `starts_again` tells it of a row: by its stamp, else by what was printed of its step before,
-    which is looked up where steps are not beyond all others, and by times since the start. Behind
-    the first rows that all have stamps, or all have none, it is to be asked anew; so behind those
-    whose steps are printed, or counted.
+    The same as `starts_again` says of each row: by its stamp, else by what was printed of its step
+    before (looked up where a step is not beyond all others), and by its time since the start.
+    Only rows like the first one are looked at, up to one that has a stamp where that has none, or
+    a printed step where that one's is counted, or the other way round.
     """
     if progress is None:
         return 0
@@ -298,7 +300,7 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
 
 
 def _printed_by_others(launch: Launch, rows: OfForm, higher: Bools) -> Bools:
-    """Of rows without stamps whether they are of another process; what nobody looks up may be."""
+    """Whether rows without stamps are of another process, or may be as nothing is looked up."""
     if higher.all() and launch.one_form:  # as in most logs: none is an earlier step, or comes twice
         return ~higher
     if rows.earlier is None:
@@ -314,7 +316,7 @@ def _printed_by_others(launch: Launch, rows: OfForm, higher: Bools) -> Bools:
 def _stamped_by_others(
     top_stamp: datetime, started_at: datetime, rows: OfForm, tops: Ints
 ) -> Bools:
-    """Of rows with stamps whether they are of another process."""
+    """Whether rows with stamps are of another process."""
     steps, stamps = rows.steps, rows.stamps
     higher = steps > tops
     if higher.all():
@@ -327,7 +329,7 @@ def _stamped_by_others(
 
 
 def _clocked_by_others(progress: Progress, rows: OfForm, higher: Bools) -> Bools:
-    """Of rows whether their times since the start are of another process; see _printed_by_others.
+    """Whether the rows' times since the start are of another process; see _printed_by_others.
 
     Behind a step without such a time there is none to hold a later step against.
     """
@@ -342,13 +344,13 @@ def _clocked_by_others(progress: Progress, rows: OfForm, higher: Bools) -> Bools
 
 
 def _late(progress: Progress, rows: OfForm) -> Bools:
-    """Of rows whose steps go up whether their times since the start do not."""
+    """Whether rows whose steps go up have a time since the start that goes back."""
     top_clock = np.nan if progress.top_clock is None else progress.top_clock
     return np.asarray(rows.clocks < np.append(top_clock, rows.clocks)[:-1] - SKEW.total_seconds())
 
 
 def _at_top(higher: Bools, first: float, values: NDArray[Any]) -> NDArray[Any]:
-    """Of each row the value of the highest step before it; first: of that before all rows."""
+    """For each row the value at the highest step before it; first: that before all rows."""
     at = np.maximum.accumulate(np.where(higher, np.arange(len(higher)), -1))
     before = np.concatenate([[-1], at[:-1]])
     return np.where(before < 0, first, values[before])

@@ -178,7 +178,7 @@ def seconds_of(*groups: str | None) -> float:
 
 
 TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
-"""Of a launcher: torchrun, srun --label, Open MPI."""
+"""The tag that a launcher puts before a line: torchrun, srun --label, Open MPI."""
 TAGS: Final = re.compile(rf"^\s*{TAG}*")
 """They stand before each line of a JSON text too."""
 

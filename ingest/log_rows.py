@@ -46,7 +46,7 @@ from ingest.together import Log
 from ingest.walk import identity
 
 SMALL_BYTES: Final = 1024 * 1024
-"""Of a text that is read with others."""
+"""The largest text that is read together with others, in bytes."""
 
 STAMPED: Final = ("line", "logged_at")
 HALF_A_YEAR: Final = timedelta(days=182)
@@ -89,10 +89,11 @@ def read_log(  # noqa: PLR0913 - as above
     fast: bool = True,
     planned: Planned = unplanned,
 ) -> Log:
-    """The same before it is tables. Raises FairmfuError.
+    """One log file with its facts, its rows not yet as tables. Raises FairmfuError.
 
-    spool: where steps wait; by_path: facts that those beside the file hold before; planned: who may
-    look at blocks of a large file before their turn.
+    spool: where steps wait; by_path: facts that hold unless those beside the file say otherwise;
+    extra, fast: as of `read_source`; planned: who may look at blocks of a large file before their
+    turn.
     """
     with Source(path, keeps=tried.keeps) as source:
         first, parsed = _first_look(source, tried, watching=fast), None
@@ -147,7 +148,10 @@ def _met(path: Path, tried: Tried, first: Beginning, parser: Parser, number: flo
 def read_logs(
     files: Sequence[Given], spool: Spool, *, extra: Sequence[Fact] = (), tried: Tried = BUILT_IN
 ) -> list[Log | Exception]:
-    """The same of several files, or why one cannot be read; small ones are read together."""
+    """As `read_log`, of several files: each as a log or as the error why it can't be read.
+
+    Small files are read together.
+    """
     read: dict[Path, Log | Exception] = {}
     small: dict[Path, _Small] = {}
     fetch(path for path, _ in files)
@@ -180,7 +184,7 @@ class _Small(NamedTuple):
 
     @classmethod
     def of(cls, path: Path, by_path: Sequence[Fact], tried: Tried) -> Self | None:
-        """None of one that is not small, or packed. Raises FairmfuError, OSError."""
+        """A file's text; None where it is large or compressed. Raises FairmfuError, OSError."""
         with Source(path, keeps=tried.keeps) as source:
             if not source.is_text() or path.stat().st_size > SMALL_BYTES:
                 return None
@@ -190,7 +194,7 @@ class _Small(NamedTuple):
 def _read_alike(
     detected: Detected, texts: Sequence[_Small], extra: Sequence[Fact], tried: Tried
 ) -> dict[Path, Log | Exception]:
-    """Those of the same formats."""
+    """Texts of the same formats, read together."""
     spool = Spool(held=math.inf)  # they become tables together, and several share a frame
     parsers = (Parser(*detected, spool) for _ in texts)
     each = [(parser, text.chunks) for parser, text in zip(parsers, texts, strict=True)]
@@ -240,7 +244,7 @@ class _Text(NamedTuple):
 
     @property
     def launches(self) -> list[Launch]:
-        """Those that are told of."""
+        """The launches that become runs."""
         every = self.parsed.launches
         return [x for x in every if x.rows or len(every) == 1 or x.stated]
 

@@ -70,7 +70,7 @@ class ObjectShelf(Shelf):
 
     @cached_property
     def read_by(self) -> Any:  # noqa: ANN401
-        """The same for a database, which asks what an object is twenty times before it reads it.
+        """The file system for a database, which asks twenty times what an object is before reading.
 
         Through fsspec, for its own way needs an extension.
         """

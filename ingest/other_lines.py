@@ -22,7 +22,7 @@ LENGTH: Final = 60
 """Characters of a kind, made of the BEGINNING of a line: each number is one of them."""
 EXAMPLE: Final = 200
 MOST_BYTES: Final = 2000
-"""Of an example that waits to be cleaned."""
+"""The most bytes of an example that are kept until it is cleaned."""
 NEW: Final = -1
 FEW: Final = 200
 """Lines whose kinds are told one by one in the time of a few calls of numpy and Polars."""
@@ -100,7 +100,7 @@ class Kinds:
         lines: Ints,
         texts: Callable[[Ints], Iterable[str | bytes]],
     ) -> None:
-        """The same of several kinds, none of them twice; of some there may be no line.
+        """As `add`, of several kinds, none of them twice; of some there may be no line.
 
         texts: of these lines, or their bytes: most examples are never told, and so not cleaned.
         Where kinds and texts are those of the call before, they are further lines of a block.

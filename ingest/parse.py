@@ -106,7 +106,7 @@ class Parser:
         return self.done()
 
     def read_all(self, lines: Iterable[NumberedLine]) -> None:
-        """The same, of which more are to come: records of `join` end with these lines."""
+        """Lines of which more are to come; but records of `join` end with these."""
         for number, count, raw, cut, ended in self._records(lines):
             self._count, self._ended = count, ended
             self.out.lines += count

@@ -107,7 +107,7 @@ def write_parts(shelf: Shelf, table: str, rows: Table, batch: int) -> list[Part]
 
 
 def portions(rows: Streamed, most: int) -> Iterator[Streamed]:
-    """The same rows, so many at a time; each is to be read before the next is asked for."""
+    """The rows in portions of so many; each is to be read before the next is asked for."""
     frames, rest = rows.frames(), list[pl.DataFrame]()
     for begin in range(0, rows.height, most):
         height = min(most, rows.height - begin)
@@ -196,7 +196,7 @@ def recorded(shelf: Shelf) -> list[int]:
 
 
 def record_path(batch: int) -> str:
-    """Of a batch's record, relative to the store."""
+    """The path of a batch's record, relative to the store."""
     return _path(RECORD, batch)
 
 
@@ -257,7 +257,7 @@ def _read(shelf: Shelf, path: str) -> tuple[dict[str, str], pl.DataFrame]:
 
 
 def damaged(shelf: Shelf, path: str, error: BaseException | None = None) -> StoreError:
-    """That a part cannot be read, and what to do."""
+    """The error that a part can't be read, with what to do."""
     if isinstance(error, PermissionError):
         return StoreError(
             f"{shelf.at(path)}: permission denied. Ask its owner for the right to read the store."
@@ -302,7 +302,7 @@ def _group_rows(like: pl.DataFrame) -> int:
 
 
 def _gathered(frames: Iterable[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
-    """The same rows, where they come by few at a time in frames of so many or more."""
+    """The rows in frames of so many or more: they may come few at a time."""
     few: list[pl.DataFrame] = []
     for frame in frames:
         few.append(frame)

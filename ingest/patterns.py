@@ -39,7 +39,7 @@ from ingest.watch import Watch
 _T = TypeVar("_T")
 
 QUOTED_CHARACTERS: Final = 500
-"""Of a line that is kept as text."""
+"""The most characters of a line that are kept as text."""
 
 SYNTHETIC_MARK: Final = "# synthetic log"
 """A first line that says that a log was composed; its runs carry the label everywhere."""
@@ -165,7 +165,7 @@ class Patterns:
     def step_row(
         self, text: str, line: StepLine, match: re.Match[str], printed: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Its row, without a step where the line is numbered. Raises Rejected."""
+        """The row of a step line; without a step where the line prints none. Raises Rejected."""
         refuse_half_a_number(text, match)
         if not self.primary.join_by_step:  # else a record is put together from many lines
             refuse_another_record(text, match)
@@ -218,7 +218,7 @@ class Patterns:
     def event_row(
         self, number: int, text: str, line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
-        """Its row; number: of the line."""
+        """The row of an event; number: of its line."""
         printed = _groups(match)
         if line.read is not None:
             printed = told_by(line.read, printed)

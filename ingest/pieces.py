@@ -41,7 +41,7 @@ class Share:
     height: int
 
     def read(self, columns: Iterable[str]) -> pl.DataFrame:
-        """As Piece.read."""
+        """These columns of the share's rows, as Piece.read."""
         frame = self.piece.read(columns)
         return frame if self.height == frame.height else frame.slice(self.first, self.height)
 
@@ -94,7 +94,7 @@ class Pieces(Sequence[Row]):
         return chain.from_iterable(map(self._rows, self._parts_behind(count)))
 
     def _parts_behind(self, count: int) -> list[Part | Share]:
-        """The same, as they are kept."""
+        """The parts behind the first `count` rows, as they are kept."""
         parts: list[Part | Share] = []
         begins = self._count
         for part in chain(reversed(self._waiting), reversed(self._pieces)):
@@ -125,7 +125,7 @@ class Pieces(Sequence[Row]):
         return map(partial(self._frame, names), self._pieces)
 
     def backwards(self, *names: str) -> Iterator[pl.DataFrame]:
-        """The same, the last piece first; each in its order."""
+        """These columns, the last piece first; rows within a piece in their order."""
         self._fold()
         return map(partial(self._frame, names), reversed(self._pieces))
 
@@ -210,7 +210,7 @@ def _order(parts: Iterable[Part], behind: int) -> Ints:
 
 
 def _copied(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same in memory of Polars' own.
+    """The frame, copied to memory of Polars' own.
 
     Its columns are numpy's and Arrow's, which lie among the large arrays of the block that they are
     of. Where they stay, the C library cannot give the room of these to the next block: up to a
@@ -229,7 +229,7 @@ def _said(frame: pl.DataFrame) -> pl.DataFrame:
 def filled(
     frame: pl.DataFrame, names: Iterable[str], schema: Mapping[str, pl.DataType]
 ) -> pl.DataFrame:
-    """Those columns of a frame; what it does not have is null."""
+    """These columns of a frame; one that it does not have is null."""
     wanted = list(names)
     if frame.columns == wanted:
         return frame
@@ -245,7 +245,7 @@ def _nothing(name: str, kind: pl.DataType) -> pl.Series:
 
 
 def numbered(rows: Part, lines: Ints) -> Part:
-    """The same rows, of these lines."""
+    """The rows with these as their lines."""
     if isinstance(rows, pl.DataFrame):
         line = pl.Series("line", lines, pl.Int64)
         return rows.with_columns(line) if "line" in rows.columns else rows.hstack([line])

@@ -39,12 +39,12 @@ LOCAL: Final = ("file", "local")
 S3: Final = ("s3://", "s3a://")
 
 OPTIONS: Final[Mapping[str, Any]] = {"use_listings_cache": False}
-"""Of all stores: what was listed once would hide what is new."""
+"""Options for every object store: a listing that is kept would hide what is new."""
 OF_S3: Final[Mapping[str, Any]] = {"max_concurrency": 1}
 """Else s3fs asks for the size of each object first, and joins parts that may be of two versions."""
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Of an object that are asked for at once; one that holds no more is read by one request."""
+"""Bytes of an object that are asked for at once; a smaller one is read by one request."""
 
 
 def place(text: str) -> Path:
@@ -297,7 +297,7 @@ def _seconds(written: object, version: str) -> int:
 
 
 def _number(version: str) -> int:
-    """Of 63 bits."""
+    """A number of 63 bits that stands for a version."""
     return int.from_bytes(blake2b(version.encode(), digest_size=8).digest()) >> 1
 
 
@@ -344,7 +344,7 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """Its last part."""
+        """The last part of the address."""
         return self.url.rpartition("/")[2]
 
     @property
@@ -414,7 +414,7 @@ class Remote:
             return None
 
     def glob(self, pattern: str) -> Iterator[Path]:
-        """Those beneath it that fit."""
+        """Objects beneath it that fit the pattern."""
         first, *_ = parts = pattern.split("/")
         if has_magic(first) or first in self._held():
             yield from (_as_path(path) for path, _ in matching(self, parts))

@@ -47,7 +47,7 @@ class Regex:
 
     @cached_property
     def search(self) -> Callable[..., re.Match[str] | None]:
-        """As re.Pattern.search, of a text and where to begin."""
+        """Search a text from a place on, as re.Pattern.search."""
         return self._search if re.search(r"\.[*+{]", self.pattern) else self._regex.search
 
     @cached_property
@@ -85,7 +85,7 @@ class Guarded:
         self._regex = Regex(pattern)
 
     def search(self, text: str) -> re.Match[str] | None:
-        """As re.Pattern.search."""
+        """Search a text, as re.Pattern.search."""
         for literal in self._literals:
             if literal in text:
                 return self._regex.search(text)
@@ -105,7 +105,7 @@ def _begins(way: Sequence[tuple[re.Pattern[str], int]], text: str, begin: int) -
 
 
 def _ways(items: Parts) -> list[Way]:
-    """Those of parts side by side."""
+    """The ways through parts that stand side by side."""
     ways: list[Way] = [NOTHING]
     for part in items:
         its = _ways_of(part)
@@ -116,7 +116,7 @@ def _ways(items: Parts) -> list[Way]:
 
 
 def _ways_of(part: Part) -> list[Way]:
-    """Those of one part; it is all of a piece where it has no gap."""
+    """The ways through one part; a part without a gap is one piece of a single way."""
     name, said = str(part[0]), part[1]
     ways: list[Way] = []
     if name in ("MAX_REPEAT", "MIN_REPEAT"):

@@ -88,7 +88,7 @@ class Tried:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of the formats."""
+        """Names of the formats."""
         return frozenset(log_format.name for log_format in self.formats)
 
     @property
@@ -97,7 +97,7 @@ class Tried:
         return keeps(self.formats, FORMATS)
 
     def only(self, names: Collection[str]) -> Tried:
-        """Those of these names, of which one is primary, and those that may be its companions."""
+        """Formats of these names, of which one becomes primary, and what may be its companions."""
         lowest = min(f.precedence for f in self.formats if f.name in names)
         kept = (f for f in self.formats if f.name in names or f.precedence < lowest)
         return Tried(tuple(kept), frozenset(names))
@@ -129,12 +129,12 @@ SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
 
 FIRST_BYTES: Final = 16 * 1024
-"""Of a log that are looked at together at first, mostly its header and first steps."""
+"""Bytes of a log that are looked at first: mostly its header and first steps."""
 GROWS: Final = 16
 """Times as many are looked at next, up to a block. SNIFFED_LINES are about as many."""
 
 BEGINNING_BYTES: Final = GROWS * FIRST_BYTES
-"""Of a log that are looked at before it is read by what they show."""
+"""Bytes that are looked at before a log is read by what its beginning shows."""
 
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
@@ -143,7 +143,7 @@ HEADER_EVIDENCE: Final = 2
 """Different lines of a header that tell its format."""
 
 HEAD_LINES: Final = 200
-"""Lines in which a file that is no log is known."""
+"""So many lines show that a file is no log."""
 
 RECURS: Final = 3
 """Lines of another format that are no accident."""
@@ -197,10 +197,11 @@ def detect_at_first(
     formats: tuple[LogFormat, ...] = FORMATS,
     wanted: Collection[str] = (),
 ) -> Beginning:
-    """The same by the beginning of a log, of which all is to be watched then.
+    """As `detect`, by the beginning of a log alone; the rest is to be watched while it is read.
 
-    Where that is of no use, or something else may still show, by all that `detect` looks at: for a
-    format whose lines are read together with others', or where many lines hold what marks hold.
+    By all that `detect` looks at where watching is of no use, or where the rest may well show
+    something else: of a format whose lines are read together with others', or where many lines
+    hold what marks another format.
     """
     chunks = iter(chunks)
     search = _Search(formats, wanted, chunks)
@@ -216,7 +217,7 @@ def detect_each(
     formats: tuple[LogFormat, ...] = FORMATS,
     wanted: Collection[str] = (),
 ) -> list[Detected | FairmfuError | OSError]:
-    """The same of several files, which are looked at together; an error of one is given back."""
+    """As `detect`, of several files at once; the error of a file stands in its place."""
     files = [(path, iter(chunks)) for path, chunks in files]
     searches = _signatures([chunks for _, chunks in files], formats, wanted)
     found: list[Detected | FairmfuError | OSError] = []
@@ -257,7 +258,7 @@ def _told(
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
-    """Those of which several lines stand in a file: a model may print one in its answer."""
+    """Formats of which a file has several lines: a single one may be part of a model's answer."""
     cleaner = Cleaner(_noise(FORMATS))
     signs = {f.name: Regex(f.signature) for f in formats}
     seen = Counter[str]()
@@ -296,7 +297,7 @@ def _signatures(
 
 
 def _that_may_show(searches: Sequence[_Search]) -> list[_Search]:
-    """Those whose piece may show what is not yet found.
+    """Searches whose piece may show a format that they have not found yet.
 
     Behind the first format that shows seldom another one does: all lines are sifted as one text, in
     a tenth of the time that each takes by itself.
@@ -374,7 +375,7 @@ class _Search:
         return True
 
     def _each(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
-        """The same lines, fewer at a time, up to the last one: mostly the first ones tell.
+        """The chunks cut into smaller ones: mostly the first lines tell.
 
         Of a small piece all are looked at as quickly.
         """
@@ -395,13 +396,13 @@ class _Search:
                 first, begin, size = behind, end, min(GROWS * size, BLOCK_BYTES)
 
     def shown(self, formats: Iterable[LogFormat]) -> list[LogFormat]:
-        """Those whose steps were found, of the highest precedence first."""
+        """Formats of which steps were found, the highest precedence first."""
         return sorted((f for f in formats if f.name in self.found), key=lambda f: -f.precedence)
 
     def primaries(
         self, formats: Iterable[LogFormat], wanted: Collection[str]
     ) -> Sequence[LogFormat]:
-        """Those that may be primary by what was found; none where one is not wanted.
+        """Formats that may be primary by what was found; none where one of them is not wanted.
 
         Beside a format that stands alone any other's steps are of another run, if none is named.
         """
@@ -479,7 +480,7 @@ class _Marks(NamedTuple):
 
 @cache
 def _marks(formats: tuple[LogFormat, ...], wanted: frozenset[str]) -> _Marks:
-    """Those of formats, once for all files."""
+    """The marks of formats, made once for all files."""
     signatures = ((f, Guarded(_signature(f, steps=f.name in wanted))) for f in formats)
     headers = ((f.name, Guarded(f.header)) for f in formats if f.header)
     return _Marks(Cleaner(_noise(formats)), tuple(signatures), tuple(headers))

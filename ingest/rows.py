@@ -34,7 +34,7 @@ that later ones are held against, so nobody has to look for it (see ingest.earli
 """
 KEPT: Final = SCHEMA | WHILE_READ
 NO_STEP: Final = -(2**63)
-"""Of rows that have none yet."""
+"""Stands for the step of a row that has none yet."""
 SOUGHT: Final = (FORM, "rank", "step", "epoch", "since_start_s", "loss")
 """What is asked of rows of a step that were read before."""
 _SOUGHT_SCHEMA: Final = {name: KEPT[name] for name in SOUGHT}
@@ -92,7 +92,7 @@ class Rows(Pieces):
         return pl.concat([_new_of_steps(frame, steps) for frame in (*found[1:], found[0])])
 
     def _late_rows(self) -> pl.DataFrame:
-        """SOUGHT of those since the last piece."""
+        """The columns SOUGHT of the rows since the last piece."""
         parts = self._parts_behind(self._put + self._late.height)
         new = []
         for part in parts:
@@ -103,7 +103,7 @@ class Rows(Pieces):
         return self._late
 
     def _of_step(self, place: int, step: int) -> Iterator[Row]:
-        """Those of a piece."""
+        """Rows of a step in one piece."""
         found = self._sorted.pop(place, None)
         if found is None:
             piece = self._read(self._pieces[place], SOUGHT)
@@ -165,7 +165,7 @@ class Rows(Pieces):
         return any(set(names) <= set(share.piece.columns) for share in self._pieces)
 
     def by_step(self, *names: str) -> Iterator[pl.DataFrame]:
-        """The same in the order of their steps, then of their lines; those of a step together.
+        """Rows in the order of their steps, then of their lines; those of a step in one frame.
 
         Of pieces whose steps overlap all rows are in memory. names: with `step` and `line`.
         """
@@ -221,12 +221,12 @@ class Rows(Pieces):
 
 
 def _new(frame: pl.DataFrame) -> pl.DataFrame:
-    """Its rows but those that are AGAIN."""
+    """The rows of a frame but those marked AGAIN."""
     return frame.remove(AGAIN) if AGAIN in frame.columns else frame
 
 
 def _new_of_steps(frame: pl.DataFrame, steps: Ints) -> pl.DataFrame:
-    """SOUGHT of those of them that are of these steps."""
+    """The columns SOUGHT of the rows of these steps, without those marked AGAIN."""
     frame = filled(_new(frame), SOUGHT, KEPT)
     mine = frame["step"].to_numpy()
     near = np.minimum(steps.searchsorted(mine), len(steps) - 1)

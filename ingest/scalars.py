@@ -46,7 +46,7 @@ Singles = NDArray[np.float32]
 WORTH_LEARNING: Final = 64
 """Runs of a kind in one window: to learn one costs as much as to read some hundred of them."""
 MOST_KINDS: Final = 200
-"""Of runs in a file."""
+"""The most kinds of runs in a file."""
 LONGEST_RUN: Final = 200
 """Values of a run that is read by columns."""
 MOST_HELD: Final = 100_000
@@ -322,7 +322,7 @@ class _Plan:
 ZERO, WHOLE, FRACTION, TINY, HUGE, INFINITE, NAN = range(7)
 """How a number is printed: `0.0`, `7034.0`, `0.5`, `1e-05`, `1e+16`, …"""
 WAYS: Final = 14
-"""The same of negative numbers behind those."""
+"""Ways of printing a number: those of negative ones stand behind these."""
 
 
 def _ways(values: Singles) -> Ints:
@@ -575,7 +575,7 @@ def _text(first: str, runs: _Runs, places: range) -> Column:
 def _as_learned(
     records: Sequence[_Record], read: Callable[[_Runs], list[list[_Read]]], runs: _Runs
 ) -> NDArray[np.bool_]:
-    """Of each run whether its records are those, to the bit."""
+    """Whether each run's records are those that were learned, to the bit."""
     rows = [
         record.what.frame(runs).to_dicts() if isinstance(record.what, _Row) else []
         for record in records

@@ -38,7 +38,7 @@ class Shelf:
         return str(self.home)
 
     def absolute(self) -> Shelf:
-        """The same for a process in another folder."""
+        """The shelf by its absolute path, for a process in another folder."""
         return Shelf(self.home.absolute())
 
     def at(self, path: str) -> str:

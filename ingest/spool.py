@@ -22,7 +22,7 @@ import polars as pl
 from ingest.errors import StoreError
 
 HELD_BYTES: Final = 2 * 1024 * 1024
-"""Of rows that wait in memory, together: about 12,000 steps. As many may be on their way."""
+"""The most bytes of rows that wait in memory (12,000 steps or so); as many may be on their way."""
 PIECE_ROWS: Final = 32_768
 """Rows that are read, written and looked at together."""
 
@@ -185,7 +185,7 @@ class Streamed:
         return self.schema.names()
 
     def with_columns(self, *exprs: pl.Expr, **named: pl.Expr) -> Streamed:
-        """The same with these columns, which say of each row what follows from it alone."""
+        """The rows with these columns, each of which follows from its row alone."""
         schema = pl.DataFrame(schema=self.schema).with_columns(*exprs, **named).schema
         before = self.frames
         return Streamed(
@@ -243,7 +243,7 @@ def chained(tables: Iterable[Table]) -> Table:
 
 
 def _flat(tables: Iterable[Table]) -> Iterator[Table]:
-    """The same without chains."""
+    """The tables without chains: the parts of one in its place."""
     for table in tables:
         if isinstance(table, Chained):
             yield from table.tables
@@ -252,7 +252,7 @@ def _flat(tables: Iterable[Table]) -> Iterator[Table]:
 
 
 def _joined(tables: Iterable[Table]) -> Iterator[Table]:
-    """The same rows in the same order; those that wait behind one another are one table."""
+    """The rows in their order; tables that wait behind one another become one."""
     last: Table | None = None
     for table in tables:
         if (

@@ -589,7 +589,7 @@ class Store:
                 yield writer
 
     def _meet(self) -> None:
-        """Have the catalogue of this machine say what others stored, as of some seconds ago."""
+        """Bring this machine's catalogue to what others stored; it may be some seconds behind."""
         if time.monotonic() - self._met_at < MET_S:
             return
         recorded, cached = parts.recorded(self.shelf), self._catalogue.exists()
@@ -599,7 +599,7 @@ class Store:
         self._met_at = time.monotonic()
 
     def _follow(self) -> None:
-        """The same at once; who calls has the lock."""
+        """As `_meet`, at once; whoever calls has the lock."""
         recorded = parts.recorded(self.shelf)
         if not recorded:
             self._catalogue.unlink(missing_ok=True)
@@ -739,7 +739,7 @@ def _shelf_of(path: Path) -> Shelf:
 
 
 def _version(con: Connection) -> str:
-    """Of the schema that a catalogue is of; that of schema 2 has its tables elsewhere."""
+    """The version of a catalogue's schema; one of schema 2 has its tables elsewhere."""
     for table in ("held.about", "about"):
         with suppress(duckdb.Error):
             ((version,),) = con.sql(f"select schema_version from {table}").fetchall()  # noqa: S608

@@ -27,7 +27,7 @@ BY_ROW: Final = ("sources", "runs", "facts", "unread")
 WAITING: Final = ("steps", "events", "unread")
 """Tables whose rows wait in the spool."""
 MOST_LOGS: Final = 64
-"""That are made tables together; and no more rows than are read together (PIECE_ROWS)."""
+"""The most logs that become tables together; nor may they have more rows than PIECE_ROWS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Log:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Its row of `sources`."""
+        """The log's row of `sources`."""
         return self.rows["sources"][0]
 
     @property
@@ -56,7 +56,7 @@ class Log:
         return {"steps": _height(self.steps), "events": _height(self.events), **by_row}
 
     def tables(self, spool: Spool) -> LogTables:
-        """Its tables, where its rows may be many: steps and events are read piece by piece."""
+        """The log's tables; steps and events, which may be many, are read piece by piece."""
         found: dict[str, Table] = {}
         for name in BY_ROW:
             frame = framed(self.rows[name], frame_schema(name))
@@ -105,12 +105,12 @@ class Group:
 
     @classmethod
     def of(cls, logs: Sequence[Log]) -> Group:
-        """Those of some logs."""
+        """The group of some logs."""
         return cls(cls._framed(logs), [log.heights for log in logs])
 
     @classmethod
     def written(cls, logs: Sequence[Log], shelf: Shelf, job: str) -> Group:
-        """The same, with those rows that may be many as parts that a batch may take.
+        """The group of some logs; rows that may be many are written as parts that a batch may take.
 
         job: as for unbatched.write_unbatched.
         """

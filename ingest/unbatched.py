@@ -21,7 +21,7 @@ from ingest.shelf import Shelf
 from ingest.spool import Chained, Cut, Streamed, Table, chained
 
 MOST_ROWS: Final = 2**18
-"""Of one part: whoever takes some of its rows, but not all, has it read again."""
+"""The most rows of one part: whoever takes some of its rows, but not all, reads it again."""
 YOUNG_S: Final = 24 * 3600
 """How long a driver may take to list what its workers wrote, by the time of its writing [s]."""
 
@@ -35,7 +35,7 @@ class Unbatched:
 
     @property
     def height(self) -> int:
-        """Its rows."""
+        """How many rows it has."""
         return self.part.rows
 
     def is_here(self) -> bool:
@@ -80,7 +80,7 @@ def write_unbatched(shelf: Shelf, job: str, table: str, rows: Table) -> list[Unb
 
 
 def taken(rows: Table) -> tuple[list[Unbatched], Table | None]:
-    """Those of which all rows are among these, and the rows that are left, if any."""
+    """Parts of which all rows are among these, and the rows that are left, if any."""
     tables = rows.tables if isinstance(rows, Chained) else [rows]
     heights = Counter[Unbatched]()
     for one in tables:

@@ -177,7 +177,7 @@ def signature(said: object) -> str:
 
 
 def _mark(path: str) -> Mark:
-    """Of a file that is not there the name alone."""
+    """How a file stands; the name alone where it does not exist."""
     name = path.rpartition(os.sep)[2]
     try:
         seen = place(path).stat() if MARK in path else os.stat(path)  # noqa: PTH116 - of thousands
@@ -286,7 +286,7 @@ class Walk:
         return self._listed[folder]
 
     def _at_store(self, path: Remote) -> Iterator[Found]:
-        """The same of an object store, which is asked for as few listings as can be."""
+        """Files at an object store, which is asked for as few listings as can be."""
         path.require_bucket()
         try:
             entry = path.look()
@@ -462,7 +462,7 @@ def _enter(within: list[_Folder], path: str, whole: str) -> Found | None:
 
 
 def _path(folder: _Folder, entry: os.DirEntry[str]) -> str:
-    """Of an entry, as its folder was given."""
+    """The path of an entry, absolute or not as its folder was given."""
     if folder.path == folder.identity:
         return entry.path
     return os.path.join(folder.path, entry.name)  # noqa: PTH118 - one of thousands

@@ -66,7 +66,7 @@ class _Needs(NamedTuple):
 
 @cache
 def _needs(watch: Watch) -> _Needs:
-    """Those of its marks, once for all files."""
+    """What the marks need, found out once for all files."""
     every = tuple(
         tuple(frozenset(map(alike, clause)) for clause in clauses(mark)) for mark in watch.marks
     )

@@ -38,7 +38,7 @@ UNTIMED: Final = 1e-3
 """More than lies between the first step and its data, and between it and the end [s]."""
 
 UNTIMED_SHARE: Final = 2e-3
-"""The same, as a share of a long first step."""
+"""The same of a long first step, as a share of it."""
 
 LAUNCH: Final = "launch"
 RANK: Final = (LAUNCH, "rank")
@@ -94,7 +94,7 @@ class _Ranks(NamedTuple):
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> Self:
-        """Those of a frame in the order of its launches and steps."""
+        """The ranks of a frame that is in the order of its launches and steps."""
         known = frame["rank"].to_arrow().dictionary_encode()
         fewest = np.min_scalar_type(len(known.dictionary))  # of 16 bits or less they are counted
         ranks = places_of(known.indices, len(known.dictionary)).astype(fewest)
@@ -242,7 +242,7 @@ class _Several:
                 self._gather([seen.grown for seen in self.each], *self._grow(some))
 
     def _grow(self, mine: pl.DataFrame) -> tuple[Ints, Floats]:
-        """By how many of its tokens the approximate total of a rank grew, and in which launch."""
+        """By how many times a rank's tokens its approximate total grew, and in which launch."""
         counted = (TOTAL, _counted(mine, TOTAL)), ("tokens", _tokens(mine))
         mine = mine.select(*RANK, "step").hstack([pl.Series(*column) for column in counted])
         both = mine if self.last is None else pl.concat([self.last, mine])
@@ -274,7 +274,7 @@ class _Several:
 
 
 def _numbers(ranks: Iterable[str | None]) -> set[int]:
-    """Of ranks that count over all nodes; `1:0` is of a node, and says nothing of how many."""
+    """The ranks that are numbered over all nodes; `1:0` is one of a node, and does not tell."""
     return {int(rank) for rank in ranks if rank is not None and rank.isdecimal()}
 
 
@@ -373,7 +373,7 @@ def _ratios(counts: Floats, tokens: Floats) -> Floats:
 
 
 def _tokens(frame: pl.DataFrame) -> Floats:
-    """Those of the ranks, NaN where there are none."""
+    """Tokens that each rank prints, NaN where it prints none."""
     tokens = valued(frame["rank_tokens"], math.nan)
     return np.where(tokens == 0, math.nan, tokens)
 

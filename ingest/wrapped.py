@@ -115,5 +115,5 @@ class Unwrapped:
 
 
 def _lines(data: bytes) -> Iterator[bytes]:
-    """Those that end in `data`, without their newlines."""
+    """Lines that end within `data`, without their newlines."""
     return iter(data.split(b"\n")[:-1])

@@ -71,7 +71,7 @@ class Writer:
 
     @property
     def number(self) -> int:
-        """Of the next batch."""
+        """The number of the batch that is about to be written."""
         return catalogue.last_batch(self.con) + 1
 
     def plan(self, asked: Asked, grown: Collection[str] = ()) -> Plan:
@@ -94,7 +94,7 @@ class Writer:
         return Plan(stored, facts, utc_now(), grown)
 
     def _stepped(self, batch: int, runs: Sequence[str]) -> frozenset[str]:
-        """Those of a batch's runs that have a step."""
+        """Runs of a batch that have a step."""
         steps = catalogue.parts_of(self.con, {"steps"})
         here = (part for part in steps if part.first_batch <= batch <= part.last_batch)
         mine = pl.col("batch") == batch, pl.col("run_id").is_in(runs)
