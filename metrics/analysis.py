@@ -184,7 +184,8 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
 
 UNREAD: Final = 0.1
 FEW_UNREAD: Final = 2
-"""Of the lines that look like steps, what may be unread: beyond, the rest may be of start-up."""
+"""The share, and the number, of lines that look like steps that may be unread: where more are,
+those that were read may all be of start-up."""
 
 
 def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
@@ -244,7 +245,7 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
 
 
 def _of_reading(sources: Sequence[Mapping[str, Any]]) -> list[str]:
-    """That today's readers read a run's sources otherwise than they are stored.
+    """A warning where today's readers read a run's sources otherwise than they are stored.
 
     What was read wrongly is not to win over anything, nor to lose; not even among its like.
     """
@@ -279,7 +280,7 @@ def _own_figures(
 
 
 def _other_tokens(row: Mapping[str, Any]) -> list[str]:
-    """That our rate and the printed ones cannot count the same tokens."""
+    """A warning where our rate and the printed ones can't be of the same tokens."""
     times = counted_otherwise(row)
     if times == 1 or any(COUNTED_OTHERWISE in warning for warning in row["warnings"]):
         return []

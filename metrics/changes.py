@@ -59,7 +59,8 @@ FAR: Final = 4.0
 AGREE: Final = FAR * sqrt(2)
 """Spreads within which two points agree: so many standard deviations of their difference."""
 STRAY: Final = 0.4
-"""Of the points behind a change but one, the share that may lie nearer to the level before."""
+"""The share of the points behind a change, one left out, that may lie nearer to the level
+before."""
 LOOK: Final = 4.0
 """Standard errors, by a quick spread, from which a split is looked at closely."""
 NEARLY: Final = 4.0
@@ -192,7 +193,7 @@ class Course:
         return changed
 
     def _variance(self, segment: slice) -> float:
-        """Of the mean of a level, in units of the spread squared."""
+        """The variance of the mean of a level, in units of the spread squared."""
         said = np.count_nonzero(~self.alone[segment])
         return _variance(self.alike, max(1, int(said)))
 
@@ -251,7 +252,7 @@ class _Seen:
         return self.values[start:end][self.settled(at)[start:end]]
 
     def _cumulated(self) -> tuple[Array, Array]:
-        """Of each point the number and the sum of the last 1, 2, … values that have a say."""
+        """For each point the number and the sum of the last 1, 2, … values that have a say."""
         n = len(self.values)
         most = min(n, REMEMBERED)
         pad = np.zeros(most - 1, bool)
@@ -299,7 +300,7 @@ class _Seen:
         return None
 
     def _splits(self, start: int, rows: NDArray[np.int_]) -> Array:
-        """Of each point and each number of points behind a split: how far the two means differ.
+        """How far the means before and behind a split differ, for each point and number behind it.
 
         In standard errors of values whose spread is 1; 0 where a side has too few points.
         """
@@ -344,7 +345,7 @@ def _bound(freedom: float) -> float:
 
 
 def _variance(alike: float, *points: int) -> float:
-    """Of a difference of means of so many points each, or of one mean, for a spread of 1."""
+    """The variance of a difference of means of so many points each, or of one, of spread 1."""
     return float(variance_of_mean(np.array(points, float), alike).sum())
 
 

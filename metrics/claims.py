@@ -32,7 +32,7 @@ Microsoft's, HFU as a fraction, FLOPs since the start, samples/s of one device),
 flops profiler."""
 
 DECIMALS: Final = dict.fromkeys(FIGURES[-2:], flops_profiler.DECIMALS)
-"""Of figures that every version prints alike."""
+"""Decimals of figures that every version prints alike."""
 
 PERCENT: Final = 0.01
 OF_A_STEP: Final = ("elapsed_s", "samples", "sequence_length", "consumed_tokens", "logged_at")

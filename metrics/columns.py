@@ -16,7 +16,7 @@ import polars as pl
 from metrics.arrays import Array, Flags, Texts, Whole
 
 MICROSECONDS: Final = 1e6
-"""Of a second, in which times stand in arrays."""
+"""So many are a second: arrays hold times in microseconds."""
 
 
 class _Whole:
@@ -74,7 +74,7 @@ class Columns:
         self._own = own or {}
 
     def having(self, **columns: Array) -> Columns:
-        """The same with other numbers in some columns."""
+        """The columns, with other numbers in some of them."""
         return Columns(self._whole, self._from, self.height, {**self._own, **columns})
 
     def by_run(self) -> dict[str, Columns]:
@@ -134,5 +134,5 @@ def total(values: pl.Series | Array) -> float:
 
 
 def median(values: Array) -> float | None:
-    """Of values that are numbers; None of none."""
+    """The median of the values that are numbers; None where there is none."""
     return pl.Series(values).median()  # type: ignore[return-value]

@@ -90,7 +90,7 @@ def digits_by(frame: pl.DataFrame, by: Sequence[str], columns: Sequence[str]) ->
 
 
 def printed(values: Array) -> Digits:
-    """Of each value the decimals and significant digits that `_print` shows, counted at once.
+    """The decimals and significant digits that `_print` shows of each value, counted all at once.
 
     Where a product's rounding might decide a digit, the print itself is looked at.
     """

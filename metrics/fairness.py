@@ -40,7 +40,8 @@ SAME_WORK: Final = (
 for the model's layers: one framework's name for it need not be another's."""
 
 ALIKE: Final = 0.01
-"""FLOPs per token of one group differ by less: vocabularies, lengths of packed documents."""
+"""FLOPs per token of one group differ by a smaller share: vocabularies and the lengths of packed
+documents differ a little."""
 
 MAY_DIFFER: Final = (
     *SETUP,
@@ -56,10 +57,11 @@ MAY_DIFFER: Final = (
     "torch",
     "time_basis",
 )
-"""What one compares, or what is shown beside it; no obstacle."""
+"""What may differ between runs that are ranked: what is compared, or is shown beside it."""
 
 MEASURED: Final = ("attended_pairs", "flops_per_token")
-"""Of MAY_DIFFER, what is measured where documents are masked: repeats need not have it alike."""
+"""Names of MAY_DIFFER that are measured where documents are masked, so that repeats may differ in
+them."""
 
 LABELS: Final = {
     "seq_len": "sequence length",
@@ -327,7 +329,7 @@ def _ranked(group: Sequence[dict[str, Any]], *, twice: bool) -> list[dict[str, A
 
 
 def _setup(row: Row) -> tuple[Any, ...]:
-    """What runs of one setup have alike; a run that says too little of its own has none but its.
+    """What runs of one setup have alike; a run that says too little of itself has its own.
 
     Most logs say nothing of some of it, as no log does of its nodes; what decides speed has to be
     known, for else two experiments would pass for one that was repeated.
@@ -340,10 +342,11 @@ def _setup(row: Row) -> tuple[Any, ...]:
 
 
 TELLING: Final = ("gpus", "recompute", "framework_version")
-"""Of MAY_DIFFER, what is known of every run that may be a repeat; and tokens per step."""
+"""Names of MAY_DIFFER that have to be known of a run for it to be a repeat, beside its tokens per
+step."""
 
 UNSAID: Final = {"replicas": 1}
-"""Of MAY_DIFFER, what a run has of which nothing is said, as in stores of before it was read."""
+"""What holds of a run where nothing says it, as in stores of before it was read."""
 
 BORDERS: Final = "document borders"
 

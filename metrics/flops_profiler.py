@@ -21,7 +21,7 @@ import polars as pl
 FLOPS: Final = "logged_profiler_flops"
 SAMPLES: Final = "logged_profiler_samples_per_second"
 DECIMALS: Final = 2
-"""Of every number that it prints, in its unit."""
+"""Decimals of every number that it prints, in its unit."""
 
 COLUMNS: Final = pl.Schema(
     {
@@ -65,7 +65,7 @@ def profiles(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _figures(said: Mapping[str, str]) -> Iterator[dict[str, float]]:
-    """Those whose latencies are there and positive; some accelerators' timers fail."""
+    """Figures whose latencies are printed and positive: timers of some accelerators fail."""
     flops = _read(said.get("fwd flops per GPU", ""))
     for name, text in said.items():
         match, printed = RATE.match(name), _read(text)

@@ -257,7 +257,7 @@ def attention_pattern(run: Inputs) -> str:
 
 
 NEARLY_WHOLE: Final = 0.99
-"""Of the pairs of a whole sequence: from here on documents are as long as their pack."""
+"""From this share of the pairs of a whole sequence on documents are as long as their pack."""
 
 
 def trained_weights(run: Inputs) -> str:
@@ -283,7 +283,7 @@ def canonical_name(shape: ModelShape) -> str:
 
 @cache
 def _names_by_work() -> Mapping[ModelShape, str]:
-    """Of known models, the first of each by name."""
+    """Names of known models, by their shape; of several the first."""
     return {_same_work(model): model.name for model in reversed(known_models())}
 
 

@@ -124,7 +124,7 @@ TOLD: Final = tuple(
         if name not in MEASURED
     )
 )
-"""What may explain a change: all that a run is set to, and how it was measured."""
+"""Columns that may explain a change: all that a run is set to, and how it was measured."""
 
 READER: Final = "reader"
 """Column of points: whether today's readers read a run's log as it is stored. A change where that
@@ -141,13 +141,15 @@ HASHED: Final = 6
 """Characters of a hash that are shown."""
 
 RETURNS: Final = 2
-"""A value that came back once was taken back; from two returns on several jobs take turns."""
+"""A setting whose value comes back once was taken back; from so many returns on, jobs of different
+settings take turns."""
 
 FEWER: Final = 3 / 4
-"""Of the windows that runs before had: in fewer the warm-up, which is not found, weighs more."""
+"""A run with a smaller share of the windows that runs before it had is short: the warm-up is not
+found in it, and weighs more."""
 LATELY: Final = 9
 FEWEST_BEFORE: Final = 3
-"""Runs before, at most and at least, by whose windows a run is called short."""
+"""How many runs before, at most and at least, a run is called short by."""
 
 MIDDAY: Final = timedelta(hours=12)
 """A night goes from noon to noon."""
@@ -461,7 +463,7 @@ def _off_baseline(
 
 
 def _whole(points: pl.DataFrame) -> dict[str, Any]:
-    """Of a series what does not depend on its levels."""
+    """What a row of SERIES says that does not depend on the levels."""
     at = points["at"]
     return {
         "series": points["series"][0],
@@ -526,7 +528,7 @@ LOST_BASELINE: Final = "a baseline, and its run is in no series"
 def _pinned(
     baselines: pl.DataFrame | None, points: pl.DataFrame
 ) -> tuple[dict[str, Row], list[dict[str, Any]]]:
-    """By series the baseline that holds, with `place`, that of its run; those that have none."""
+    """The baseline of each series, with the `place` of its run; and baselines without a series."""
     if baselines is None or not baselines.height:
         return {}, []
     places = points.select(

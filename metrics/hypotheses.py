@@ -270,7 +270,7 @@ def _factors(one: _Predicted, other: _Predicted, told: Told) -> dict[str, float]
 
 
 def _counts(one: Known, other: Known, depends: frozenset[str]) -> float:
-    """By how much a rate from the step's time grows with the counts it is made of."""
+    """How many times larger a rate from the step's time becomes by other counts."""
     factor = 1.0
     for fact, mine, theirs in (
         ("seq_len", one.T, other.T),

@@ -275,7 +275,7 @@ class Lines:
         return len(self.columns["logged_tgs"])
 
     def by(self, era: Era) -> Lines:
-        """The same, printed as by an era."""
+        """The lines, with as many decimals as an era prints."""
         return replace(self, decimals=era.decimals)
 
     def where(self, chosen: Flags) -> Lines:
@@ -394,7 +394,7 @@ def rate_behind(column: str, lines: Lines, known: Known) -> tuple[Interval, froz
 
 
 def _by_samples(lines: Lines, known: Known) -> tuple[Interval, frozenset[str]] | None:
-    """The same from one device's samples per second."""
+    """Tokens per second of one device, from its samples per second, and the facts it takes."""
     samples = lines.interval("logged_device_samples_per_second")
     if lines.have("sequence_length"):
         return samples.times(lines.columns["sequence_length"]), frozenset()
@@ -555,7 +555,7 @@ def peak_of(era: Era, known: Known) -> float | None:
 
 
 def _last_day(era: Era) -> date | None:
-    """Of an era, for a run without a date: a table of peaks grows, so its end holds most of it."""
+    """The last day of an era, for a run without a date: its table of peaks was longest then."""
     return None if era.until is None else era.until - timedelta(days=1)
 
 

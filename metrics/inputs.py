@@ -100,7 +100,7 @@ def disagreements(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
-    """The same of a log that prints several models, as of a teacher, or of a reward."""
+    """run_id, warning: logs that print several models, as one with a teacher or a reward model."""
     config = [pl.col("value").str.json_path_match(f"$.{key}") for key in DIMENSIONS]
     said = pl.format("{} of {} layers, {} wide, {} words", *(one.fill_null("?") for one in config))
     return (
@@ -122,11 +122,11 @@ def _unlike_models(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 DIMENSIONS: Final = ("model_type", "num_hidden_layers", "hidden_size", "vocab_size")
-"""Of a Hugging Face config, by which models are told apart here."""
+"""Keys of a Hugging Face config that models are told apart by here."""
 
 
 def _unlike(facts: pl.DataFrame) -> pl.DataFrame:
-    """Of names whose values can be compared as they stand."""
+    """run_id, warning: names for which there are different values, compared as they are."""
     said = facts.filter(
         ~pl.col("origin").str.starts_with("inferred"), pl.col("name").is_in(_COMPARABLE)
     )

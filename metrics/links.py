@@ -15,7 +15,7 @@ TIMES: Final = ("elapsed_s", "logged_tgs", "logged_samples_per_second")
 
 FIGURES: Final = ("loss", "grad_norm")
 REDUCED: Final = ("loss", "grad_norm", "step_tokens")
-"""The same on every rank."""
+"""Figures that every rank prints alike."""
 
 COMPARED: Final = tuple(dict.fromkeys((*TIMES, "data_s", *FIGURES, *REDUCED)))
 

@@ -129,7 +129,7 @@ def _unlikely(era: Era, known: Known, lines: Lines | None) -> tuple[bool, bool, 
 
 
 def _misfit(era: Era, lines: Lines) -> int:
-    """By how many decimals a run's columns are printed otherwise than an era prints them."""
+    """How many decimals a run's columns have more or fewer than an era prints, in all."""
     there = {c: n for c, n in era.decimals.items() if c in lines.digits}
     return sum(abs(int(lines.digits[column].decimals) - n) for column, n in there.items())
 
@@ -159,7 +159,7 @@ def printed(steps: pl.DataFrame, events: pl.DataFrame | None = None) -> dict[str
 
 
 def finest(printed_by: Sequence[tuple[str, Lines]]) -> tuple[str, Lines] | None:
-    """Of several sources of one launch the one whose main figure is printed most finely.
+    """The source of a launch, of several, whose main figure is printed most finely.
 
     printed_by: (log format, lines) of each; of equals the one that comes first, so the lead
     """
@@ -260,7 +260,7 @@ def _settled(lines: Lines, best: _Tried, known: Known) -> Audit:
 def _proven(
     facts: Sequence[str], era: Era, known: Known, flops: tuple[float | None, float | None]
 ) -> tuple[str, ...]:
-    """Those that hold too where model and length may be wrong together."""
+    """The facts that are proven even if model and length may both be wrong."""
     doubted = set()
     if known.length not in (None, known.T):  # the lines prove theirs, not the fact's
         doubted.add("seq_len")

@@ -139,7 +139,7 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     "slowest_share": ("", "share of the steps in which it took longest"),
     "bound": ("", "data where data_share is above 0.1, else compute"),
 }
-"""Of METRICS (metrics.table)."""
+"""Unit and meaning of columns of METRICS (metrics.table)."""
 
 COMPARED: Final[dict[str, tuple[str, str]]] = {
     "group": ("", "like-for-like runs have the same; null of a run that cannot be ranked"),
@@ -172,4 +172,4 @@ COMPARED: Final[dict[str, tuple[str, str]]] = {
     "nearest_differs": ("", "what keeps the run from being one with it"),
     "not_ranked": ("", "why a run has no rank"),
 }
-"""Of COMPARISON (metrics.fairness), besides those that it has from METRICS."""
+"""Unit and meaning of columns of COMPARISON (metrics.fairness) that METRICS does not have."""

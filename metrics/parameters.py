@@ -148,7 +148,7 @@ def _table(name: str, params: int) -> Module:
 
 
 def _lm_head(shape: ModelShape) -> Module:
-    """Its weights are the embedding's where they are tied: used, but counted there."""
+    """The head; where its weights are the embedding's, they are used here and counted there."""
     weights = shape.vocab_size * (shape.embedding_size or shape.hidden_size)
     bias = shape.vocab_size if shape.head_bias else 0
     own = bias if shape.tied_embeddings else weights + bias

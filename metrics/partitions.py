@@ -38,7 +38,8 @@ from metrics.resumes import fitting, later
 
 MOST_RUNS: Final = 500
 MOST_LINES: Final = 2_000_000
-"""Of the logs of a partition; runs that are tied to each other may have more."""
+"""The most lines that the logs of a partition have; runs that are tied to each other may have
+more."""
 LATER_AT_ONCE: Final = 1_000
 """Launches for which an earlier one elsewhere is looked for by one piece of work."""
 

@@ -44,7 +44,7 @@ class Proposal:
 
     @property
     def settings(self) -> str:
-        """As arguments of `fairmfu set`."""
+        """The proposal as arguments of `fairmfu set`."""
         recompute = f" recompute={self.recompute}" if self.recompute else ""
         return f'model="{self.model}" seq_len={self.seq_len}{recompute}'
 

@@ -19,7 +19,7 @@ def of_t(freedom: float, share: float) -> float:
 
 
 def of_each_t(freedom: Array, share: Array) -> Array:
-    """The same, element by element."""
+    """Quantiles of Student's t, element by element."""
     from scipy.special import stdtrit  # noqa: PLC0415 - see above
 
     return np.asarray(stdtrit(freedom, share))

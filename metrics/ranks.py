@@ -128,7 +128,7 @@ def _shared(timed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
-    """By rank, over the steps."""
+    """A row for each rank: its median time, and how often it is the slowest."""
     time = pl.col("time").round_sig_figs(DIGITS)
     slowest = (time == time.max().over("run_id", "step")).cast(FLOAT)
     share = slowest / slowest.sum().over("run_id", "step")
@@ -145,7 +145,11 @@ def _of_ranks(shared: pl.DataFrame) -> pl.DataFrame:
 
 
 def _figures(each: pl.DataFrame) -> pl.DataFrame:
-    """Of two ranks with one median the one that is slowest more often; of two alike, none."""
+    """A row for each run: how far its ranks are apart, and the slowest.
+
+    Of several ranks with the largest median that is the one that is slowest most often; none where
+    two are alike in that too.
+    """
     time, share = pl.col("time"), pl.col("share")
     alone = (time.get(0) != time.get(1)) | (share.get(0) != share.get(1))
     return (

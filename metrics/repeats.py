@@ -46,7 +46,7 @@ class Side:
 
     @property
     def mfu(self) -> float | None:
-        """That of `tgs`, exact attention; None where that of a row is not known."""
+        """MFU at `tgs`, exact attention; None where that of a row is not known."""
         shares = [None if row["mfu"] is None else row["mfu"] / row["tgs"] for row in self.rows]
         known = [share for share in shares if share is not None]
         return self.tgs * geometric_mean(known) if len(known) == len(shares) else None

@@ -142,7 +142,7 @@ def kept_links(about: pl.DataFrame) -> pl.DataFrame:
 
 
 def new_links(about: pl.DataFrame, new: set[str], loaded: Loaded) -> pl.DataFrame:
-    """The same between changed runs and others; columns of LINKS."""
+    """Changed runs and others that are of one launch, or may be; columns of LINKS."""
     mine = new & loaded.known
     ends = (
         about.select("run_id", "ends")

@@ -162,7 +162,7 @@ def _in_file() -> pl.Expr:
 
 
 def _fits() -> pl.Expr:
-    """Of columns of COURSE of the later launch, and with `_before` of the other."""
+    """Whether a launch can go on from another: by columns of COURSE, the other's with `_before`."""
     gap = pl.max_horizontal("interval", "interval_before")
     steps = (pl.col("first_step") > pl.col("first_step_before")) & (
         pl.col("first_step") <= pl.col("last_step_before") + gap

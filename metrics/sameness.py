@@ -116,7 +116,7 @@ def _near(series: Series, at: float, reach: float) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """Of a run's losses: the one in the middle, and their spread as a standard deviation."""
+    """The level of a run's losses: the median, and their spread as a standard deviation."""
 
     loss: float
     spread: float

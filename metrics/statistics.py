@@ -35,11 +35,11 @@ FOUND: Final = 5 / 3
 runs with much autocorrelation in 70 %."""
 
 FEWEST_WINDOWS: Final = 8
-"""That quantiles are told of. With fewer, 95 % intervals cover the truth in less than 92 %
+"""Windows that quantiles need. With fewer, 95 % intervals cover the truth in less than 92 %
 (autocorrelation 0.6)."""
 FEWEST_SURE: Final = FEWEST_WINDOWS + 1
-"""That an interval is told of: of 8 none could be taken for warm-up (steady.FEWEST_SETTLED), and
-where 8 are left behind one, more may be."""
+"""Windows that an interval needs: of 8 none could be taken for warm-up (steady.FEWEST_SETTLED), and
+where 8 are left behind one, more may be warm-up too."""
 SHORT: Final = 2.0
 """Intervals of n windows are wider by this over n: of few, the scatter is told too small."""
 MOST_ALIKE: Final = 0.6
@@ -170,7 +170,7 @@ def robust(tokens: Array, seconds: Array) -> Robust | None:
 
 
 TAIL: Final = 0.05
-"""Of the windows on either side that a trimmed rate leaves out."""
+"""The share of the windows on either side that a trimmed rate leaves out."""
 
 
 def _ordered(values: Array) -> Array:
@@ -186,7 +186,7 @@ def _ordered(values: Array) -> Array:
 
 
 def _median_distance(ordered: Array, middle: float) -> float:
-    """Of values in order from one of them, or from a place between two.
+    """The median distance of ordered values from one of them, or from a place between two.
 
     The k nearest values are neighbours, so the k-th distance is the least of what k neighbours
     reach to: no second sort.
@@ -201,7 +201,7 @@ def _median_distance(ordered: Array, middle: float) -> float:
 
 
 def _quantile(ordered: Array, share: float) -> float:
-    """Of values in order, between neighbours by their distance."""
+    """The quantile of ordered values; between two neighbours in proportion."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

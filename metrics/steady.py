@@ -21,15 +21,18 @@ FALSE_ALARM: Final = 0.01
 FEWEST_SETTLED: Final = FEWEST_WINDOWS
 """Windows behind a warm-up that tell how much windows scatter."""
 MOST_WARMING: Final = 1 / 3
-"""Of a run's windows. A slower start that is longer is not start but speed."""
+"""The largest share of a run's windows that is warm-up; a longer slow start is how fast the run
+is."""
 SEARCHED: Final = 1 / 2
-"""Of a run's windows, so that a slower start that is longer is seen to be."""
+"""The share of a run's windows that is searched: more, so that a longer slow start is seen to be
+one."""
 CLIPPED: Final = 20.0
 """Spreads from the middle at which a window is as far as any."""
 LONE: Final = 2.5
 """Spreads from which a window stands out, and below which its neighbours do not."""
 LEAST_SPREAD: Final = 0.002
-"""Of the pace; a logger that rounds has windows that are all alike."""
+"""The smallest spread, as a share of the pace: a logger that rounds has windows that are all
+alike."""
 MIDDLE_TO_SIGMA: Final = 2.563
 """Width of the middle 80 % of a normal distribution, in standard deviations."""
 MAD_EFFICIENCY: Final = 0.37
@@ -137,7 +140,7 @@ def _first_shift(x: Array, most: int, alike: float) -> int:
 
 
 def variance_of_mean(n: Array, alike: float) -> Array:
-    """Of n values of variance 1 whose autocorrelation at lag k is alike^k."""
+    """What the mean of n values of variance 1 varies by; autocorrelation at lag k: alike^k."""
     tail = alike * (1 - alike**n) / (1 - alike)
     return np.asarray((n * (1 + alike) / (1 - alike) - 2 * tail / (1 - alike)) / n**2)
 

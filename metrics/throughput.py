@@ -153,7 +153,7 @@ class Updates:
 
 
 def _updates(windows: Columns, steady: Clean, evidence: str) -> Updates | None:
-    """Where micro-steps are accumulated."""
+    """Optimizer steps in the steady windows; None where no micro-steps are accumulated."""
     every = accumulated(windows)
     if every == 1:
         return None
@@ -286,7 +286,7 @@ def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> st
 
 
 def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
-    """Where that is so of most lines, no evaluation of before explains it (metrics.windows)."""
+    """On most lines, so that no evaluation before a line explains it (metrics.windows)."""
     longer = windows.flags("smeared") & (windows["new_step"] >= windows["average_window"])
     longer &= ~windows.flags("first") & ~windows.holds(BESIDE_TRAINING)
     if evidence == "elapsed" or 2 * longer.sum() <= windows.height - 1:
@@ -298,7 +298,7 @@ def _longer_than_stamps(windows: Columns, evidence: str) -> str | None:
 
 
 def _faster_on_the_whole(row: Mapping[str, Any], windows: Columns, evidence: str) -> str | None:
-    """Neither what is steady nor all that is timed, a fast start among it, was as fast."""
+    """End to end is faster than steady, and than all that is timed, a fast start included."""
     behind, whole = ~windows.flags("first"), row["tgs_end_to_end"]
     every = (timed_of(windows, evidence, among) for among in (behind, np.ones_like(behind)))
     rates = (total(each.tokens) / total(each.seconds) for each in every)
@@ -333,7 +333,8 @@ def _long_warm_up(windows: Columns, evidence: str) -> str | None:
 
 
 FEW_WINDOWS: Final = 1 / 5
-"""Fewer, however slow, are start-up: a model may be compiled more than once."""
+"""A smaller share of the windows, however slow, is start-up: a model may be compiled more than
+once."""
 
 
 def _printed_twice(windows: Columns, steady: Clean, evidence: str) -> str | None:
@@ -406,7 +407,7 @@ TIMES_ELSEWHERE: Final = {
     "engine's step lines (steps_per_print) are stamped; E2E latency, of step 3, is of generation "
     "and two models, of which the formula for one says nothing",
 }
-"""By log format: what to give that has times."""
+"""What to give that has times, by log format."""
 NO_TOKENS: Final = "its steps count no token"
 NO_UPDATE: Final = (
     "no clean window holds an optimizer step: gradients are accumulated over more steps than these"
@@ -422,7 +423,7 @@ RATE_FACTS: Final = (
 
 
 def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """Of metrics without a TGS: the reason, and which facts would mend it, if any would."""
+    """Why a row of metrics has no TGS, and which facts would mend that, if any would."""
     warnings, missing = row["warnings"] or [], row["missing"] or []
     fatal = [w for w in warnings if w in NO_RATE]
     if fatal or row["steps"] == 0:
@@ -453,7 +454,7 @@ def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> di
 
 
 def _untimed(run: Mapping[str, Any]) -> str:
-    """That its steps have no times, and where there are some."""
+    """In words, that a run's steps have no times, and where there are some."""
     if run["engine_s"]:
         return TIMES_OF_ENGINE
     if run["tgs_end_to_end"] and TIMES_ELSEWHERE.get(run["log_format"]) == TIMES_OF_TRAINER:

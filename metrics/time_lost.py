@@ -35,12 +35,13 @@ UNEXPLAINED: Final = "unexplained"
 PERIODIC: Final = "unexplained, every {:,} steps"
 
 MOST_OF_IT: Final = 0.5
-"""Of a stall's excess that waiting for data or a printed time makes up, for it to be the cause."""
+"""The share of a stall's excess that waiting for data, or a printed time, has to make up to be its
+cause."""
 MOST_STEPS: Final = 0.8
-"""Steps that the lines have to time for their sum to be wall time."""
+"""The share of the steps that lines have to time for their sum to be wall time."""
 FEWEST_PERIODIC: Final = 4
 OFTEN: Final = 0.7
-"""Of the multiples of a period that have a stall, for it to be one."""
+"""The share of the multiples of a period that need to have a stall for it to be one."""
 
 
 def time_lost(

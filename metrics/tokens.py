@@ -332,7 +332,7 @@ def _possible(tokens: pl.Expr) -> pl.Expr:
 
 
 MOST_TOKENS: Final = 2.0**53
-"""Of one step on one GPU: far beyond any, and so that sums of them are finite."""
+"""The most tokens of one step on one GPU: far beyond any, and small enough for finite sums."""
 
 
 def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:
@@ -380,7 +380,7 @@ class _Gap:
 
     @property
     def bases(self) -> tuple[Basis, Basis]:
-        """Of the used one and of the other."""
+        """What the used count and the other one count."""
         return _basis(self.used, self.other), _basis(self.other, self.used)
 
 
@@ -408,7 +408,7 @@ def per_ms(times: float, slack: float = 0.0) -> str | None:
 
 
 def _basis(key: str, beside: str) -> Basis:
-    """Of a count beside another; a total beside the counter without padding holds the padding."""
+    """What a count counts; a total beside the counter without padding holds the padding."""
     held = key == "consumed_tokens" and beside == "non_padding"
     return "slots" if held else COUNTS[key].basis
 
@@ -557,7 +557,7 @@ def text(one: Counted) -> str:
 
 
 def warning(one: Counted) -> str | None:
-    """That two counts of the same tokens contradict one another, which costs a run its rank."""
+    """A warning where two counts of the same tokens differ; the run is not ranked then."""
     if not one.contradicts:
         return None
     return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause{NOT_RANKED}"

@@ -472,7 +472,7 @@ def explained(run: Columns, kind: str) -> Flags:
 
 
 def timed_of(run: Columns, evidence: str, among: Flags) -> Clean:
-    """Those of a run's windows `among` these whose tokens and time are known, by one evidence."""
+    """Windows of a run, of those `among`, whose tokens and time are known by one evidence."""
     tokens, seconds = tokens_of(run, evidence), run[f"{evidence}_time"]
     at = np.flatnonzero(among & ~np.isnan(tokens) & ~np.isnan(seconds))
     return Clean(at, tokens[at], seconds[at])

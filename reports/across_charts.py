@@ -26,7 +26,7 @@ MOST_DOTS: Final = 240
 
 DASH: Final = "\N{EN DASH}"
 NARROW: Final = 0.2
-"""Of its largest value: an axis that does not begin at 0 spans at least so much."""
+"""An axis that does not begin at 0 spans at least this share of its largest value."""
 
 _CONVENED: Final = ("attention", "peak", "selected", "model", "accelerator")
 

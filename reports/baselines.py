@@ -104,7 +104,7 @@ def _without_rate(store: Store, rows: pl.DataFrame, metrics: pl.DataFrame) -> It
 def removed(
     store: Store, stored: pl.DataFrame, gone: Collection[str], named: Sequence[str]
 ) -> Iterator[str]:
-    """Of runs that were removed just now, which are baselines, and what becomes of that.
+    """Which of the runs that were removed just now are baselines, and what becomes of that.
 
     stored: the table of runs with these; gone: their ids; named: as of `held`.
     """

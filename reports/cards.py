@@ -67,7 +67,7 @@ def _card(row: Row) -> dict[str, Any]:
 
 
 def _mfu(row: Row) -> dict[str, float | None]:
-    """By `CONVENTIONS`."""
+    """MFU of a run by each of CONVENTIONS."""
     own = {"exact": row["mfu"], "full": row["mfu_full_attention"]}
     bf16 = {"exact": row["mfu_bf16"], "full": row.get("mfu_bf16_full_attention")}
     if row["precision"] in BF16_LIKE:
@@ -82,7 +82,7 @@ def _tflops(row: Row, flops: str) -> float | None:
 
 
 def _peak(row: Row) -> float | None:
-    """Of the run's own formats, weighted by what ran in which [TFLOP/s]."""
+    """The peak of the run's own number formats, weighted by what ran in which [TFLOP/s]."""
     return None if row["peak_flops"] is None else float(row["peak_flops"]) / 1e12
 
 

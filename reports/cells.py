@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 MOST_ROWS: Final = 40
 """Rows that a table shows; the rest is folded."""
 FEW_ROWS: Final = 20
-"""The same on a page of very many runs."""
+"""Rows that a table shows on a page of very many runs."""
 
 WHOLE: Final = 100
 """From here on a figure needs no decimals."""
@@ -51,7 +51,7 @@ def static(text: str) -> str:
 
 
 def percent(value: float | None) -> str:
-    """As reports.tables.percent."""
+    """A share in percent, as reports.tables.percent; a dash for none."""
     return DASH if value is None else tables.percent(value)
 
 
@@ -107,7 +107,7 @@ def named(row: Row) -> str:
 
 
 def name(row: Row) -> str:
-    """The same as a button that marks the run everywhere."""
+    """A run's name as a button that marks the run everywhere on the page."""
     return pick(row["run_id"], dotted(row), str(row["label"])) + _tag(row)
 
 
@@ -123,7 +123,7 @@ def _tag(row: Row) -> str:
 
 
 def linked(row: Row) -> str:
-    """The same with a way to the run's own part of the page."""
+    """A run's name, with a link to the run's own part of the page."""
     to = f"All of {esc(row['label'])}"
     arrow = '<span aria-hidden="true">\N{DOWNWARDS ARROW}</span>'
     link = f'<a class="to" href="#run-{esc(row["run_id"])}" aria-label="{to}" title="{to}">'
@@ -181,7 +181,7 @@ def _ours(run: Row) -> str:
 
 
 def _tflops(run: Row) -> str:
-    """By exact and by full attention, of which the page shows the chosen one."""
+    """TFLOP/s by exact and by full attention, of which the page shows the chosen one."""
     names = {kind: f"tflops_{kind}" for kind in ATTENTION}
     shown = {kind: of(name, significant(run[name])) for kind, name in names.items()}
     return "".join(f'<span class="c {kind}">{text}</span>' for kind, text in shown.items())

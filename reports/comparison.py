@@ -45,7 +45,7 @@ class Comparison:
         return show_comparison(self.ranked, self.rows, output)
 
     def _repr_markdown_(self) -> str:
-        """As a notebook shows it."""
+        """The comparison as a notebook shows it."""
         return "\n\n".join([*self.sentences, self.text("markdown")])
 
 

@@ -196,7 +196,7 @@ def as_json(told: Content) -> Json:
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can carry, and what it can't
-    """As JSON has it: no NaN, no infinity, times in ISO 8601."""
+    """A value as JSON can hold it: no NaN, no infinity, times in ISO 8601."""
     kind = type(value)
     if kind is float:
         return value if math.isfinite(value) else None

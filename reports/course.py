@@ -103,7 +103,7 @@ def time_spent(row: Row) -> list[dict[str, Any]]:
 
 
 def time_rows(row: Row) -> list[dict[str, str]]:
-    """The same as texts."""
+    """The rows of `time_spent` as texts."""
     return [
         {
             "cause": each["cause"],

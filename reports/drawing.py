@@ -21,7 +21,7 @@ from typing import Final
 from ingest.errors import FairmfuError
 
 WHY_NOT: Final = b"why not: "
-"""As in `reports.vega`, which is not imported here: that would start the library."""
+"""Equal to that of `reports.vega`, which is not imported here: that would start the library."""
 BEGINS: Final = {"html": "scripts", "md": "begun", "svg": "begun", "png": "begun", "pdf": "begun"}
 """What is made first for a file of such an ending."""
 
@@ -53,7 +53,7 @@ class _Elsewhere:
                 self._awaited = what
 
     def make(self, what: str, given: object) -> bytes:
-        """As `reports.vega.make`. Raises DrawingEndedError where the process ends."""
+        """What `reports.vega.make` makes there. Raises DrawingEndedError where the process ends."""
         question = _question(what, given)  # made while the library may still start
         with self._lock:
             before, self._awaited = self._awaited, None
@@ -93,7 +93,7 @@ class _Elsewhere:
 
 
 def _question(what: str, given: object) -> bytes:
-    """As `reports.vega.main` reads it: what is given has only types of JSON."""
+    """A question as `reports.vega.main` reads it; what is given has only types of JSON."""
     said = marshal.dumps(json.loads(json.dumps(given)))
     return b"%s %d\n%s" % (what.encode(), len(said), said)
 
@@ -122,7 +122,7 @@ def end() -> None:
 
 
 def make(what: str, given: object = None) -> bytes:
-    """As `reports.vega.make`: by what has begun, else here.
+    """What `reports.vega.make` makes: by the process that has begun, else here.
 
     Raises ValueError on a spec that cannot be drawn, DrawingEndedError.
     """

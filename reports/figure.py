@@ -27,7 +27,8 @@ SCHEMA: Final = f"https://vega.github.io/schema/vega-lite/{alt.SCHEMA_VERSION}.j
 DIGITS: Final = 6
 """Significant figures that a spec carries: more than a pixel shows."""
 EXACT_DIGITS: Final = 12
-"""Of a value that a chart would round once more to another: 50,721.47, by 50,721.5, to 50,722."""
+"""Digits of a value that a chart rounds itself: of fewer it would round twice (50,721.47 by way of
+50,721.5 to 50,722)."""
 
 VIEW: Final[Mapping[str, str]] = {
     "attention": "exact",
@@ -77,7 +78,7 @@ class Figure:
         }
 
     def chart(self) -> alt.TopLevelMixin:
-        """The same in Altair, to go on with in a notebook."""
+        """The figure in Altair, to go on with in a notebook."""
         whole = self.whole()
         kind = next(made_of for part, made_of in _CLASSES.items() if part in whole)
         chart: alt.TopLevelMixin = kind.from_dict(whole, validate=False)

@@ -73,14 +73,14 @@ def _save_markdown(told: Content, out: Path) -> list[Path]:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Aside, then in the place of what was there: a reader never sees half a file."""
+    """Write a file aside, then put it in its place: a reader never sees half a file."""
     aside = path.with_name(f"{path.name}{ASIDE}")
     aside.write_bytes(data)
     aside.replace(path)
 
 
 def write(out: Path, data: bytes) -> None:
-    """The same, with the folders above it. Raises FairmfuError where it cannot be written."""
+    """Write a file and the folders above it. Raises FairmfuError where it can't be written."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         put(out, data)

@@ -49,7 +49,7 @@ def _heading(check: Mapping[str, Any]) -> str:
 
 
 def _patterns(patterns: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Those of the file, and of the format that it extends those that took a line."""
+    """Patterns of the file, and those of the format it extends that took a line."""
     rows = [
         {**row, "fills": ", ".join(row["fills"]) or "nothing"}
         for row in patterns

@@ -190,7 +190,8 @@ def _rows(data: pl.DataFrame) -> list[Spec]:
 
 
 LEAST_REACH: Final = 0.01
-"""Of the level, above and below it, that the axis of TGS reaches: equal runs are to look equal."""
+"""The axis of TGS reaches at least this share of the level above and below it, so that equal runs
+look equal."""
 
 
 def _narrow(data: pl.DataFrame, series: Row) -> list[float]:

@@ -27,7 +27,7 @@ def framework() -> Any:  # noqa: ANN401 - Altair's condition has no public type
 
 
 def faded(opacity: float = 1.0) -> Any:  # noqa: ANN401 - see above
-    """As opaque as this, unless another run is selected."""
+    """The opacity of a mark: this one, unless another run is selected."""
     test = "selected == '' || datum.run_id == selected"
     return alt.when(test).then(alt.value(opacity)).otherwise(alt.value(0.18 * opacity))
 

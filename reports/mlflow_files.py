@@ -20,7 +20,7 @@ import yaml
 from reports.tracked import Tracked, card, file_name
 
 RUNNING, FINISHED, FAILED, KILLED = 1, 3, 4, 5
-"""Of MLflow's RunStatus."""
+"""Values of MLflow's RunStatus."""
 STATUS: Final = {
     "completed": FINISHED,
     "out_of_memory": FAILED,
@@ -29,11 +29,11 @@ STATUS: Final = {
     "killed": KILLED,
     "incomplete": RUNNING,
 }
-"""By ingest.schema.OUTCOMES."""
+"""MLflow's status by how a launch ended (ingest.schema.OUTCOMES)."""
 
 
 def experiment_id(name: str) -> str:
-    """The same number each time, of at most 18 digits, as MLflow gives them."""
+    """A number of at most 18 digits, as MLflow's are; the same each time for a name."""
     return str(int.from_bytes(blake2b(name.encode(), digest_size=7).digest()) + 1)
 
 

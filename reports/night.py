@@ -224,7 +224,7 @@ def _stands(change: Row, level: float | None, pinned: datetime | None) -> bool:
 
 
 def _first_told(change: Row) -> tuple[Any, ...]:
-    """Of tonight before those that stand, what counts, regressions, the largest."""
+    """To sort by: tonight's changes first, then those that stand, count, are regressions, large."""
     return (
         not change["new"],
         not change["stands"],
@@ -587,7 +587,7 @@ def _mixed(found: Told, style: Style) -> str:
 
 
 def formula_dates(points: pl.DataFrame) -> list[str]:
-    """Of a series' points, which formula they are by, from when to when and how many."""
+    """Which formulas a series' points are by, each with its dates and how many points."""
     by = (
         points.filter(pl.col("formula").is_not_null())
         .group_by("formula")

@@ -300,7 +300,7 @@ def _told(
 
 
 def _for_others(night: Night, hides: Redaction) -> Night:
-    """The same night; the same name is the same word as on the page of its runs."""
+    """The night as it is for others; a name becomes the same word as on the page of its runs."""
     hidden = {name: hides.hidden(part) for name, part in _parts(night).items()}
     return replace(night, **hidden | {"redacted": True})
 
@@ -336,7 +336,7 @@ def _about_the_clock(nights: pl.DataFrame, diary: _Diary) -> None:
 
 
 def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
-    """That facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
+    """Tell that facts of fairmfu.toml hold before what logs say: a pattern may fit too many."""
     said = tonight.select("name", pl.col("warnings").alias("warning")).explode("warning")
     given = pl.col("warning").str.contains(f"(sidecar:{NAME})", literal=True)
     clash = said.filter(given & pl.col("warning").str.contains("(log:", literal=True))
@@ -348,7 +348,7 @@ def _against_the_log(tonight: pl.DataFrame, diary: _Diary) -> None:
 
 
 def _read_before(store: Store, metrics: pl.DataFrame, diary: _Diary) -> None:
-    """That runs are as an earlier fairmfu read them: their logs are gone, or not read by nights."""
+    """Tell that runs are as an earlier fairmfu read them: their logs are gone, or left alone."""
     before = store.read_before()
     if not before:
         return
@@ -413,10 +413,11 @@ def _keys(change: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _known_by(change: Mapping[str, Any]) -> Iterator[str]:
-    """By what a change may have been told: a log that comes late may alter one of the two.
+    """Keys that an earlier night may have told a change by, so that it is not told again.
 
-    Without it, what made the change sure may have been where it began. What did not count is told
-    anew when it does, and not the other way round. The last key is that of former versions.
+    A log that comes late may alter where a change begins, or what made it sure: without that log
+    the run that made it sure may have been the one where it began. A change that did not count is
+    told anew when it does, not the other way round. The last key is that of former versions.
     """
     yield from _keys(change)
     yield from _keys({**change, "run_id": change["found_by"]})

@@ -110,7 +110,7 @@ def _controls(data: Json) -> str:
 
 
 def _groups(sheet: Sheet, told: Content) -> list[str]:
-    """Of each group of like-for-like runs the sentence, the picture and the figures."""
+    """For each group of like-for-like runs its sentence, its picture and its figures."""
     data = told.data
     said = told.verdicts(PICKED)
     several = [group for group in data["groups"] if len(group["runs"]) > 1]
@@ -208,7 +208,7 @@ HTML: Final = Style(
     plain=esc,
 )
 PICKED: Final = replace(HTML, name=name)
-"""The same on a page whose runs can be marked."""
+"""The style of HTML on a page whose runs can be marked."""
 
 
 # --- one group ----------------------------------------------------------------------------
@@ -401,7 +401,7 @@ def _why(sheet: Sheet, told: Content) -> str:
 
 
 def _waterfalls(sheet: Sheet, told: Content) -> list[str]:
-    """Of the first group's runs."""
+    """Waterfalls of the first group's runs: from the log's figure to ours."""
     first = told.data["groups"][0]["runs"] if told.data["groups"] else []
     keys = [f"waterfall:{run_id}" for run_id in first]
     drawn = [key for key in keys if key in told.figures][:MOST_WATERFALLS]

@@ -81,7 +81,7 @@ _OWN: Final = re.compile(rf"(?:{SECRET}|{USER}|{HOST}|{ADDRESS}|{MAIL})-\d+")
 _LIKE_RANKS: Final = re.compile(r"(?:rank|default|trainer|local|node|gpu|worker|stage)[_-]?\d*")
 """Names that launchers give to any process or machine."""
 MOST_NODES: Final = 10_000
-"""Of one range in a list of nodes."""
+"""The most nodes of one range in a list of nodes."""
 WORD: Final = 4
 """Characters of the shortest name that is looked for everywhere, and not only in its form."""
 
@@ -126,7 +126,10 @@ class Redaction:
             self._hide(kind, node)
 
     def hidden(self, said: Any) -> Any:  # noqa: ANN401 - whatever a report holds
-        """The same with other words: a text, or all of frames, nested mappings and sequences."""
+        """What is said with other words in place of what is hidden.
+
+        A text, or all texts of frames, nested mappings and sequences.
+        """
         if isinstance(said, str):
             return self._text(said)
         if isinstance(said, pl.DataFrame):
@@ -234,7 +237,7 @@ def _each(items: Iterable[object]) -> Iterator[str]:
 
 
 def _once(column: pl.Series) -> list[Any]:
-    """Its values; of texts, which stand in many rows alike, each once."""
+    """The values of a column; texts, which many rows have alike, once each."""
     texts = column.dtype == pl.String
     return (column.unique(maintain_order=True) if texts else column).to_list()
 

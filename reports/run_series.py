@@ -216,7 +216,7 @@ MARKS: Final = pl.Schema(
     }
 )
 MOST_MARKS: Final = 60
-"""Of one kind and run."""
+"""The most marks of one kind in one run."""
 
 
 def marks(events: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

@@ -40,7 +40,7 @@ LEAST_OF_RUN: Final = (
 
 
 def labelled(metrics: pl.DataFrame) -> pl.DataFrame:
-    """The same with a name of its own for each run, for tables that have no column for its id."""
+    """The runs, each with a name of its own, for tables that have no column for ids."""
     known = names(metrics)
     labels = [known[run_id] for run_id in metrics["run_id"]]
     return metrics.with_columns(pl.Series("name", labels, pl.String))

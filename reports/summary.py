@@ -283,7 +283,7 @@ def _formula(row: Mapping[str, Any]) -> str:
 
 
 def _device(row: Mapping[str, Any]) -> str:
-    """By the name of its peak, with the one that the run has where that is another."""
+    """A device by the name that its peak stands under, with the run's own where that is another."""
     device, given = row["device"], row["accelerator"]
     return str(given or device) if device in (None, given) else f"{device} ({given})"
 

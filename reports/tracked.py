@@ -80,7 +80,7 @@ class Tracked:
 
     @property
     def tags(self) -> list[str]:
-        """Of the series."""
+        """Tags of the series."""
         return self.series.columns[2:]
 
     @property
@@ -147,7 +147,7 @@ NO_ZONE: Final = "none is printed: stamps are taken as UTC"
 
 
 def redacted(runs: Sequence[Tracked], hides: Redaction) -> list[Tracked]:
-    """The same without what is not for others; `hides` tells what that was."""
+    """The runs without what is not for others; `hides` tells what that was."""
     worded = [(run.name, run.facts, run.origins, run.texts) for run in runs]
     hides.look(worded)
     return [
@@ -162,7 +162,7 @@ def redacted(runs: Sequence[Tracked], hides: Redaction) -> list[Tracked]:
 def _series(
     row: Mapping[str, Any], windows: pl.DataFrame, rates: pl.DataFrame, beside: pl.DataFrame
 ) -> pl.DataFrame:
-    """As Tracked.series has it; tags without any value are left out."""
+    """The series of a run (Tracked.series), without tags that have no value."""
     if windows.is_empty():
         return pl.DataFrame(schema={"step": INT, "at": FLOAT})
     both = windows.join(

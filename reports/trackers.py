@@ -38,7 +38,7 @@ TRACKERS: Final = {
     "mlflow": Tracker(None, "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {out}"),
     "wandb": Tracker("wandb", "wandb sync {out}/wandb/offline-run-*"),
 }
-"""By the names of `--to`."""
+"""Trackers by the names that `--to` takes."""
 
 
 def export(

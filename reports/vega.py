@@ -48,8 +48,9 @@ MAKES: Final[Mapping[str, Callable[[Any], str | bytes]]] = {
     "scripts": _scripts,
     "begun": _begun,
 }
-"""By name: the SVG of a spec; PNG and PDF of an SVG; Vega, Vega-Lite and vega-embed in one script,
-some 0.9 MB, which takes as long as 20 charts; and nothing but the start, as long as a few."""
+"""What can be made, by name: the SVG of a spec; PNG and PDF of an SVG; Vega, Vega-Lite and
+vega-embed in one script of 0.9 MB, which takes as long as 20 charts; and nothing but the start of
+the library, which takes as long as a few."""
 WHY_NOT: Final = b"why not: "
 
 

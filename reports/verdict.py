@@ -53,7 +53,7 @@ class Style:
 
 
 PLAIN: Final = Style(lambda row: str(row["label"]), str, str, str, str)
-"""As a terminal shows it."""
+"""The style of a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class _Speaker:
         return self.style.aside(f" {doubt}: they may not have done the same work.")
 
     def _unknown(self, unsure: Sequence[tuple[Side, Gap]]) -> list[str]:
-        """Of sides without an interval: those that are near to the best, and the others."""
+        """What is said of sides without an interval: those near to the best, and the others."""
         near = [(side, found) for side, found in unsure if found.ratio < 1 + EQUAL]
         far = [(side, found) for side, found in unsure if found.ratio >= 1 + EQUAL]
         parts = []

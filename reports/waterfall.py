@@ -102,7 +102,7 @@ def _placed(bridge: Bridge, reach: _Reach) -> pl.DataFrame:
 
 
 def _by_which(bridge: Bridge, formula: str | None) -> str:
-    """By whose formula each end is, and under which convention."""
+    """Whose formula each end is by, and under which convention."""
     if bridge.figure == "logged_tgs":
         return "Both count tokens, no FLOPs."
     theirs = f"own formula, {formula}" if formula else "own formula, which could not be checked"

@@ -452,7 +452,7 @@ _WEIGHT_NAMES: Mapping[str, tuple[str, ...]] = {
 def targeted(
     weights: Sequence[tuple[int, Weight]], targets: Sequence[str], model: str
 ) -> tuple[tuple[int, Weight], ...]:
-    """Those of (layers, weight) that LoRA targets name; `all-linear`: all of them.
+    """The (layers, weight) that LoRA targets name; `all-linear`: all of them.
 
     Raises ShapeError, naming the model, for a target that none of them has.
     """
@@ -524,7 +524,7 @@ def grouped_query(
 _LAYERS = frozenset({"num_hidden_layers", "num_layers", "n_layers", "n_layer"})
 _MOST_LAYERS = 100_000
 _LARGEST = 2**40
-"""Of any dimension, so that FLOPs are a float: far beyond what a model has."""
+"""The largest dimension, far beyond any model's, so that FLOPs fit into a float."""
 
 
 def possible(source: str, key: str, value: int) -> int:
