@@ -49,7 +49,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Path(click.Path):
-    """A path that is one: a variable that is not set, as in "$OUT", is no folder."""
+    """A path that is not empty: "$OUT" is, where the variable is not set, and names no folder."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         if value == "":
@@ -58,7 +58,7 @@ class _Path(click.Path):
 
 
 class _Finite(click.FloatRange):
-    """A number within bounds; nan, which no bound keeps out, and inf are none."""
+    """A finite number within bounds, which alone would let nan and inf through."""
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:  # noqa: ANN401 - click's signature
         number = super().convert(value, param, ctx)
@@ -79,7 +79,7 @@ class _Place(_Path):
 
 
 def _quiet(complete: Callable[..., Iterator[CompletionItem]]) -> Callable[..., Any]:
-    """What a shell is offered; nothing where it cannot be found out: nobody sees an error there."""
+    """Completion that offers nothing where it fails: nobody sees an error there."""
 
     def offered(
         context: click.Context, _parameter: click.Parameter, begun: str
@@ -153,6 +153,14 @@ def _charts_begun(_context: click.Context, begun: str) -> Iterator[CompletionIte
             yield CompletionItem(one.name, help=one.meaning)
 
 
+some_runs = click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+"""Names or ids of runs; none stands for all."""
+
+at_least_a_run = click.argument(
+    "names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun
+)
+
+
 def store_option(command: Command) -> Command:
     """The store of most commands."""
     return click.option(
@@ -200,6 +208,17 @@ def format_option(command: Command) -> Command:
         type=click.Choice(["table", "json", "csv", "markdown"]),
         default="table",
         help="JSON and CSV carry every column; tables the most wanted.",
+    )(command)
+
+
+def text_option(command: Command) -> Command:
+    """The output of commands that print text."""
+    return click.option(
+        "--format",
+        "output",
+        type=click.Choice(["table", "json"]),
+        default="table",
+        help="Text or JSON.",
     )(command)
 
 
@@ -254,10 +273,12 @@ class _Group(click.Group):
     command_class = _Command
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
-        """As the program of a process: Python seldom looks for cycles of objects that nobody holds.
+        """Run as the program of a process.
 
-        There are few of them, and all objects of all libraries are looked through each time. At
-        its end the system takes back all: to look then takes a sixth of `fairmfu runs`.
+        Python looks for cycles of objects that nobody holds less often than it does by itself:
+        there are few, and all objects of all libraries are looked through each time. At the end,
+        where the system takes back all memory, that would take a sixth of the time of
+        `fairmfu runs`, so `freeze` leaves them out.
         """
         gc.set_threshold(*SELDOM)
         try:
@@ -266,7 +287,7 @@ class _Group(click.Group):
             gc.freeze()
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Each option also by a variable of its own name; click takes that of the parameter."""
+        """Give each option a variable by its own name; click would name it by its parameter."""
         super().add_command(cmd, name)
         for option in cmd.params:
             if isinstance(option, click.Option) and option.envvar is None:
@@ -296,7 +317,7 @@ class _Group(click.Group):
 
 
 def _printable(text: str) -> str:
-    """Names of files are as hostile as what stands in them."""
+    """Text for a terminal: names of files are as hostile as what stands in them."""
     from reports.tables import printable
 
     return printable(text)
@@ -547,7 +568,7 @@ def runs(store: Path, output: str) -> None:
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+@some_runs
 @price_option
 @store_option
 @format_option
@@ -584,13 +605,7 @@ def compare(names: tuple[str, ...], price: Price | None, store: Path, output: st
     is_flag=True,
     help="Name models and lengths by which the log's own figures would come out.",
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Text or JSON.",
-)
+@text_option
 def explain(run: str, store: Path, output: Literal["table", "json"], *, propose: bool) -> None:
     """The formula with a run's numbers, and where each is from.
 
@@ -605,7 +620,7 @@ def explain(run: str, store: Path, output: Literal["table", "json"], *, propose:
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+@some_runs
 @click.option(
     "--format",
     "output",
@@ -668,7 +683,7 @@ def report(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 @main.command()
 @click.argument("name", required=False, shell_complete=_charts_begun)
-@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+@some_runs
 @click.option("--list", "listed", is_flag=True, help="Names of the charts and what each shows.")
 @click.option(
     "--out",
@@ -739,7 +754,7 @@ def chart(  # noqa: PLR0913, PLR0917 - each is an argument of the command
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[RUN]...", shell_complete=_runs_begun)
+@some_runs
 @click.option(
     "--to",
     "tracker",
@@ -910,7 +925,7 @@ def baseline() -> None:
 
 
 @baseline.command(name="set")
-@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
+@at_least_a_run
 @store_option
 def baseline_set(names: tuple[str, ...], store: Path) -> None:
     """Hold the level of RUN's series against its TGS from now on."""
@@ -944,7 +959,7 @@ def baseline_list(store: Path, output: str) -> None:
 
 
 @baseline.command(name="remove")
-@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
+@at_least_a_run
 @store_option
 def baseline_remove(names: tuple[str, ...], store: Path) -> None:
     """Take baselines back."""
@@ -974,7 +989,7 @@ def rescore(store: Path) -> None:
 
 
 @main.command()
-@click.argument("names", nargs=-1, required=True, metavar="RUN...", shell_complete=_runs_begun)
+@at_least_a_run
 @store_option
 def remove(names: tuple[str, ...], store: Path) -> None:
     """Forget runs, with all runs of their files.
@@ -1095,13 +1110,7 @@ def rebuild(store: Path) -> None:
 @click.option(
     "--against-others", is_flag=True, help="What other tools' formulas give for this model."
 )
-@click.option(
-    "--format",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    help="Text or JSON.",
-)
+@text_option
 def flops_command(model: str, output: str, *, against_others: bool, **options: Any) -> None:  # noqa: ANN401
     r"""The formula alone: FLOPs per token, operator by operator.
 
@@ -1195,7 +1204,7 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
 
 
 def _check_format(every: Known, word: str, log: Path | None, output: str) -> None:
-    """Exits 1 where no line of the log is one that the format knows."""
+    """Say what is wrong with a format. Raises where it knows no line of the log."""
     from dataclasses import asdict
 
     from ingest.format_check import check
@@ -1260,7 +1269,7 @@ def completion(shell: str) -> None:
 
 
 def _check_names(facts: Sequence[dict[str, Any]]) -> None:
-    """An own formula that is given has to be one that there is; of what else is unknown it warns.
+    """Raises on a formula of frameworks' that there is not; warns of other unknown names.
 
     A model or a device may become known later, by a table of one's own or another fact.
     """
@@ -1286,7 +1295,7 @@ def _check_names(facts: Sequence[dict[str, Any]]) -> None:
 
 @contextmanager
 def _engine(name: str | None, address: str | None, processes: int | None) -> Iterator[Engine]:
-    """Who reads logs, as long as it is wanted."""
+    """The engine that reads logs, for as long as the context lasts."""
     if name != "ray":
         from ingest.ahead import Processes, usual
 
@@ -1380,7 +1389,7 @@ def _echo_hidden(hidden: Redaction) -> None:
 
 
 def _named_baselines(store: Store) -> Sequence[str]:
-    """Those of the configuration, where it is of this store; one that is none is told elsewhere."""
+    """Baselines of ./fairmfu.toml where that is of this store; its errors are told elsewhere."""
     from ingest import FairmfuError
     from ingest.config import find, load
 
