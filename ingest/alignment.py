@@ -208,12 +208,15 @@ NONE: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True)
 class _Relation:
-    """How a counter relates to the training, found out in the order of its moments.
+    """How a counter relates to the steps of the training: step = (count - offset) / factor.
 
-    factor: how many counts a step of the training has (0: not known). least: of all counts.
-    moments: rows that tell both counts; ratios: how often it grew by so many in a step; last: both
-    counts of the last moment. offset: what is to be taken from a count first (None: not known);
-    offsets: how often it was so.
+    It is found out by moments, rows that tell both a count and a step, in their order.
+
+    factor: how many counts a step of the training has; 0 where that is not known
+    offset: what is to be taken from a count first; None where that is not known
+    least: the least of all counts
+    moments: how many there were; last: count and step of the last one
+    ratios, offsets: how often each factor, each offset was seen
     """
 
     factor: int

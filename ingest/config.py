@@ -61,11 +61,15 @@ class FactsByPath:
 class Config:
     """What fairmfu.toml says, with the defaults of what it does not say.
 
-    sources: files, folders and patterns, here or at object stores. accelerators: a file of devices.
-    price: of a GPU-hour, as it was written. redact: the reports are for others. keep: dated reports
-    that stay; all without it. wait: seconds to wait for another writer of the store. engine: who
-    reads logs, of ENGINES; ray_address: of a Ray cluster. processes: that read logs; as many as
-    usual without it. baselines: names or ids of runs.
+    sources: files, folders and patterns, here or at object stores
+    accelerators: a file of devices
+    price: of a GPU-hour, as it was written
+    redact: the reports are for others
+    keep: how many dated reports stay; all without it
+    wait: how long to wait for another writer of the store [s]
+    engine: who reads logs, of ENGINES; ray_address: of the Ray cluster
+    processes: how many read logs; as many as usual without it
+    baselines: names or ids of runs
     """
 
     path: Path | None = None

@@ -292,15 +292,20 @@ class LogFormat:
 
     Of the formats whose lines stand in one file the one of the highest `precedence` is primary:
     its lines are the steps. Lower ones are its companions: their facts count where the primary
-    says nothing, their step lines become events of the kind `as_companion`. `header` matches lines
-    of a companion that prints no step (a quiet DeepSpeed engine). `join` makes records of lines
-    before they are read; `join_by_step`: of event files, where no record holds lines of two steps
-    and which lines one holds depends on their tags alone; `addition`: where it is one of these.
-    `launch` matches lines that begin a launch; those with `late` may also be printed behind the
-    first steps of their own, and then begin none: where it has not said how many GPUs it has.
-    `alone`: it runs on no engine, so it has no companion. `rank_in_path`: the rank that a file of
-    one rank has in its name only (a group). `file_names`: globs of its files where their ending
-    (.json, .csv) is one that a folder's walk passes over.
+    says nothing, their step lines become events of the kind `as_companion`.
+
+    header: matches lines of a companion that prints no step (a quiet DeepSpeed engine)
+    alone: it runs on no engine, so it has no companion
+    join: makes records of lines before they are read
+    join_by_step: of event files, where no record holds lines of two steps, and which lines one
+        holds depends on their tags alone
+    addition: `join`, where it is an Addition
+    launch: matches lines that begin a launch
+    late: matches those of them that may also be printed behind the first steps of their launch,
+        and then begin none: where the launch has not said how many GPUs it has
+    rank_in_path: the rank that a file of one rank has in its name only (a group)
+    file_names: globs of its files where their ending (.json, .csv) is one that a folder's walk
+        passes over
     """
 
     name: str

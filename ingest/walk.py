@@ -65,8 +65,10 @@ OF_A_STORE: Final = (".duckdb", ".duckdb.wal", ".parquet", ".lock")
 class Found(NamedTuple):
     """One file that may be a log, as it stood when it was looked at.
 
-    path: as it was given. identity: its absolute path, or its address at an object store. named:
-    not come upon in a folder. error: why it, or the folder that it names, could not be looked at.
+    path: as it was given
+    identity: its absolute path, or its address at an object store
+    named: it was given by name, not come upon in a folder
+    error: why it, or the folder that it names, could not be looked at
     """
 
     path: str

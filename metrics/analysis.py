@@ -39,11 +39,16 @@ ASSUMED: Final = ("precision", "trainable", "packed", "document_mask", "gpus")
 class Analysis:
     """All that is computed of a store.
 
-    metrics: one row per run, columns of METRICS; windows: metrics.steady.mark; held:
-    metrics.inputs.holding; audits: by run_id, what came of reproducing its own figures;
-    known: by run_id, what own formulas read of its facts; printed: metrics.logged.printed.
-    ranks: metrics.ranks.of_ranks. alone: `metrics` before `beside_others`; united:
-    metrics.launches.unite, without the tables; resumed: metrics.resumes.resumes.
+    metrics: one row per run, columns of METRICS
+    alone: the same without what depends on other runs (`beside_others`)
+    windows: one row per logged step, of metrics.steady.mark
+    held: the facts that hold, of metrics.inputs.holding
+    audits: by run_id what came of reproducing the log's own figures
+    known: by run_id what frameworks' own formulas read of the facts
+    printed: by run_id the lines with figures of the log's own, of metrics.logged.printed
+    ranks: of metrics.ranks.of_ranks
+    united: which sources are one launch, of metrics.launches.unite, without the tables
+    resumed: which launches go on from which, of metrics.resumes.resumes
     """
 
     metrics: pl.DataFrame

@@ -100,10 +100,11 @@ class Off:
 class Course:
     """The levels of a series, on the log scale.
 
-    alone: points that have no say; spread: from run to run, None of fewer than FEWEST points;
-    freedom: its degrees of freedom; alike: autocorrelation of neighbours, at least 0; means,
-    counts, quick: at each point the mean and the number of points of the level as it was then
-    known, and a quick spread
+    alone: points that have no say
+    spread: from run to run; None of fewer than FEWEST points; freedom: its degrees of freedom
+    alike: autocorrelation of neighbours, at least 0
+    means, counts: at each point the mean, and the number of points, of the level as known then
+    quick: at each point a quick spread
     """
 
     values: Array

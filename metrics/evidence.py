@@ -145,9 +145,10 @@ class Comparison:
 class _Pair:
     """The same steps by two kinds of evidence, a window in each place.
 
-    step, span: the last step of each window, and how many it holds; a, b: its seconds by the first
-    kind and by the second; stretches: of windows without a gap between them; sampled: single steps
-    by one kind stand for all of the other's
+    step, span: the last step of each window, and how many it holds
+    a, b: its seconds by the first kind and by the second
+    stretches: how many unbroken rows of windows there are
+    sampled: single steps by one kind stand for all of the other's
     """
 
     kinds: tuple[str, str]

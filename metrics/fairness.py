@@ -147,9 +147,11 @@ COMPARISON: Final = pl.Schema(
 class Pair:
     """What two runs are to each other.
 
-    verdict: like for like, same model or not comparable; different: names of SAME_WORK (or
-    flops_per_token) that differ; listed: the same with both values, in words; why: obstacles to
-    any comparison; context: what else differs, as no obstacle, with both values
+    verdict: like for like, same model or not comparable
+    different: names of SAME_WORK (or flops_per_token) that differ
+    listed: these with both values, in words
+    why: obstacles to any comparison
+    context: what else differs without being an obstacle, with both values
     """
 
     verdict: Verdict
@@ -258,18 +260,20 @@ def compare(
     metrics: as `metrics.analysis.Analysis.metrics`; windows: as `metrics.windows.windows`, for the
     loss at equal tokens; price: of one GPU-hour. Columns of COMPARISON, of which
 
-    setup, repeats: runs of a letter differ in nothing that is known; how many starts it has
-    relative_tgs: TGS over the best, of repeats over their mean; relative_low, relative_high: the
-    95 % interval of the ratio, of all runs of a setup where it has repeats; tied_with_best: it
-    holds 1, null where there is none, by no_interval; smallest_difference: that the data mostly
-    shows
+    setup: a letter; runs of one letter differ in nothing that is known
+    repeats: how many starts the setup has
+    relative_tgs: TGS over the best, of repeats over their mean
+    relative_low, relative_high: the 95 % interval of that, of all runs of a setup with repeats
+    tied_with_best: whether that holds 1; null where there is no interval (no_interval says why)
+    smallest_difference: the smallest that the data mostly shows
     logged_rank: the rank by `logged_by`: TFLOP/s, MFU or TGS, the first that most logs print
     tflops: ours, TGS x FLOPs per token, per GPU
     tgs_at_equal_flops: TGS at the same utilisation with `equal_flops` FLOPs per token, where runs
-    of one device and number format have other FLOPs per token; for no ranking
+        of one device and number format have other FLOPs per token; for no ranking
     equal_tokens and the loss columns: metrics.sameness
-    differs: what is not the same within the group; nearest_differs: what keeps it from being one
-    with the nearest group of the same model; not_ranked: why a run has no rank
+    differs: what is not the same within the group
+    nearest_differs: what the group differs in from the nearest group of the same model
+    not_ranked: why a run has no rank
     """
     rows = [_keyed(row) for row in metrics.iter_rows(named=True)]
     first = repeats.chains([{"continues": None, **row} for row in rows])

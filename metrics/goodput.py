@@ -66,12 +66,14 @@ def goodput(
     runs: as in ingest.schema; spans: metrics.windows.windows; linked: metrics.resumes.resumes;
     clocks: metrics.end_to_end.clock; rates: metrics.throughput.summarise.
 
-    goodput: tokens/s/GPU. goodput_share: the GPU-time that the surviving tokens would have taken at
-    each launch's steady TGS, as a share of the GPU-time spent; of one launch, goodput over its TGS.
-    goodput_launches: launches of the chain up to this one. lost_to_restarts_s [s]: for each restart
-    the time from when the step that it went on from was first done to when the later launch began
-    its first step: steps trained again, the hang and shutdown behind the last line, the time
-    between the launches and the later start-up; 0 for one launch.
+    goodput: tokens/s/GPU
+    goodput_share: the GPU-time that the surviving tokens would have taken at each launch's steady
+        TGS, as a share of the GPU-time spent; of one launch, goodput over its TGS
+    goodput_launches: launches of the chain up to this one
+    lost_to_restarts_s [s]: 0 for one launch; for each restart the time from when the step that it
+        went on from was first done to when the later launch began its first step: steps trained
+        again, the hang and shutdown behind the last line, the time between the launches and the
+        later start-up
     """
     known = {row["run_id"]: row for row in clocks.iter_rows(named=True)}
     rated = {row["run_id"]: row for row in rates.iter_rows(named=True)}

@@ -176,16 +176,20 @@ def history(
 ) -> History:
     """Series, their points, their changes, and where they stand against their baselines.
 
-    metrics: rows of metrics.table.METRICS with read_at (when a run was ingested) and peaks;
-    by: columns of it that runs of one series have alike; threshold: relative size from which a
-    change counts; smaller ones are listed. baselines: run_id, name, at (when pinned) and tgs (as
-    pinned, tokens/s/GPU); of several in one series the last pinned holds, and a baseline without
-    its run is unplaced. Columns of CHANGES, of which
+    metrics: rows of metrics.table.METRICS with read_at (when a run was ingested) and peaks
+    by: columns of it that runs of one series have alike
+    threshold: relative size from which a change counts; smaller ones are listed
+    baselines: run_id, name, at (when pinned) and tgs (as pinned, tokens/s/GPU); of several in one
+        series the last pinned holds, and a baseline without its run is unplaced
 
-    against: history, or the baseline; run_id, at: the first point behind it; last_before: the point
-    before, or the pinned run; found_by, found_at: the point that made it sure, which later points
-    do not alter; before, after, ratio and its 95 % interval: by all points of both levels as of
-    now; causes: what was set otherwise at that point, or else where the change may as well lie
+    Columns of CHANGES, of which
+
+    against: history, or the baseline
+    run_id, at: the first point behind the change
+    last_before: the point before it, or the pinned run
+    found_by, found_at: the point that made it sure, which later points do not alter
+    before, after, ratio and its 95 % interval: by all points of both levels as of now
+    causes: what was set otherwise at that point, or else where the change may as well lie
     """
     held = set() if baselines is None else set(baselines["run_id"])
     placed, unplaced = _placed(metrics, by, held)

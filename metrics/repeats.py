@@ -28,9 +28,10 @@ Row = Mapping[str, Any]
 class Side:
     """What stands on one side of a comparison: one run, or the runs of a setup that has repeats.
 
-    rows: of metrics.fairness.COMPARISON, fastest first; repeats: starts of the setup, where
-    launches that continue one another are one start; tgs: tokens/s/GPU, of several runs the
-    geometric mean; estimate: of that, None where there is no interval; why: then why not
+    rows: of metrics.fairness.COMPARISON, fastest first
+    repeats: starts of the setup; launches that continue one another are one start
+    tgs: tokens/s/GPU, of several runs the geometric mean
+    estimate: that with its interval; None where there is none, and `why` says why
     """
 
     rows: tuple[Row, ...]

@@ -45,10 +45,13 @@ Series = tuple[Array, Array]
 def sameness(windows: pl.DataFrame, groups: Sequence[Sequence[str]]) -> pl.DataFrame:
     """A row for each run of `groups` (run_ids of like-for-like runs), columns of SAMENESS.
 
-    windows: metrics.windows.windows. `equal_tokens`: the last count of tokens, over all GPUs, that
-    all runs of the group have a loss of; `loss_spread`: scatter of the lines around there, as a
-    standard deviation; `same_loss`: whether it is within that of the other run, of several that of
-    the median of all; `no_loss`: why there is none.
+    windows: metrics.windows.windows
+
+    equal_tokens: the last count of tokens, over all GPUs, that all runs of the group have a loss of
+    loss_spread: scatter of the lines around there, as a standard deviation
+    same_loss: whether the loss is as near to the other run's as they scatter, of several runs to
+        the median of all
+    no_loss: why there is none
     """
     wanted = {run_id for group in groups for run_id in group}
     mine = windows.filter(pl.col("run_id").is_in(list(wanted)))

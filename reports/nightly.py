@@ -78,11 +78,14 @@ LATEST: Final = timedelta(hours=20)
 class Order:
     """What a nightly run is to do.
 
-    sources: files, folders and patterns; facts_of, unmatched: of ingest.config.Config; by: columns
-    of metrics that make a series; threshold: share below which a change does not count; keep: dated
-    reports that stay, all without it; baselines: names or ids of runs, beside those that are
-    pinned; engine: who reads logs; hides: what is not for others, found while it runs, where
-    the reports go to them.
+    sources: files, folders and patterns
+    facts_of, unmatched: of ingest.config.Config
+    by: columns of metrics that make a series
+    threshold: share below which a change does not count
+    keep: how many dated reports stay; all without it
+    baselines: names or ids of runs, beside those that are pinned
+    engine: who reads logs
+    hides: where the reports are for others, what is not, as it is found
     """
 
     sources: Sequence[Path]
@@ -137,8 +140,10 @@ class _Diary:
 class _Tonight:
     """What the night tells of.
 
-    runs: of metrics, those that are new or changed; shown: the newest of them, by name; analysis:
-    which holds these; None where nothing was computed. outcomes: what became of each source.
+    runs: rows of metrics that are new or changed
+    shown: the newest of them, by name
+    analysis: holds these; None where nothing was computed
+    outcomes: what became of each source
     """
 
     runs: pl.DataFrame

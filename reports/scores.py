@@ -35,9 +35,11 @@ AT_ONCE: Final = 500
 class Scores:
     """What is kept of a store's metrics once it is up to date.
 
-    kept: metrics.kept.KEPT, without what is gone; done: what was computed for it, None where
-    nothing was; changed: the runs that asked for it; as_of: the state of the store that it is of;
-    unlike: runs that were kept by another formula, other peaks or another program.
+    kept: columns of metrics.kept.KEPT, without runs that are gone
+    done: what was computed for it; None where nothing was
+    changed: runs whose inputs are newer, or that were asked for
+    as_of: the state of the store that it is of
+    unlike: runs that were kept by another formula, other peaks or another program
     """
 
     kept: pl.DataFrame

@@ -63,9 +63,10 @@ class Tracked:
     """One run as trackers take it.
 
     series: `step`, `at` [s since 1970] and a Float64 column for each tag, sorted by step; a null is
-    a step at which nothing is known, NaN and infinities are what the log printed. figures: of the
-    whole run. facts: the formula's inputs as they hold; origins: where each of them is from. texts:
-    all else that is known of the run.
+        a step at which nothing is known, NaN and infinities are what the log printed
+    figures: of the whole run
+    facts: the formula's inputs as they hold; origins: where each of them is from
+    texts: all else that is known of the run
     """
 
     run_id: str
