@@ -28,23 +28,25 @@ from typing import Final
 from ingest.formats.hf_beside import DICT, Bar, Beside, Epoch
 
 FAST_S: Final = 0.2
-"""Of a step: twice as long as tqdm waits between two drawings (`mininterval`)."""
+"""A step shorter than this is fast: twice as long as tqdm waits between two drawings
+(`mininterval`)."""
 
 DICTS: Final = 200
 CHARACTERS: Final = 4_000_000
-"""That tell which bars are the dicts': of them, and of the lines behind the first one."""
+"""So many dicts, and so many characters of the lines from the first one on, tell which bars are the
+dicts'."""
 
 
 @dataclass(slots=True)
 class _Side:
-    """Bars on one side of a launch's dicts: how many steps an epoch has if they are the dicts'."""
+    """Bars on one side of a launch's dicts, and how many steps an epoch has by them, from and to."""
 
     bars: int = 0
     fewest: float = 0.0
     most: float = math.inf
 
     def add(self, bar: Bar | None, epoch: Epoch | None) -> None:
-        """Nothing where one of the two is not known."""
+        """Narrow it down by a bar and the epoch of its dict, if both are known."""
         if bar is None or epoch is None:
             return
         self.bars += 1
@@ -72,15 +74,15 @@ class _Launch:
     """What a launch has shown of its bars."""
 
     def __init__(self, total: int | None = None) -> None:
-        """total: its steps; None before the first."""
+        """total: steps that it is to take; None before the first launch."""
         self.total, self.epoch = total, Epoch(0, 0)
         self.before, self.behind = _Side(), _Side()
         self.step = 0
-        """Of the last bar that was a dict's."""
+        """The step of the last bar that was a dict's."""
         self.seen: Bar | None = None
-        """The last one before a dict."""
+        """The last bar before a dict."""
         self.fast = False
-        """Whether such bars have told of steps that are faster than FAST_S."""
+        """Whether bars before dicts have shown steps faster than FAST_S."""
 
     def place(self, beside: Beside) -> _Placed | None:
         """The next dict, of this launch or another; None where no bar of training is beside it."""
@@ -108,9 +110,10 @@ class _Launch:
         return launch
 
     def is_drawn(self, bar: Bar) -> bool:
-        """Whether a bar before a dict shows its last step: tqdm leaves out some of fast ones.
+        """Whether a bar before a dict shows the step before the dict.
 
-        Its rate is smoothed, so it holds a slow step for a while; its clock shows the rest.
+        Of fast steps tqdm leaves out some. The bar's rate does not show each of these, for it is
+        smoothed and holds a slow step for a while; the others show by its clock.
         """
         seen, self.seen = self.seen, bar
         self.fast |= bar.step_s < FAST_S
@@ -119,7 +122,7 @@ class _Launch:
         return not self.fast
 
     def redraws(self, before: Bar | None, behind: Bar | None, epoch: Epoch | None) -> bool | None:
-        """Whether bars are drawn again, by a dict with different ones, or with one."""
+        """Whether dicts have the bar behind them, by one more dict; None where that does not tell."""
         known = self.seen is not None
         if before and not (self.is_drawn(before) and (known or before.is_even)):
             return None
@@ -189,7 +192,7 @@ class Bars:
 
 
 def _first(lines: Iterable[str]) -> Iterator[str]:
-    """Those that are looked at before the first dict is told of: few behind it."""
+    """The lines that are looked at before anything is added to the first dict."""
     size = 0
     for line in lines:
         yield line

@@ -15,7 +15,7 @@ TWICE: Final = (
     "".join(rf"(?<!callbacks:{digits} >> )" for digits in (r"\d\d", r"\d{3}", r"\d{4}"))
     + r"(?<!callbacks - )"
 )
-"""Behind these LLaMA-Factory logs the values of a dict that the Trainer prints by itself."""
+"""What stands before LLaMA-Factory's copy of a dict that the Trainer prints by itself."""
 _OWN: Final = re.compile(TWICE + re.escape(DICT))
 
 BAR: Final = re.compile(
@@ -27,7 +27,7 @@ BAR: Final = re.compile(
 tqdm leaves the bar itself out where the terminal has no width (tqdm/std.py, format_meter).
 """
 LAST_STATE: Final = re.compile(r"\] *$")
-"""How a bar ends that nothing stands behind."""
+"""The end of a bar that nothing stands behind."""
 RATED: Final = re.compile(
     BAR.pattern + r"[^\],]*, *(?P<rate>\d+(?:\.\d+)?)(?P<unit>it/s|s/it)\](?P<message>.*)"
 )
@@ -35,18 +35,19 @@ RATED: Final = re.compile(
 EPOCH: Final = re.compile(r"'epoch': (?P<quote>'?)(?P<value>\d+\.?(?P<decimals>\d*)(?:e[-+]\d+)?)")
 LOSS: Final = re.compile(r"'loss': '?(?P<value>\d+(?:\.\d+)?(?:e[-+]\d+)?)")
 FIGURES: Final = 4
-"""Of numbers that are printed as strings, since 5.0 (trainer_callback.py, ProgressCallback)."""
+"""Digits of numbers printed as strings, since 5.0 (trainer_callback.py, ProgressCallback)."""
 DECIMALS: Final = 2
-"""Of an epoch that is printed as a number, at least; trailing zeros are not printed."""
+"""The fewest decimals of an epoch that is printed as a number; trailing zeros are not printed."""
 DIGITS: Final = 15
-"""Of a float that are sure."""
+"""Digits of a float that are exact."""
 
 
 class Bar(NamedTuple):
-    """A state of a progress bar.
+    """A progress bar as it was drawn once.
 
-    seconds: since the training loop began; step_s: seconds of a step, smoothed, of one that is
-    whole; message: what stands behind that.
+    seconds: since the training loop began
+    step_s: seconds of a step, smoothed; nan where the bar is cut off before its rate
+    message: what stands behind the bar
     """
 
     step: int
@@ -68,17 +69,17 @@ class Bar(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether its step is one of its steps."""
+        """Whether its step is no further than its total."""
         return self.step <= self.total
 
     @property
     def is_even(self) -> bool:
-        """Whether a run goes as it has gone, so no slow beginning or pause stands behind its rate."""
+        """Whether its rate explains its time, so that there was no slow beginning and no pause."""
         return self.seconds / 2 < self.step * self.step_s < 2 * self.seconds
 
     @property
     def told(self) -> str:
-        """What a line gets of it."""
+        """What is added to a line for it."""
         return f"(progress bar: step {self.step} of {self.total} after {self.seconds} s)"
 
 
@@ -91,7 +92,7 @@ def shown(text: str) -> Iterator[Bar | None]:
 
 
 class Epoch(NamedTuple):
-    """Between which the epoch of a dict lies that is printed rounded."""
+    """The bounds of a dict's epoch, which is printed rounded."""
 
     early: float
     late: float
