@@ -94,9 +94,9 @@ def side_by_side(steps: pl.DataFrame) -> pl.DataFrame:
     """Steps whose `elapsed_span` is that of a window of its own, or null.
 
     steps: sorted by run, with `step_time` [s], `elapsed_reach`, the steps that it is a mean over,
-    and COUNTS, which become those of the mean step of a window. Adds `elapsed_apart`, the steps
-    since the end of the window before, and `elapsed_less_s`, what the mean holds of steps before
-    its window [s].
+    `data_s`, a mean of the same steps, and COUNTS; these become those of the mean step of a window.
+    Adds `elapsed_apart`, the steps since the end of the window before, and `elapsed_less_s`, what
+    the mean holds of steps before its window [s].
     """
     steps = steps.with_columns(elapsed_apart="new_step", elapsed_less_s=0.0)
     shared = steps.filter(MOVING & (pl.col("elapsed_reach") > pl.col("new_step")))
@@ -113,16 +113,19 @@ def _apart(steps: pl.DataFrame) -> pl.DataFrame:
     step, new, first = run["step"], run["new_step"], _first_timed(run)
     span, apart = np.full(run.height, np.nan), np.full(run.height, np.nan)
     less_s, counts = np.zeros(run.height), {n: run[n].copy() for n in COUNTS if _varies(run[n])}
+    waits, reach = run["data_s"].copy(), run["elapsed_reach"]
     windows = _between_lines(run) or _windows(run, first)
-    span[first], end = run["elapsed_reach"][first], windows[0].begin if windows else 0.0
-    for at, begin, less in windows:
+    span[first], end = reach[first], windows[0].begin if windows else 0.0
+    for at, begin, less, waited in windows:
         span[at], apart[at], less_s[at], end = step[at] - begin, step[at] - end, less, step[at]
+        waits[at] = max(reach[at] * waits[at] - waited, 0.0) / span[at]
         lines = slice(int(np.searchsorted(step, begin, "right")), at + 1)
         for values in counts.values():
             values[lines] = np.average(values[lines], weights=new[lines])
     whole = {"elapsed_span": span, "elapsed_apart": apart}
     columns = [pl.Series(name, of, nan_to_null=True).cast(INT) for name, of in whole.items()]
-    columns += [pl.Series(name, of, nan_to_null=True) for name, of in counts.items()]
+    own = {"data_s": waits, **counts}
+    columns += [pl.Series(name, of, nan_to_null=True) for name, of in own.items()]
     return steps.with_columns(columns, elapsed_less_s=pl.Series(less_s))
 
 
@@ -131,11 +134,15 @@ def _varies(values: Array) -> bool:
 
 
 class _Window(NamedTuple):
-    """The steps behind `begin`, up to that of a line; its mean holds `less_s` of steps before."""
+    """The steps behind `begin`, up to that of a line.
+
+    less_s, waited_s: what its means hold of steps before, of their time and of waiting for data [s]
+    """
 
     line: int
     begin: float
-    less_s: float
+    less_s: float = 0.0
+    waited_s: float = 0.0
 
 
 def _between_lines(run: Columns) -> list[_Window]:
@@ -154,9 +161,9 @@ def _between_lines(run: Columns) -> list[_Window]:
     unsure = step[-1] * digits_of(seconds).units(seconds).max()
     if not (DISAGREEMENT * np.median(spent) >= unsure and spent.min() > unsure):
         return []
-    before = (reach * seconds)[1:] - spent
-    parts = zip(range(1, len(step)), step[:-1].tolist(), before.tolist(), strict=True)
-    return list(starmap(_Window, parts))
+    both = reach * np.array([seconds, run["data_s"]])
+    held = [each[1:] - np.diff(_sums(each, window // every)) for each in both]
+    return list(starmap(_Window, zip(range(1, len(step)), step[:-1].tolist(), *held, strict=True)))
 
 
 def _sums(held: Array, lines: int) -> Array:
@@ -174,6 +181,7 @@ def _first_timed(run: Columns) -> int:
 def _windows(run: Columns, first: int) -> list[_Window]:
     """Windows behind the first timed line, in their order; none shares a step with another."""
     step, reach, seconds = (run[name] for name in ("step", "elapsed_reach", "step_time"))
+    before_first = reach[first] * np.array([seconds[first], run["data_s"][first]])
     timed = np.flatnonzero(np.isfinite(seconds) & (seconds > 0))
     begins = step[timed] - reach[timed]
     before = timed[np.maximum(np.searchsorted(step[timed], begins, "right") - 1, 0)]
@@ -182,8 +190,8 @@ def _windows(run: Columns, first: int) -> list[_Window]:
     while at > first:
         begin = step[at] - reach[at]
         if begin >= step[first]:
-            found.append(_Window(at, begin, 0.0))
+            found.append(_Window(at, begin))
         elif begin == step[first] - reach[first] == 0:
-            found.append(_Window(at, step[first], float(reach[first] * seconds[first])))
+            found.append(_Window(at, step[first], *before_first.tolist()))
         at = previous[at]
     return found[::-1]

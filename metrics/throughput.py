@@ -215,11 +215,10 @@ def _data_share(windows: Columns) -> float | None:
         return None
     tokens = windows["tokens_per_gpu"]
     counted = windows.having(tokens_per_gpu=np.where(np.isnan(tokens), 1.0, tokens))
-    at = clean_of(counted, "elapsed").at
-    whole = "wall_s" if windows.value("elapsed_excludes_data") else "elapsed_s"
-    times, waits = windows[whole][at], windows["data_s"][at]
-    known = ~np.isnan(times) & ~np.isnan(waits)
-    return total(waits[known]) / (total(times[known]) or 1.0) if known.any() else None
+    clean = clean_of(counted, "elapsed")
+    waits = windows["data_s"][clean.at] * windows["elapsed_span"][clean.at]
+    known = ~np.isnan(waits)
+    return total(waits[known]) / (total(clean.seconds[known]) or 1.0) if known.any() else None
 
 
 def _claims(windows: Columns, steady: Clean) -> dict[str, Any]:

@@ -40,9 +40,13 @@ def read(tmp_path: Path) -> Read:
         window: int = WINDOW,
         without: int = 0,
         before: Mapping[int, str] = MappingProxyType({}),
+        waits: Sequence[float] = (),
     ) -> Any:
-        """without: a step whose line is missing; before: what stands before the line of a step."""
-        lines = printed(times, first, every, rate=rate, window=window)
+        """without: a step whose line is missing; before: what stands before the line of a step.
+
+        waits: what each of them waits for data.
+        """
+        lines = printed(times, first, every, rate=rate, window=window, waits=waits)
         for step, line in before.items():
             lines.insert((step - first) // every, line)
         log = tmp_path / "run.log"
@@ -52,21 +56,30 @@ def read(tmp_path: Path) -> Read:
     return analysed
 
 
-def printed(
-    times: Sequence[float], first: int, every: int, *, rate: bool, window: int
+def printed(  # noqa: PLR0913 - as above
+    times: Sequence[float],
+    first: int,
+    every: int,
+    *,
+    rate: bool,
+    window: int,
+    waits: Sequence[float] = (),
 ) -> list[str]:
     """Lines of mmengine's LoggerHook at every so many steps, from the first one on."""
+    waits = waits or [0.01] * len(times)
     lines, at = [], START
     for step, seconds in enumerate(times, start=1):
         at += timedelta(seconds=seconds)
         if step < first or step % every:
             continue
-        mean = sum(times[max(0, step - window) : step]) / min(step, window)
+        mean, wait = (
+            sum(each[max(0, step - window) : step]) / min(step, window) for each in (times, waits)
+        )
         own = f"  tflops: {100 / seconds:.4f}  tokens_per_sec: {LENGTH / seconds:.4f}"
         lines.append(
             f"{at:%Y/%m/%d %H:%M:%S} - mmengine - INFO - Iter(train) [{step}/{len(times)}]  lr: "
-            f"1.0e-05  eta: 0:01:00  time: {mean:.4f}  data_time: 0.0100  memory: 15000  loss: 1.2"
-            f"{own * rate}"
+            f"1.0e-05  eta: 0:01:00  time: {mean:.4f}  data_time: {wait:.4f}  memory: 15000  "
+            f"loss: 1.2{own * rate}"
         )
     return lines
 
@@ -142,6 +155,15 @@ def test_a_stall_is_of_its_own_step_where_a_short_log_tells_it(read: Read) -> No
     stalls = read(paused([START_S, *STEADY[:59]], 30)).windows.filter(pl.col("stall_s") > 0)
     assert stalls["step"].to_list() == [30]
     assert stalls["stall_s"].to_list() == pytest.approx([20], rel=0.01)
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_waiting_for_data_is_that_of_the_same_steps_as_the_time(read: Read, every: int) -> None:
+    """The means of the lines behind the first still hold its 3 s."""
+    times = [START_S, *STEADY[:59]]
+    waits = [3.0, *(0.1 + 0.02 * (step % 3) for step in range(59))]
+    row = read(times, every=every, waits=waits).metrics.row(0, named=True)
+    assert row["data_share"] == pytest.approx(sum(waits[every:]) / sum(times[every:]), rel=1e-3)
 
 
 def test_the_step_behind_an_evaluation_is_left_out_with_it(read: Read) -> None:
