@@ -7,8 +7,8 @@ these lines, so whoever reads a figure is told.
 Steps that go back begin another launch when the log is read, and no window spans two; where no
 start was printed before them, that is told here. A line whose step lies before an earlier line's,
 and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
-is not ranked. Nor is one whose memory and speed change their level together: most likely lines of
-two runs whose steps go on.
+is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
+two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
 
 Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
 jumped forward where its times are held against others (metrics.evidence).
@@ -22,7 +22,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from metrics.digits import DISAGREEMENT
+from metrics.digits import DISAGREEMENT, digits_by
+from metrics.eras.torchtitan import LOG_FORMATS
 from metrics.table import NOT_RANKED
 
 BACK: Final = timedelta(minutes=1)
@@ -66,6 +67,11 @@ _OTHER_COUNT: Final = (
     "are printed, from one line to the next ({}): lines of several runs, one behind the other"
     + NOT_RANKED
 )
+_OTHER_WORK: Final = (
+    "by the rate and the TFLOP/s or MFU beside it a token costs other FLOPs than on most lines "
+    "({}): lines of several runs, of other models or lengths, or damaged ones" + NOT_RANKED
+)
+_CLAIMS: Final = "logged_tflops", "logged_mfu"
 _COUNTED: Final = "consumed_samples", "consumed_tokens"
 
 _OTHER_LEVEL: Final = (
@@ -83,8 +89,8 @@ printed of one run by less, or for some lines alone."""
 def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
-        *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s", "logged_mfu"),
-        *(*_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
+        *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -92,6 +98,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_behind_later(asked), _SEVERAL_RUNS),
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
+        (_of_other_work(asked, runs), _OTHER_WORK),
     )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -189,6 +196,32 @@ def _apart(rates: pl.Series, at: int) -> bool:
     (low, high), wide = sorted(levels.tolist()), np.ptp(levels, axis=1).max()
     gap = high[0] - low[1]
     return bool(gap > OTHER_PACE * low[0] and gap > wide)
+
+
+def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines whose claims are not their rate times what most of their run's lines make of a token.
+
+    Torchtitan counts the FLOPs of a token once, from the model and the length, and each claim of a
+    line is that times its rate. Small figures leave a token's open, and are held against others'.
+    """
+    mine = runs.filter(pl.col("log_format").is_in(LOG_FORMATS))["run_id"]
+    lines, rate = steps.filter(pl.col("run_id").is_in(mine.implode())), "logged_tgs"
+    odd = []
+    for claim in _CLAIMS:
+        both = lines.filter(pl.col(claim).is_finite(), pl.col(rate).is_finite(), pl.col(rate) > 1)
+        units = digits_by(both, ("run_id",), (claim, rate))
+        claimed, rated = (
+            0.5 * 10.0 ** -pl.col(f"{name}_decimals").cast(pl.Float64) for name in (claim, rate)
+        )
+        per_token = both.join(units, on="run_id", how="left", maintain_order="left").with_columns(
+            low=(pl.col(claim) - claimed) / (pl.col(rate) + rated),
+            high=(pl.col(claim) + claimed) / (pl.col(rate) - rated),
+        )
+        fine = pl.col("high") <= (1 + DISAGREEMENT) * pl.col("low")
+        usual = pl.mean_horizontal("low", "high").filter(fine).quantile(0.5, "lower").over("run_id")
+        low, high = pl.col("low") / (1 + DISAGREEMENT), pl.col("high") * (1 + DISAGREEMENT)
+        odd.append(per_token.filter((low > usual) | (high < usual)).select(steps.columns))
+    return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

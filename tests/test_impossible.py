@@ -151,6 +151,51 @@ def test_rows_of_a_table_of_several_runs_are_no_rate_of_one(tmp_path: Path) -> N
     assert said.endswith(NOT_RANKED)
 
 
+def of_twice_the_length(n: int, line: str) -> str:
+    """The step lines alone, unstamped; from the 15th on as of a run that counts twice the FLOPs."""
+    line = STAMP.sub("", line)
+    figures = re.search(r"tflops: ([\d.]+)  mfu: ([\d.]+)%", line)
+    assert figures is not None
+    twice = f"tflops: {2 * float(figures[1]):.2f}  mfu: {2 * float(figures[2]):.2f}%"
+    return line.replace(figures[0], twice) if n >= 14 else line
+
+
+def test_lines_whose_token_costs_other_flops_are_no_rate_of_one(tmp_path: Path) -> None:
+    (row,) = analysed(tmp_path / "changed", of_twice_the_length)
+    (said,) = [one for one in row["warnings"] if "a token costs other FLOPs" in one]
+    assert re.search(
+        r"than on most lines \(\d lines, the first line \d+, step \d+\): lines of", said
+    )
+    assert said.endswith(NOT_RANKED)
+    warnings, _ = told(tmp_path / "as-it-was", as_it_was)
+    assert not [one for one in warnings if "costs other FLOPs" in one]
+
+
+@pytest.mark.parametrize(
+    ("rates", "claims", "odd"),
+    [
+        ((68.0, 24468.0, 24500.0), (0.02, 7.16, 7.17), []),  # of a slow step two digits are left
+        ((24468.0, 24468.0, 24468.0), (7.16, 7.16, 7.21), []),
+        ((24468.0, 24468.0, 24468.0), (7.16, 7.16, 7.30), [3]),
+        ((20.0, 30.0, 40.0), (0.01, 0.01, 0.02), []),  # none tells what a token costs
+        ((0.0, 24468.0, float("nan")), (0.0, 7.16, 7.16), []),
+    ],
+)
+def test_rounding_gives_a_token_no_other_flops(
+    rates: tuple[float, ...], claims: tuple[float, ...], odd: list[int]
+) -> None:
+    rows = [
+        {"line": n, "step": 10 * n, "logged_tgs": rate, "logged_tflops": claim}
+        for n, (rate, claim) in enumerate(zip(rates, claims, strict=True), 1)
+    ]
+    of_titan = frame("runs", {"run_id": "r", "launch": 1, "log_format": "torchtitan"})
+    warnings = found(steps(*rows), of_titan).get("r", [])
+    where = [re.search(r"\(line (\d)", one) for one in warnings if "other FLOPs" in one]
+    assert [int(one[1]) for one in where if one is not None] == odd
+    of_batches = of_titan.with_columns(log_format=pl.lit("xtuner"))  # whose lengths may differ
+    assert not [one for one in found(steps(*rows), of_batches).get("r", []) if "FLOPs" in one]
+
+
 @pytest.mark.parametrize(
     ("late", "told"),
     [

@@ -267,3 +267,50 @@ def test_of_an_xtuner_line_that_is_cut_no_half_number_counts(log, ingest, store,
     ingest(logs)
     told = metrics(store)["tgs"].drop_nulls()
     assert told.to_list() == pytest.approx([6398] * len(told), rel=0.01)
+
+
+CUT_HEADERS = {
+    "torchtitan": (
+        "[titan] 2026-02-11 0{hour}:53:31,810 - root - INFO - CUDA capacity: NVIDIA {card} with "
+        "63.98GiB memory\n"
+        "[titan] 2026-02-11 0{hour}:53:31,856 - root - INFO - Model llama3 {model} size: {size} "
+        "total parameters\n"
+        "[titan] 2026-02-11 0{hour}:53:32,274 - root - INFO - Peak FLOPS used for computing MFU: "
+        "9.890e+14\n",
+        "[titan] 2026-02-11 0{hour}:54:{n:02},000 - root - INFO - step: {n:2}  loss:  9.10000  "
+        "grad_norm:  2.1000  memory: 19.45GiB(30.39%)  tps: 5,900  tflops: 56.00  mfu: 5.66%\n",
+        {"card": "H100", "model": "8B", "size": "8,030,261,248"},
+        {"card": "H200", "model": "70B", "size": "70,553,706,496"},
+        {"accelerator": ["NVIDIA H100", "NVIDIA H200"], "model": ["llama3 8B", "llama3 70B"]},
+    ),
+    "xtuner": (
+        "2026/02/11 0{hour}:53:31 - mmengine - INFO - Config:\n"
+        "batch_size = {size}\n"
+        "max_length = {length}\n"
+        "2026/02/11 0{hour}:53:32 - mmengine - WARNING - Failed to search registry\n",
+        "2026/02/11 0{hour}:54:{n:02} - mmengine - INFO - Iter(train) [{n}0/900]  lr: 1.0000e-04  "
+        "eta: 0:10:00  time: 0.1000  data_time: 0.0010  loss: 1.5000\n",
+        {"size": "1", "length": "2048"},
+        {"size": "4", "length": "8192"},
+        {"micro_batch_size": ["1", "4"], "seq_len": ["2048", "8192"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT_HEADERS)
+def test_a_second_run_begins_with_whichever_line_of_its_header_comes_first(
+    name, ingest, store, logs
+):
+    """Excerpts leave lines out: the second run's model and device had become the first one's."""
+    header, step, *settings, said = CUT_HEADERS[name]
+    text = ""
+    for hour, setting in enumerate(settings, 1):
+        text += header.format(hour=hour, **setting)
+        text += "".join(step.format(hour=hour, n=n) for n in range(20 * hour, 20 * hour + 20))
+    (logs / "two.log").write_text(text)
+    ingest(logs / "two.log")
+    runs, facts = store.table("runs").sort("launch"), store.table("facts")
+    for fact, values in said.items():
+        of_fact = facts.filter(facts["name"] == fact)
+        mine = [of_fact.filter(of_fact["run_id"] == run)["value"] for run in runs["run_id"]]
+        assert [found.unique().to_list() for found in mine] == [[value] for value in values]

@@ -424,8 +424,10 @@ TORCHTITAN: Final = LogFormat(
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
+    # any of the header's, for excerpts leave out some
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
-    r"|torchtitan version: |Running with (?:args|configs): \{",
+    r"|torchtitan version: |Running with (?:args|configs): \{"
+    r"|[\w>] capacity: .{1,99}with [\d.]+GiB memory|Model \S+ \S+ +size: [\d,]+ total parameters",
     # a mesh of one device is built when it is first asked for, be it behind step 1
     late=r"device mesh with parallelism: (?:\w+=1(?:, |\s*$))+$",
     evidence=("rate", "elapsed", "stamp"),

@@ -249,7 +249,7 @@ XTUNER: Final = LogFormat(
     rf"(?!.*{OF_VISION}).*\btime: ",
     looks_like_step=r"(?:Iter|Epoch)\(train\)",
     clock=r"(?P<stamp>(?:\d{4}/)?\d\d/\d\d \d\d:\d\d:\d\d)(?= - mmengine)",
-    launch=r"System environment:",
+    launch=r"System environment:|mmengine - INFO - Config:",
     evidence=("elapsed", "stamp", "rate"),
     step_unit="micro_step",
     elapsed_covers="last_10",
