@@ -411,13 +411,14 @@ class Parser:
     def _new_launch(self, row: dict[str, Any], text: str) -> Launch:
         """A launch that begins at the pending marker, or with what was stated since the last step.
 
-        Events since then, such as the end of training, belong to the launch before, and so does
-        what was stated before such an end.
+        Whichever comes first: excerpts leave lines of a header out. Events since then, such as the
+        end of training, belong to the launch before, and so does what was stated before such an
+        end.
         """
         end = max(self.out.launches[-1].ends.values(), default=0)
         stated = [item.at for item in self._pending if item.kind in STATED and item.at > end]
-        number, first = self._marker or (min(stated, default=row["line"]), text)
-        return self._begin_at(number, first)
+        number, first = self._marker or (row["line"], text)
+        return self._begin_at(min([number, *stated]), first)
 
     def _begin_at(self, number: int, first: str) -> Launch:
         """Close the launch with what was said before a line; another one begins at that line."""

@@ -29,6 +29,7 @@ from metrics.tokens import COUNTED_OTHERWISE, UNLIKE, per_ms
 from metrics.windows import (
     MOMENTS,
     PRINTED_TIMES,
+    RARE,
     accumulated,
     explained,
     optimizer_steps,
@@ -70,9 +71,6 @@ LATE: Final = 0.25
 
 OUTLYING: Final = 8.0
 """Median deviations beyond which a window holds something that the others do not."""
-
-RARE: Final = 0.2
-"""The largest share of windows that can be exceptions; what more windows hold is the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +132,10 @@ class Comparison:
     def contradicts(self) -> bool:
         """Whether they are apart without a cause, or because tokens are counted otherwise.
 
-        Fitted tokens were chosen so that the two agree: they contradict only where no number fits.
+        What is fitted to single steps of many agrees as far as it can: only that nothing fits
+        speaks against it.
         """
-        if self.fitted is not None:
+        if self.unfit or (self.fitted is not None and self.sampled):
             return self.unfit
         return self.apart and (self.cause is None or self.miscounted)
 
@@ -672,10 +671,15 @@ def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, An
 
 
 def _told(found: list[Comparison], best: Comparison | None, kind: str) -> Iterator[str]:
-    """What is apart from the evidence that counts: by the best check, and without a cause."""
+    """What is apart from the evidence that counts: by the best check, and without a cause.
+
+    And what was fitted to it.
+    """
     for one in found:
         mine = one if one.kind == kind else _turned(one)
-        if mine == best or (mine.contradicts and kind in one.kinds and mine.independent):
+        of_it = kind in one.kinds and mine.independent
+        of_all = mine.fitted is not None and not mine.sampled
+        if mine == best or (of_it and (mine.contradicts or of_all)):
             text = warning(mine)
             if text is not None:
                 yield text

@@ -171,7 +171,9 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
     excluded[steady.at] = False
     fell = spoilers(windows, evidence)
     causes = [event for at, events in fell.items() if excluded[at] for event in events]
+    anew = evidence == "rate" and windows.flags("begun_anew").any()
     start = [START_UP, *([WARM_UP] if windows.flags("warming").any() else [])]
+    start += [BEGUN_ANEW] if anew else []
     per_step, slots = windows["tokens_per_gpu"][steady.at], windows["slots_per_gpu"][steady.at]
     filled = total(windows[f"{evidence}_span"][steady.at] * slots) / seconds
     return {
@@ -184,6 +186,10 @@ def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]
         "excluded_share": max(0.0, 1.0 - seconds / every) if every else None,
         "excluded_causes": [*start, *dict.fromkeys(causes)],
     }
+
+
+BEGUN_ANEW: Final = "a rate that begins behind a pause"
+"""Why a window is left out whose rate is of a process, or an interval, that began within it."""
 
 
 def _sureness(windows: Columns, steady: Clean, evidence: str) -> dict[str, Any]:

@@ -152,8 +152,9 @@ def windows(
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
     [steps] and `*_time` [s; null where absent], `events` and `gc_s`: what fell into the window,
-    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line, and
-    `warming` and `stall_s`, which metrics.steady.mark fills.
+    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line,
+    `begun_anew`: a rate that began within the window, and `warming` and `stall_s`, which
+    metrics.steady.mark fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -187,7 +188,8 @@ def windows(
         .pipe(side_by_side)
         .with_columns(_times())
         .pipe(_with_events, events)
-        .with_columns(_smeared(), warming=False, stall_s=0.0)
+        .with_columns(_smeared(), warming=False, stall_s=0.0, begun_anew=False)
+        .pipe(_with_new_beginnings)
     )
 
 
@@ -416,6 +418,37 @@ def _smeared() -> pl.Expr:
     return (MOVING & back).fill_null(value=False).alias("smeared")
 
 
+PAUSE: Final = 5.0
+PAUSE_SHARE: Final = 0.1
+"""Seconds, and a share of a window's time by its rate, that time stamps have to hold beside it for
+a process to have begun in between."""
+
+RARE: Final = 0.2
+"""Windows that hold more are a share of at most this, or they are no exceptions."""
+
+
+def _with_new_beginnings(steps: pl.DataFrame) -> pl.DataFrame:
+    """`begun_anew`: a few windows whose stamps hold much more than a rate of all since the line.
+
+    No line says of what (an evaluation starts the rate anew, and that is known). The rate of a
+    process that began there is over its own start-up and the steps behind that alone. Where the
+    tokens of a step are not known, they are what most windows have by their rate and time.
+    """
+    of_all = (pl.col("rate_covers") == "interval") & (pl.col("elapsed_covers") != "interval")
+    if not steps.select((of_all & pl.col("stamp_time").is_not_null()).any()).item():
+        return steps
+    rate, whole = pl.col("logged_tgs"), pl.col("rate_span") == pl.col("stamp_span")
+    rated = rate.is_finite() & (rate > 0) & whole & ~pl.col("first")
+    counted = pl.when(rated).then(rate * pl.col("stamp_time") / pl.col("rate_span"))
+    tokens = pl.coalesce("tokens_per_gpu", counted.median().over("run_id"))
+    by_rate = pl.col("rate_span") * tokens / rate
+    pause = pl.col("stamp_time") - by_rate
+    said = pl.col("events").list.contains("evaluation")
+    long = (pause > PAUSE) & (pause > (PAUSE_SHARE + 0.5 / rate) * by_rate)
+    anew = (of_all & rated & ~said & long).fill_null(value=False)
+    return steps.with_columns(begun_anew=anew & (anew.mean().over("run_id") <= RARE))
+
+
 @dataclass(frozen=True, slots=True)
 class Clean:
     """Windows of one run, mostly the steady ones.
@@ -459,10 +492,13 @@ def clean_of(run: Columns, evidence: str) -> Clean:
     """The windows of one run that count as steady.
 
     All but the first, which holds start-up and compilation, those that an event of SPOILERS fell
-    into, moving means that reach back to such, and warm-up where that is marked. A window that is
-    slow for no known reason stays in.
+    into, moving means that reach back to such, rates that began anew, and warm-up where that is
+    marked. A window that is slow for no known reason stays in.
     """
-    return timed_of(run, evidence, ~(explained(run, evidence) | run.flags("warming")))
+    left_out = explained(run, evidence) | run.flags("warming")
+    if evidence == "rate":
+        left_out |= run.flags("begun_anew")
+    return timed_of(run, evidence, ~left_out)
 
 
 def explained(run: Columns, kind: str) -> Flags:

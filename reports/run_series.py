@@ -144,7 +144,7 @@ def rated(windows: pl.DataFrame, metrics: pl.DataFrame) -> pl.DataFrame:
 
 _DRAWN: Final = ("run_id", "step", "loss", "peak_memory_bytes")
 _ASKED: Final = (
-    *("first", "warming", "smeared", "events", "tokens_per_gpu"),
+    *("first", "warming", "smeared", "begun_anew", "events", "tokens_per_gpu"),
     *("elapsed_covers", "rate_covers", "elapsed_reach", "new_step"),
 )
 """Whether a window counts, and its tokens."""

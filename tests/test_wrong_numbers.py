@@ -271,6 +271,8 @@ def test_of_an_xtuner_line_that_is_cut_no_half_number_counts(log, ingest, store,
 
 CUT_HEADERS = {
     "torchtitan": (
+        "[titan] 2026-02-11 0{hour}:53:31,800 - root - INFO - Float8 training active with recipe "
+        "{recipe}\n"
         "[titan] 2026-02-11 0{hour}:53:31,810 - root - INFO - CUDA capacity: NVIDIA {card} with "
         "63.98GiB memory\n"
         "[titan] 2026-02-11 0{hour}:53:31,856 - root - INFO - Model llama3 {model} size: {size} "
@@ -279,9 +281,16 @@ CUT_HEADERS = {
         "9.890e+14\n",
         "[titan] 2026-02-11 0{hour}:54:{n:02},000 - root - INFO - step: {n:2}  loss:  9.10000  "
         "grad_norm:  2.1000  memory: 19.45GiB(30.39%)  tps: 5,900  tflops: 56.00  mfu: 5.66%\n",
-        {"card": "H100", "model": "8B", "size": "8,030,261,248"},
-        {"card": "H200", "model": "70B", "size": "70,553,706,496"},
-        {"accelerator": ["NVIDIA H100", "NVIDIA H200"], "model": ["llama3 8B", "llama3 70B"]},
+        {"card": "H100", "model": "8B", "size": "8,030,261,248", "recipe": "rowwise"},
+        {"card": "H200", "model": "70B", "size": "70,553,706,496", "recipe": "tensorwise"},
+        {
+            "accelerator": ["NVIDIA H100", "NVIDIA H200"],
+            "model": ["llama3 8B", "llama3 70B"],
+            "quantization": [
+                "Float8 training active with recipe rowwise",
+                "Float8 training active with recipe tensorwise",
+            ],
+        },
     ),
     "xtuner": (
         "2026/02/11 0{hour}:53:31 - mmengine - INFO - Config:\n"
@@ -314,3 +323,62 @@ def test_a_second_run_begins_with_whichever_line_of_its_header_comes_first(
         of_fact = facts.filter(facts["name"] == fact)
         mine = [of_fact.filter(of_fact["run_id"] == run)["value"] for run in runs["run_id"]]
         assert [found.unique().to_list() for found in mine] == [[value] for value in values]
+
+
+def picked(paused_at: int, pause: float, first: float) -> str:
+    """Torchtitan's lines of 200 steps of 2 s, 16,384 tokens each on one GPU, without a header.
+
+    Behind `paused_at` nothing is trained for `pause` seconds. Then another process begins, whose
+    own start is `first` seconds of its first line's time.
+    """
+    at, lines = datetime(2026, 3, 1, 9), []
+    for step in range(10, 201, 10):
+        anew = step == paused_at + 10
+        seconds = 20 + first * anew
+        at += timedelta(seconds=seconds + pause * anew)
+        rate = f"{round(163840 / seconds):,}"
+        stamp = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}"
+        lines.append(
+            f"[titan] {stamp} - root - INFO - step: {step:2}  loss:  9.10000  grad_norm:  2.1000  "
+            f"memory: 19.45GiB(30.39%)  tps: {rate}\n"
+        )
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("flags", [(), ("gpus=8", "seq_len=8192", "global_batch_size=16")])
+def test_the_first_line_of_a_process_that_began_between_lines_is_no_pace(
+    flags, ingest, store, logs
+):
+    """A search for `step:` leaves the restart out, and its start-up had made steady 9 % slower."""
+    (logs / "run.log").write_text(picked(100, pause=600, first=40))
+    ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+    row = metrics(store).row(0, named=True)
+    assert row["tgs"] == pytest.approx(8192, rel=1e-4)
+    assert (row["steps"], row["windows"]) == (20, 18)
+    assert "a rate that begins behind a pause" in row["excluded_causes"]
+    (said,) = [one for one in row["warnings"] if "time stamps" in one]
+    assert "1 of 19 windows hold 600.0 s more by time stamps (a restart" in said
+    assert not said.endswith(NOT_RANKED)
+
+
+def test_a_slow_stretch_that_the_rate_holds_is_part_of_the_pace(ingest, store, logs):
+    (logs / "run.log").write_text(picked(100, pause=0, first=40))
+    ingest(logs / "run.log")
+    row = metrics(store).row(0, named=True)
+    assert row["windows"] == 19
+    assert row["tgs"] == pytest.approx(190 * 16384 / (380 + 40), rel=1e-4)
+
+
+def test_pauses_between_many_lines_of_unknown_batches_cost_the_rank(ingest, store, logs):
+    """As the batch that changed when the run went on: half of the lines had as many tokens more."""
+    lines = picked(0, 0, 0).splitlines(keepends=True)
+    stamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+    later = []
+    for n, line in enumerate(lines):
+        at = datetime.strptime(stamp.search(line)[0], "%Y-%m-%d %H:%M:%S")
+        twice = at + timedelta(seconds=20 * max(0, n - 12))  # from the 13th on each takes 40 s
+        later.append(line.replace(stamp.search(line)[0], f"{twice:%Y-%m-%d %H:%M:%S}"))
+    (logs / "run.log").write_text("".join(later))
+    ingest(logs / "run.log")
+    (said,) = [one for one in metrics(store).row(0, named=True)["warnings"] if "stamps" in one]
+    assert said.endswith(f"without a known cause{NOT_RANKED}")
