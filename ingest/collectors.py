@@ -59,6 +59,16 @@ def same_words(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     return len(matches) >= max(LEAST, lines * NEARLY_ALL) and few
 
 
+def few_hosts(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+    """Nearly all have a name (`who`), of a few that differ in their digits alone: node01, node02."""
+    named = {match["who"] for match in matches}
+    alike = len({_NUMBER.sub(b"", name) for name in named}) == 1 and len(named) > 1
+    return alike and same_words(matches, lines)
+
+
+_NUMBER: Final = re.compile(rb"\d+")
+
+
 def rising(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all begin with a number that rises, in each file (`who`) that is named.
 
@@ -80,10 +90,14 @@ _compiled = cache(re.compile)
 
 
 class Prefix(NamedTuple):
-    """Words before a line; groups: `at`, when it was taken, and others that `sure` asks for."""
+    """Words before a line; groups: `at`, when it was taken, and others that `sure` asks for.
+
+    hosts: `who` is one of those that one job runs on.
+    """
 
     pattern: bytes
     sure: Sure = half
+    hosts: bool = False
 
     @property
     def regex(self) -> re.Pattern[bytes]:
@@ -143,7 +157,9 @@ PREFIXES: Final = (
         rb"(?:\x1b\[\d+m)?\(\w[\w.:-]* pid=\d+(?:, ip=[\w.:]+)?\)(?:\x1b\[0m)? ?"
     ),
     Prefix(rb"\[\d+,mpirank:\d+,[\w.-]+\]<std(?:out|err)>: ?"),  # SageMaker
-    Prefix(rb"(?:\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): "),  # pdsh
+    # pdsh, `deepspeed --hostfile`
+    Prefix(rb"(?P<who>\d{1,3}(?:\.\d{1,3}){3}|worker-\d+): ", hosts=True),
+    Prefix(rb"(?P<who>(?!rank\d)[A-Za-z][\w.-]{1,99}): ", few_hosts, hosts=True),
     # docker compose, docker service logs
     Prefix(rb"%s[\w.-]+(?:-\d+|\.\d+\.\w+@[\w.-]+) +\| %s" % (COLOUR, COLOUR)),
     # docker-compose 1
@@ -185,6 +201,31 @@ def prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
         text = REPEATED.sub(b"", text)
     at = match["at"] if "at" in prefix.groupindex else b""
     return Piece(text, at, words.endswith(PARTIAL), words.endswith(CONTINUES))
+
+
+_DICT: Final = re.compile(rb"\{'(?:loss|train_runtime)': ")
+"""What the Hugging Face Trainer's process prints of a step, or of its end, without its rank."""
+
+
+class Hosts:
+    """Lines without the host before them.
+
+    The Hugging Face Trainer prints its dicts on each node, without a step: four nodes would be four
+    steps. So a dict keeps its host, as `srun --label` tells of a task: a number in the order in
+    which they come.
+    """
+
+    def __init__(self, prefix: re.Pattern[bytes]) -> None:
+        """prefix: with a group `who`."""
+        self._prefix, self._numbers = prefix, dict[bytes, int]()
+
+    def __call__(self, line: bytes) -> Piece | None:
+        """A line without its host, a dict with its number."""
+        if (match := self._prefix.match(line)) is None:
+            return None
+        number = self._numbers.setdefault(match["who"], len(self._numbers))
+        text = line[match.end() :]
+        return Piece(b"%d: %s" % (number, text) if _DICT.search(text) else text)
 
 
 # -- records -----------------------------------------------------------------------------------
@@ -440,6 +481,8 @@ def of_lines(lines: Sequence[bytes]) -> Made | None:
             return partial(partial, unwrap)
     for prefix in PREFIXES:
         if prefix.sure(_matches(prefix.regex, lines), len(lines)):
+            if prefix.hosts:
+                return partial(Hosts, prefix.regex)
             return partial(partial, prefixed, prefix.regex)
     return None
 

@@ -76,6 +76,26 @@ A logged rate starts anew after an evaluation, and so does not hold it. But one 
 from the same line's step time, as Megatron's, holds whatever that holds: see `spoilers`."""
 
 
+def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
+    """Steps of which one rank of each run tells the seconds since its start, that which tells most.
+
+    Each node of a job counts them from a start of its own.
+    """
+    told = steps.filter(pl.col("since_start_s").is_not_null())
+    clocks = told.group_by("run_id", "rank").agg(lines=pl.len())
+    if clocks["run_id"].is_unique().all():
+        return steps
+    kept = clocks.sort(-pl.col("lines"), "rank").unique("run_id", keep="first", maintain_order=True)
+    its = steps.select("run_id", "rank").join(
+        kept.with_columns(its=True),
+        on=["run_id", "rank"],
+        nulls_equal=True,
+        how="left",
+        maintain_order="left",
+    )
+    return steps.with_columns(since_start_s=pl.when(its["its"]).then("since_start_s"))
+
+
 def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     """One row per run and step, whichever ranks and lines speak of it, sorted by both.
 
@@ -85,7 +105,7 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     print it; `copies_s`: the least and the longest `elapsed_s` of lines that name no rank differ
     by so much.
     """
-    several, single = split(with_losses(steps).sort("run_id", "step", "line"))
+    several, single = split(with_losses(_of_one_clock(steps)).sort("run_id", "step", "line"))
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
     samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")

@@ -236,6 +236,9 @@ def test_wrapped_logs_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
         ["run.py:17: UserWarning: slow"] * 9,
         ["pre-train step 1 loss 2.5"] * 9,
         ["[rank-a] step 1", "[INFO] step 2"] * 9,
+        ["rank0: step 1", "rank1: step 1"] * 9,
+        ["INFO: step 1", "DEBUG: step 2"] * 9,
+        [f"step{step}: loss 2.5" for step in range(1, 19)],
         ["loss=2.5 time=3 step=1"] * 9,
         ["time=3 loss=2.5 msg=saved step=1"] * 9,
         ["step,time,message", "1,2,saved", "2,3,saved"],
@@ -361,3 +364,39 @@ def test_lines_that_stand_newest_first_are_refused(name: str, tmp_path: Path) ->
     path.write_text("\n".join([*heading, *reversed(stamped[len(heading) :]), ""]))
     with pytest.raises(UnreadableSourceError, match="newest first"):
         read_logs(path)
+
+
+HOSTS = {
+    "pdsh of addresses": "10.96.202.{}: ",
+    "deepspeed's hostfile": "worker-{}: ",
+    "pdsh of names": "gpu-r2-n{}.cluster: ",
+    "srun": "{}: ",
+}
+
+
+@pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
+def test_a_dict_that_each_node_prints_is_one_step(host: str, tmp_path: Path) -> None:
+    """The dicts print no step: those of four nodes were four steps each."""
+    hosts = [host.format(number) for number in (43, 17, 16, 40)]
+    turns = [hosts, hosts[::-1], [*hosts[2:], *hosts[:2]]] * 7
+    text = "{'loss': %.1f, 'learning_rate': 5e-05, 'epoch': 0.1}"
+    dicts = [text % (9 - n / 9) for n in range(21)]
+    lines = [turn + text for text, turns_of in zip(dicts, turns, strict=True) for turn in turns_of]
+    path = tmp_path / "run.log"
+    path.write_text("\n".join([*lines, *(f"{one}{{'train_runtime': 9.5}}" for one in hosts), ""]))
+    tables = read_logs(path)
+    assert tables["runs"].height == 1
+    assert analyse(tables).metrics["steps"].to_list() == [21]
+    of_ranks = tables["steps"].group_by("rank").agg(pl.col("step").sort())
+    assert of_ranks["step"].to_list() == [list(range(1, 22))] * len(hosts)
+
+
+def test_the_config_of_a_host_is_whole(tmp_path: Path) -> None:
+    """Only what tells no rank of its own has the host's number before it."""
+    path = tmp_path / "run.log"
+    printed = ["config = {", "  'lr': {'a': 1},", "}", "{'loss': 1.5, 'epoch': 0.1}"]
+    lines = [f"node{n}: {text}" for text in printed * 5 for n in (1, 2)]
+    path.write_text("\n".join([*lines, ""]))
+    found = [line.text for line in Source(path).lines()]
+    assert found[:6:2] == printed[:3]
+    assert found[6:8] == ["0: {'loss': 1.5, 'epoch': 0.1}", "1: {'loss': 1.5, 'epoch': 0.1}"]
