@@ -60,7 +60,7 @@ def same_words(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
 
 
 def few_hosts(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
-    """Nearly all have a name (`who`), of a few that differ in their digits alone: node01, node02."""
+    """Nearly all have a name (`who`), of few that differ in their digits alone: node1, node2."""
     named = {match["who"] for match in matches}
     alike = len({_NUMBER.sub(b"", name) for name in named}) == 1 and len(named) > 1
     return alike and same_words(matches, lines)
