@@ -15,10 +15,13 @@ together on evidence from their numbers, never by folder or name alone:
     named   one prints the other's file name, and nothing speaks against it
     saved   what one training keeps of itself in each of its checkpoints, `checkpoint-500/`, and in
             the folder of these: one has the other's first steps, digit by digit
+    streams what one job prints to its output and to its errors, by their files' names, X.out and
+            X.err: losses without a clock, and a clock alone, of as many steps and as long
 
 Where only the losses can be compared (one of the two prints no time), they have to agree, and
 with one other source only, or with one that stands nearer by its folder than all others of its
-format. What stays open is said in a warning, and stays apart.
+format; streams have to fit one other alone, too. What stays open is said in a warning, and stays
+apart.
 
 Frames in, frames out; no file is opened here.
 """
@@ -94,6 +97,21 @@ MOST_STEPS: Final = 2_000
 CHECKPOINT: Final = re.compile(r"/checkpoint-\d+(?=/[^/]+\Z)")
 """The folder of a checkpoint of the Hugging Face Trainer, within the path of a file in it."""
 
+STREAM: Final = re.compile(
+    r"(?<![a-z])(?:std)?(?:out(?:put)?|err(?:or)?)(?![a-z])|(?<=\.)[oe](?=\d+\Z)", re.IGNORECASE
+)
+"""Of a file's name what says which of a job's streams it holds: X.out, stderr.log, X.e17."""
+
+CLOCK_UNIT: Final = 1.5
+"""Seconds between a run time and the last of a clock of whole seconds that began with it."""
+
+LOSSES_FIT: Final = "the losses agree, other sources fit as well, and no times decide"
+STREAMS_FIT: Final = "one has the losses, the other a clock, both end alike, and others fit as well"
+STREAMS_MAY_FIT: Final = (
+    "one has the losses, the other a clock, of as many steps, in one folder; their names (X.out, "
+    "X.err) or the whole run time would tell"
+)
+
 SAME_STEP: Final = ("family", "unit", "step")
 MET_AT_ONCE: Final = 200
 """Last steps that are compared with all others at once: in a store of thousands of runs each of
@@ -146,22 +164,18 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
 
 
 def _doubts(
-    members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[tuple[str, str]]
+    members: Mapping[str, Sequence[Mapping[str, Any]]], unsure: Iterable[Unsure]
 ) -> dict[str, list[str]]:
     """What is said of each launch that may be another one too."""
     lead_of = {row["run_id"]: rows[0] for rows in members.values() for row in rows}
     others: dict[str, dict[str, str]] = {}
-    for pair in unsure:
+    for *pair, why in unsure:
         one, other = (lead_of[run_id] for run_id in pair)
         if one is not other:
-            others.setdefault(one["run_id"], {})[other["run_id"]] = other["name"]
-            others.setdefault(other["run_id"], {})[one["run_id"]] = one["name"]
+            others.setdefault(one["run_id"], {})[other["run_id"]] = f"{other['name']}: {why}"
+            others.setdefault(other["run_id"], {})[one["run_id"]] = f"{one['name']}: {why}"
     return {
-        lead: [
-            f"may tell of the same launch as {name}: the losses agree, other sources fit as well, "
-            "and no times decide"
-            for name in names.values()
-        ]
+        lead: [f"may tell of the same launch as {said}" for said in names.values()]
         for lead, names in others.items()
     }
 
@@ -240,7 +254,8 @@ class _Series:
 class _Told:
     """One launch as one source tells it.
 
-    runtimes: what it prints at its end, in s, each with its last printed place.
+    runtimes: what it prints at its end, in s, each with its last printed place. clock: of its last
+    step the first and the last second since the start; total_steps: how many were planned.
     """
 
     run: Mapping[str, Any]
@@ -248,6 +263,17 @@ class _Told:
     series: tuple[_Series, ...]
     runtimes: tuple[tuple[float, float], ...]
     names: frozenset[str]
+    clock: tuple[float, float] | None = None
+    total_steps: int | None = None
+
+    @property
+    def last_step(self) -> int:
+        return max((int(s.steps[-1]) for s in self.series if len(s.steps)), default=0)
+
+    @property
+    def interval(self) -> int:
+        """Steps between its last two lines."""
+        return max(int(np.diff(s.steps[-2:], prepend=0)[-1]) for s in self.series)
 
     @property
     def file(self) -> str:
@@ -256,6 +282,10 @@ class _Told:
     @property
     def ranks(self) -> frozenset[str]:
         return frozenset(s.rank for s in self.series if s.rank is not None)
+
+    @property
+    def has_losses(self) -> bool:
+        return any(_any(s, name) for s in self.series for name in FIGURES)
 
     @property
     def timed(self) -> bool:
@@ -334,6 +364,7 @@ def _told(
     events = tables["events"]
     timed = pl.col("seconds").is_between(0, math.inf, closed="none")
     runtimes = _runtimes(events.filter(timed, kind="end"))
+    clocks, totals = _clocks(tables["steps"]), _total_steps(tables["facts"])
     names: dict[str, set[str]] = {}
     outputs = events.filter(kind="output").with_columns(
         file=pl.col("extra").str.json_path_match("$.file")
@@ -347,6 +378,8 @@ def _told(
             series=tuple(series.get(run_id, [])),
             runtimes=tuple(runtimes.get(run_id, ())),
             names=frozenset(names.get(run_id, ())),
+            clock=clocks.get(run_id),
+            total_steps=totals.get(run_id),
         )
         for run_id, run in runs.items()
     ]
@@ -374,6 +407,23 @@ def _series(folded: pl.DataFrame) -> dict[str, list[_Series]]:
     return series
 
 
+def _clocks(steps: pl.DataFrame) -> dict[str, tuple[float, float]]:
+    """The first and the last second since the start that each run prints at its last such step."""
+    since = pl.col("since_start_s")
+    told = steps.filter(since.is_not_null())
+    ends = told.filter(pl.col("step") == pl.col("step").max().over("run_id"))
+    found = ends.group_by("run_id").agg(first=since.min(), last=since.max())
+    return {run_id: (first, last) for run_id, first, last in found.iter_rows()}
+
+
+def _total_steps(facts: pl.DataFrame) -> dict[str, int]:
+    """How many steps each run says that it has, of those that say one number alone."""
+    said = facts.filter(pl.col("name") == "total_steps", pl.col("origin").str.starts_with("log"))
+    number = pl.col("value").cast(pl.Int64, strict=False)
+    found = said.group_by("run_id").agg(number.unique()).filter(pl.col("value").list.len() == 1)
+    return dict(found.select("run_id", pl.col("value").list.first()).drop_nulls().iter_rows())
+
+
 def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
     seconds = ended["seconds"].to_numpy()
     ended = ended.with_columns(unit=pl.Series(printed(seconds).units(seconds)))
@@ -388,13 +438,14 @@ def _runtimes(ended: pl.DataFrame) -> dict[str, set[tuple[float, float]]]:
 
 def _groups(
     told: Sequence[_Told], rows: pl.DataFrame
-) -> tuple[list[list[str]], list[tuple[str, str]], list[tuple[str, str]]]:
+) -> tuple[list[list[str]], list[Unsure], list[tuple[str, str]]]:
     """Run ids that are one launch, pairs that stay in doubt, and the pairs that decided both.
 
     rows: as for `_candidates`.
     """
     find = _Sets(t.run["run_id"] for t in told)
     maybe: list[Pair] = []
+    unsure: list[Unsure] = []
     linked: list[tuple[str, str]] = []
     for a, b in _candidates(told, rows):
         if find.same(a.run["run_id"], b.run["run_id"]):
@@ -406,21 +457,26 @@ def _groups(
             find.join(a, b)
         elif verdict == "maybe":
             maybe.append((a, b))
-    unsure = _settled(find, maybe)
+        elif verdict == "doubt":
+            unsure.append((*_ids(a, b), STREAMS_MAY_FIT))
+    unsure += _settled(find, maybe)
     return find.groups(), unsure, linked
 
 
 Pair = tuple[_Told, _Told]
 
+Unsure = tuple[str, str, str]
+"""Ids of two runs that may be one launch, and why they are not said to be."""
 
-def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[tuple[str, str]]:
+
+def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[Unsure]:
     """Join pairs that fit by their losses and fit nothing else; ids of those that stay in doubt."""
     near, left = _by_folder([pair for pair in maybe if not find.same(*_ids(*pair))])
     for a, b in near:
         if not (find.clash(a, b) or _of_other_ranks(a, b)):
             find.join(a, b)
     fits = _fits(left)
-    unsure: list[tuple[str, str]] = []
+    unsure: list[Unsure] = []
     for a, b in left:
         if find.same(*_ids(a, b)) or find.clash(a, b):
             continue
@@ -431,7 +487,7 @@ def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[tuple[str, str]]:
         if alone and not _of_other_ranks(a, b):
             find.join(a, b)
         else:
-            unsure.append(_ids(a, b))
+            unsure.append((*_ids(a, b), STREAMS_FIT if _are_streams(a, b) else LOSSES_FIT))
     return unsure
 
 
@@ -592,9 +648,11 @@ def _contradicts() -> pl.Expr:
 
 
 def _verdict(a: _Told, b: _Told) -> str:
-    """same, maybe (nothing against it, but times are lacking) or other."""
+    """same, maybe (nothing against it, but times are lacking), doubt (never to be one) or other."""
     if _of_other_ranks(a, b):
         return _ranks_of_one(a, b)
+    if _are_streams(a, b):
+        return _streams_of_one(*_losses_first(a, b))
     verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
     return next((word for word in ("same", "maybe") if word in verdicts), "other")
 
@@ -632,6 +690,36 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
         return "same"
     silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
+
+
+def _are_streams(a: _Told, b: _Told) -> bool:
+    """Whether one has losses and no step time, the other a clock and nothing else."""
+    losses, clock = _losses_first(a, b)
+    told_alike = a.run["log_format"] == b.run["log_format"]
+    of_each = losses.has_losses and clock.clock is not None
+    return told_alike and of_each and not (clock.has_losses or a.timed or b.timed)
+
+
+def _losses_first(a: _Told, b: _Told) -> Pair:
+    return (a, b) if a.has_losses else (b, a)
+
+
+def _streams_of_one(losses: _Told, clock: _Told) -> str:
+    """Whether two streams are of one job: maybe, doubt or other.
+
+    As many steps as were planned in as many seconds, by files of one name but for the stream's.
+    """
+    of_one_folder = PurePath(losses.path).parent == PurePath(clock.path).parent
+    whole = clock.last_step == clock.total_steps
+    left = clock.last_step - losses.last_step
+    if not of_one_folder or clock.clock is None or not whole or not 0 <= left < losses.interval:
+        return "other"
+    off = [abs(one - end) for one, _ in losses.runtimes for end in clock.clock]
+    if off and min(off) > CLOCK_UNIT:
+        return "other"
+    names = (STREAM.sub("*", told.file) for told in (losses, clock))
+    alike = len(set(names)) == 1 and losses.file != clock.file
+    return "maybe" if alike and off else "doubt"
 
 
 def _saved_by_one(one: str, other: str) -> bool:

@@ -51,7 +51,7 @@ def pooled(
         ]
     )
     alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
-    own = tables["steps"].join(sources, on="run_id", maintain_order="left")
+    own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
     taken = _formats_of_groups(own, sources)
     formats = {row["lead"]: row for row in taken.iter_rows(named=True)}
     united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
@@ -67,6 +67,24 @@ def pooled(
         "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
         "facts": _facts(tables["facts"], members, lead_of),
     }
+
+
+def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
+    """Steps of which one source of each format tells a lead's seconds since its start, the finest.
+
+    Of two, one that rounds them would lie behind the other at one step and before it at the next.
+    steps: as for `_formats_of_groups`.
+    """
+    told = steps.filter(pl.col("since_start_s").is_not_null())
+    by = ("lead", "told_by", "place")
+    fine = digits_by(told, by, ("since_start_s",)).sort(
+        "since_start_s_significant", "place", descending=[True, False]
+    )
+    finest = fine.unique(by[:2], keep="first", maintain_order=True).select(by)
+    its = steps.select(by).join(
+        finest.with_columns(its=True), on=by, how="left", maintain_order="left"
+    )
+    return steps.with_columns(since_start_s=pl.when(its["its"]).then("since_start_s"))
 
 
 def _formats_of_groups(steps: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:

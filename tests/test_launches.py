@@ -345,6 +345,87 @@ def test_of_several_that_fit_by_their_losses_alone_those_of_one_folder_are_one()
     assert len(again.doubts["one/state.json"]) == 2
 
 
+def streams(
+    out: str, err: str, *, runtime: float | None = 3600.4, seconds: float = 3600.0, steps: int = 40
+) -> list[dict[str, Rows]]:
+    """The Trainer's dicts as one job prints them to its output, its bars as it does to errors."""
+    run = {"log_format": "hf-trainer", "framework": "transformers", "evidence": ["clock"]}
+    dicts = [{"step": n, "loss": round(8 / n + 1 / 7, 4)} for n in range(5, 41, 5)]
+    bars = [{"step": n, "since_start_s": round(n / steps * seconds)} for n in range(1, steps + 1)]
+    one, other = source(out, dicts, facts=2, **run), source(err, bars, **run)
+    if runtime is not None:
+        one["events"] = [{"run_id": out, "kind": "end", "seconds": runtime, "line": 99}]
+    planned = {"name": "total_steps", "value": str(steps), "origin": "log:1", "line": 1}
+    other["facts"] = [{"run_id": err, **planned}]
+    return [one, other]
+
+
+@pytest.mark.parametrize(
+    ("out", "err"),
+    [
+        ("train-17.out", "train-17.err"),
+        ("stdout.log", "stderr.log"),
+        ("job/a_out.txt", "job/a_err.txt"),
+        ("job.o17", "job.e17"),
+    ],
+)
+def test_the_dicts_of_a_jobs_output_and_the_bars_of_its_errors_are_one_run(
+    out: str, err: str
+) -> None:
+    """The one had no times, the other no losses."""
+    united = unite(tables(*streams(out, err)))
+    assert {row["name"] for row in united.members.popitem()[1]} == {out, err}
+    steps = united.tables["steps"].sort("step")
+    assert steps["since_start_s"].to_list() == [90.0 * n for n in range(1, 41)]
+    assert steps.filter(pl.col("loss").is_not_null())["step"].to_list() == [*range(5, 41, 5)]
+
+
+@pytest.mark.parametrize(
+    "apart",
+    [
+        streams("a.out", "a.err", seconds=3597.0),
+        streams("a.out", "a.err", steps=50),
+        streams("x/a.out", "y/a.err"),
+        streams("a.out", "b.err"),
+        streams("a.out", "a.err", runtime=None),
+    ],
+)
+def test_streams_that_end_otherwise_or_say_no_end_or_of_other_names_stay_apart(
+    apart: list[dict[str, Rows]],
+) -> None:
+    assert len(groups(*apart)) == 2
+
+
+@pytest.mark.parametrize(
+    "doubted", [streams("a.out", "b.err"), streams("a.out", "a.err", runtime=None)]
+)
+def test_streams_that_may_be_of_one_job_say_so(doubted: list[dict[str, Rows]]) -> None:
+    doubts = unite(tables(*doubted)).doubts
+    assert [name for name in doubts if "may tell of the same launch" in doubts[name][0]] == [
+        row["name"] for one in doubted for row in one["runs"]
+    ]
+
+
+def test_a_stream_with_two_launches_that_end_alike_is_left_apart_and_said() -> None:
+    first, second = streams("a.out", "a.err"), streams("b.out", "b.err", runtime=3600.9)
+    for one, path in zip((*first, *second), ("j.out", "j.err") * 2, strict=True):
+        one["sources"] = [{**one["sources"][0], "path": f"logs/{path}"}]
+    united = unite(tables(*first, *second))
+    assert len(united.members) == 4
+    assert all("others fit as well" in said for whole in united.doubts.values() for said in whole)
+    assert set(united.doubts) == set(united.members)
+
+
+def test_of_two_clocks_of_a_launch_the_finer_is_taken() -> None:
+    one, other = streams("a.out", "a.err")
+    for row in one["steps"]:
+        row["since_start_s"] = row["step"] * 90.01
+    steps = unite(tables(one, other)).tables["steps"].sort("step")
+    assert steps.drop_nulls("since_start_s")["since_start_s"].to_list() == [
+        pytest.approx(n * 90.01) for n in range(5, 41, 5)
+    ]
+
+
 def test_a_file_that_the_console_names_is_its_own() -> None:
     console = source("console", without(measured(1), "elapsed_s", "logged_at"))
     named = {"kind": "output", "extra": '{"file": "out/spans.jsonl"}', "text": ""}
