@@ -459,7 +459,8 @@ def _groups(
             maybe.append((a, b))
         elif verdict == "doubt":
             unsure.append((*_ids(a, b), STREAMS_MAY_FIT))
-    unsure += _settled(find, maybe)
+    unsure += _settled(find, [pair for pair in maybe if not _are_streams(*pair)])
+    unsure += _settled(find, [pair for pair in maybe if _are_streams(*pair)])
     return find.groups(), unsure, linked
 
 

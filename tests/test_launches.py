@@ -350,7 +350,7 @@ def streams(
 ) -> list[dict[str, Rows]]:
     """The Trainer's dicts as one job prints them to its output, its bars as it does to errors."""
     run = {"log_format": "hf-trainer", "framework": "transformers", "evidence": ["clock"]}
-    dicts = [{"step": n, "loss": round(8 / n + 1 / 7, 4)} for n in range(5, 41, 5)]
+    dicts = [{"step": n, "loss": round(8 / n + 1 / 7, 10)} for n in range(5, 41, 5)]
     bars = [{"step": n, "since_start_s": round(n / steps * seconds)} for n in range(1, steps + 1)]
     one, other = source(out, dicts, facts=2, **run), source(err, bars, **run)
     if runtime is not None:
@@ -414,6 +414,12 @@ def test_a_stream_with_two_launches_that_end_alike_is_left_apart_and_said() -> N
     assert len(united.members) == 4
     assert all("others fit as well" in said for whole in united.doubts.values() for said in whole)
     assert set(united.doubts) == set(united.members)
+
+
+def test_streams_are_one_run_with_what_the_losses_are_one_with() -> None:
+    one, other = streams("a.out", "a.err")
+    kept = source("state", one["steps"], log_format="trainer-state", framework="transformers")
+    assert groups(one, other, kept) == [["a.err", "a.out", "state"]]
 
 
 def test_of_two_clocks_of_a_launch_the_finer_is_taken() -> None:
