@@ -31,7 +31,12 @@ from ingest.formats.domino import DOMINO
 from ingest.formats.gpt_neox import GPT_NEOX
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
-from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED, MEGATRON_LM, MINDSPEED_MM
+from ingest.formats.megatron_deepspeed import (
+    MEGATRON_DEEPSPEED,
+    MEGATRON_LM,
+    MINDSPEED_LLM,
+    MINDSPEED_MM,
+)
 from ingest.formats.mlperf import MLPERF
 from ingest.formats.ms_swift import MS_SWIFT
 from ingest.formats.torchtitan import TORCHTITAN
@@ -63,6 +68,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     MEGATRON_DEEPSPEED,
     MEGATRON_LM,
     MINDSPEED_MM,
+    MINDSPEED_LLM,
     GPT_NEOX,
     DOMINO,
     HF_CONSOLE,

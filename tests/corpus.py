@@ -56,6 +56,7 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "xtuner-v1-tensorboard": (Grep(('"tag": "time/step_time"',)),),
     "megatron-deepspeed": ITERATION,
     "mindspeed-mm": ITERATION,
+    "mindspeed-llm": ITERATION,
     "gpt-neox": ITERATION,
     "hf-trainer": (Grep(("'loss': ",), ("eval_loss",)),),
     "hf-trainer-state": (Grep(('"loss": ',)),),

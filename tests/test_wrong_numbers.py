@@ -382,3 +382,26 @@ def test_pauses_between_many_lines_of_unknown_batches_cost_the_rank(ingest, stor
     ingest(logs / "run.log")
     (said,) = [one for one in metrics(store).row(0, named=True)["warnings"] if "stamps" in one]
     assert said.endswith(f"without a known cause{NOT_RANKED}")
+
+
+def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, logs):
+    """It was Megatron-DeepSpeed's, which fills every sample; these hold 830 of 4,096."""
+    line = "INFO [{:%Y-%m-%d %H:%M:%S}] >>  iteration {:8d}/     400 | consumed samples: {:10d} "
+    line += "| consumed tokens: {:10d} | elapsed time per iteration (ms): 2000.00 | tokens/s: "
+    line += "26560.00 | mfu: 20.50 | learning rate: 1.000000E-05 | global batch size:    64 | "
+    line += "lm loss: {:.6E} | grad norm: 1.250 | max_memory_allocated(GB): 41.20 | "
+    line += "max_memory_reserved(GB): 44.10 |\n"
+    at = datetime(2026, 5, 14, 8)
+    log = ""
+    for step in range(10, 310, 10):
+        at += timedelta(seconds=20)
+        log += line.format(at, step, 64 * step, 53120 * step, 2 - step / 1000)
+    (logs / "m.log").write_text(log)
+    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=4096"]))
+    row = metrics(store).row(0, named=True)
+    assert (row["framework"], row["packed"]) == ("mindspeed-llm", None)
+    assert "trainable" in row["missing"]
+    assert row["tgs"] == pytest.approx(53120 / 16 / 2)
+    assert row["tgs_slots"] == pytest.approx(64 * 4096 / 16 / 2)
+    assert row["logged_mfu"] == pytest.approx(0.205)
+    assert row["warnings"] == []

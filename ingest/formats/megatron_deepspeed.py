@@ -20,7 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ingest.log_format import GIB, MS, Block, EventLine, FactLine, LogFormat, StepLine, Target
+from ingest.log_format import (
+    GIB,
+    MS,
+    PERCENT,
+    Block,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    Target,
+)
 
 TRAINING: Final = "deepspeedai/Megatron-DeepSpeed/megatron/training.py@4efb479"
 ARGUMENTS: Final = "deepspeedai/Megatron-DeepSpeed/megatron/arguments.py@4efb479"
@@ -402,9 +412,11 @@ _OF_MINDSPEED: Final = (
     r" \| loss: [^|]*\|(?!.*\| loss scale: )"
 )
 """No more fields, a loss without a name right behind the batch, and no scale: see MINDSPEED_MM."""
+_OF_MINDSPEED_LLM: Final = r"\| max_memory_allocated\(GB\): [\d.]+ \| max_memory_reserved\(GB\): "
+"""Fields of its own monitor alone: see MINDSPEED_LLM."""
 _STAMPED: Final = (
     r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
-    rf"(?!.*{_OF_MINDSPEED})(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
+    rf"(?!.*(?:{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
 )
 """A stamp and nothing else before, as NVIDIA's lines are since 2024; a collector stamps others' too."""
 PADDED: Final = {"tokens per sample": ("packed", "false")}
@@ -415,7 +427,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
     signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
-    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}))",
+    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
@@ -576,3 +588,82 @@ MINDSPEED_MM: Final = replace(
 """Its lines look like Megatron's, but the time is that of the last step alone, without what comes
 between steps: evaluation and checkpoints. Samples are as long as they are, and adapters are trained
 too; the batch is its setting, also of the step that an epoch ends."""
+
+_LLM: Final = "Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2"
+MINDSPEED_LLM: Final = replace(
+    MEGATRON_LM,
+    name="mindspeed-llm",
+    framework="mindspeed-llm",
+    versions="Ascend's MindSpeed-LLM 2026 and later, its FSDP2 backend",
+    signature=rf"iteration +\d+ */ *\d+ \| consumed samples: .*{_OF_MINDSPEED_LLM}",
+    launch=r"\*{5} Running training \(FSDP2\) \*{5}",
+    complete=None,
+    events=(
+        EventLine(
+            anchor="Training completed in ",
+            regex=r"Training completed in (?P<seconds>[\d.]+)s",
+            kind="end",
+            example="INFO [2026-11-20 05:40:12] >> Training completed in 812.44s",
+            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Distributed checkpoint saved at ",
+            regex=r"Distributed checkpoint saved at \S*?(?:global_step_(?P<step>\d+))? successfully!",
+            kind="checkpoint",
+            example="INFO [2026-11-20 05:38:02] >> Distributed checkpoint saved at "
+            "out/checkpoints/global_step_200 successfully!",
+            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            composed=True,
+        ),
+        EventLine(
+            anchor="Load distributed checkpoint from ",
+            regex=r"Load distributed checkpoint from \S*?(?:global_step_(?P<step>\d+))? successfully!",
+            kind="load",
+            example="INFO [2026-11-20 05:26:31] >> Load distributed checkpoint from "
+            "out/checkpoints/global_step_100 successfully!",
+            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            composed=True,
+        ),
+    ),
+    facts=tuple(
+        FactLine(
+            anchor=f"  {words} = ",
+            regex=rf"  {words} = (?P<{fact}>\d+)\s*$",
+            example=f"INFO [2026-11-20 05:26:30] >>   {words} = 64",
+            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            composed=True,
+        )
+        for words, fact in (
+            ("Num examples", "total_samples"),
+            ("Total Batch Size", "global_batch_size"),
+            ("Gradient Accumulation steps", "gradient_accumulation"),
+            ("Total optimization steps", "total_steps"),
+        )
+    ),
+    blocks=(),
+    steps=(
+        replace(
+            MEGATRON_LM.steps[0],
+            pair=PAIR,
+            columns={
+                **COLUMNS,
+                "consumed tokens": "consumed_non_padding",
+                "mfu": ("logged_mfu", PERCENT),
+                "max_memory_reserved(GB)": ("peak_memory_bytes", GIB),
+            },
+            tells={},
+            example="INFO [2026-11-20 05:27:11] >>  iteration       10/    2000 | consumed samples: "
+            "       640 | consumed tokens:     531204 | elapsed time per iteration (ms): 4012.15 | "
+            "tokens/s: 13239.88 | mfu: 21.20 | learning rate: 1.000000E-05 | global batch size:    "
+            "64 | lm loss: 2.345678E+00 | grad norm: 1.250 | max_memory_allocated(GB): 41.20 | "
+            "max_memory_reserved(GB): 44.10 |",
+            printed_by=f"{_LLM}/utils/train_monitor.py@a9d209d TrainMonitor",
+            composed=True,
+        ),
+    ),
+)
+"""Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
+included. Tokens are without padding (the sum of each attention mask), since the process started,
+summed over all ranks: those that share a sequence (context_parallel) count it each. The batch is its
+setting, also of the step that an epoch ends. `tokens/s` is of all ranks."""
