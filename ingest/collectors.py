@@ -203,8 +203,9 @@ def prefixed(prefix: re.Pattern[bytes], line: bytes) -> Piece | None:
     return Piece(text, at, words.endswith(PARTIAL), words.endswith(CONTINUES))
 
 
-_DICT: Final = re.compile(rb"\{'(?:loss|train_runtime)': ")
-"""What the Hugging Face Trainer's process prints of a step, or of its end, without its rank."""
+_OF_EACH: Final = re.compile(rb"\{'(?:loss|train_runtime)': |\d/\d+ \[[\d:]{5,12}<")
+"""What each node's process of the Hugging Face Trainer prints without its rank: of a step, of its
+end, and in its progress bar."""
 
 
 class Hosts:
@@ -212,7 +213,7 @@ class Hosts:
 
     The Hugging Face Trainer prints its dicts on each node, without a step: four nodes would be four
     steps. So a dict keeps its host, as `srun --label` tells of a task: a number in the order in
-    which they come.
+    which they come. So does a progress bar, which is of its host's dicts.
     """
 
     def __init__(self, prefix: re.Pattern[bytes]) -> None:
@@ -220,12 +221,12 @@ class Hosts:
         self._prefix, self._numbers = prefix, dict[bytes, int]()
 
     def __call__(self, line: bytes) -> Piece | None:
-        """A line without its host, a dict with its number."""
+        """A line without its host; a dict or a bar with its number."""
         if (match := self._prefix.match(line)) is None:
             return None
         number = self._numbers.setdefault(match["who"], len(self._numbers))
         text = line[match.end() :]
-        return Piece(b"%d: %s" % (number, text) if _DICT.search(text) else text)
+        return Piece(b"%d: %s" % (number, text) if _OF_EACH.search(text) else text)
 
 
 # -- records -----------------------------------------------------------------------------------

@@ -37,16 +37,26 @@ class _Lines(Chunk):
 
 
 def rejoined(addition: Addition, chunks: Iterable[Chunk]) -> tuple[bool, Iterator[Chunk]]:
-    """Whether any line waits for what is added, and the lines with it; else as they are."""
+    """Whether any line waits for what is added, and the lines with it; else as they are.
+
+    As they are, too, where the first of these has a tag.
+    """
     chunks, before, above = iter(chunks), list[Chunk](), ""
     for chunk in chunks:
         before.append(chunk)
         if _holds_line(chunk, addition.to):
+            if addition.tags and addition.tags.match(_first_with(chunk, addition.to)):
+                break
             texts = chain([above], _looked_at(chunk, chunks, before, addition.to))
             adds = addition.adder(texts)
             return True, _Rejoiner(addition, adds).all(chain(before, chunks))
         above = _last_line(chunk) or above
-    return False, iter(before)
+    return False, chain(before, chunks)
+
+
+def _first_with(chunk: Chunk, text: str) -> str:
+    """Its first line that holds a text, which one does."""
+    return next((line.text for line in chunk.lines() if text in line.text), "")
 
 
 def _looked_at(

@@ -181,6 +181,7 @@ TAG: Final = r"(?:\[[\w|]+\]:|\d+: |\[\d+,\d+\]<std(?:out|err)>:)"
 """The tag that a launcher puts before a line: torchrun, srun --label, Open MPI."""
 TAGS: Final = re.compile(rf"^\s*{TAG}*")
 """They stand before each line of a JSON text too."""
+TAGGED: Final = re.compile(rf"\s*{TAG}+")
 
 
 _BESIDE_JSON: Final = re.compile(
@@ -276,7 +277,8 @@ class Addition:
     `adder` makes of the texts of a file, from a line before the first with `to` on and as far as it
     reads, what is asked of each line with `to`, in their order. That adds nothing, and learns
     nothing, where neither line beside one has `told_by`.
-    renames: texts of a line from which on one text stands as another.
+    renames: texts of a line from which on one text stands as another. tags: before the lines of a
+    file of several writers, which `join` reads as each one's own, one line after the other.
     It says the same as `join` of a file that has a line with `to`.
     """
 
@@ -284,6 +286,7 @@ class Addition:
     told_by: str
     adder: Callable[[Iterable[str]], Adds]
     renames: tuple[Sequence[str], str, str] | None = None
+    tags: re.Pattern[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

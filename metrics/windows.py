@@ -85,7 +85,8 @@ def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
     clocks = told.group_by("run_id", "rank").agg(lines=pl.len())
     if clocks["run_id"].is_unique().all():
         return steps
-    kept = clocks.sort(-pl.col("lines"), "rank").unique("run_id", keep="first", maintain_order=True)
+    first = clocks.sort("lines", "rank", descending=[True, False])
+    kept = first.unique("run_id", keep="first", maintain_order=True)
     its = steps.select("run_id", "rank").join(
         kept.with_columns(its=True),
         on=["run_id", "rank"],

@@ -414,6 +414,51 @@ def test_a_dict_has_its_own_bar_or_none(style: Callable[[Run], list[str]]) -> No
     assert (found > 0) == (style is not buffered)
 
 
+def joined(lines: Sequence[str]) -> list[str]:
+    """Lines with what is added to dicts."""
+    assert HF_CONSOLE.join is not None
+    return [text for _, _, text in HF_CONSOLE.join(enumerate(lines, 1))]
+
+
+@pytest.mark.parametrize("style", [*REDRAWN, *ONCE, buffered], ids=lambda style: style.__name__)
+def test_a_dict_has_its_own_writers_bar(style: Callable[[Run], list[str]]) -> None:
+    """Lines of several nodes or ranks stand between each other; those with tags had no bars."""
+    for seed in range(300 if THOROUGH else 40):
+        draw = Random(f"{style.__name__} {seed}")  # noqa: S311 - no secret
+        own = {tag: style(drawn_run(draw, 0.0)) for tag in ("0: ", "1: ", "[default2]:")}
+        turns = [tag for tag, lines in own.items() for _ in lines]
+        draw.shuffle(turns)
+        left = {tag: iter(lines) for tag, lines in own.items()}
+        mixed = joined([tag + next(left[tag]) for tag in turns])
+        for tag, lines in own.items():
+            mine = [text[len(tag) :] for of, text in zip(turns, mixed, strict=True) if of == tag]
+            assert mine == joined(lines), (seed, tag)
+
+
+def nodes(names: Sequence[str], *, late: int) -> list[str]:
+    """What a job's nodes print into one log, each behind its name, the later ones late [s]."""
+    lines = []
+    for step in range(4, 41, 4):
+        seconds = [bar(step, 10 * step - late * place, 40) for place in range(len(names))]
+        said = shown(f"{step / 40:.3f}", f"{3 - step / 20:.2f}")
+        drawn = [n + one for n, one in zip(names, seconds, strict=True)]
+        lines += [*drawn, *(name + said for name in names), *drawn]
+    return lines
+
+
+@pytest.mark.parametrize("name", ["10.0.0.{}: ", "gpu{}: ", "worker-{}: ", "{}: ", "[rank{}]:"])
+def test_times_are_those_of_one_node(name: str, tmp_path: Path) -> None:
+    """Their clocks begin apart, and their bars stand between each other's."""
+    log = tmp_path / "run.log"
+    lines = nodes([name.format(n) for n in (7, 3, 5)], late=9)
+    log.write_text("\n".join([*lines, ""]))
+    given = {"gradient_accumulation": 1, "global_batch_size": 48}
+    tables = read_logs(log, facts={"gpus": 24, "seq_len": 512, "packed": True, **given})
+    (row,) = analyse(tables).metrics.iter_rows(named=True)
+    assert (row["steps"], row["time_basis"]) == (10, "clock")
+    assert row["tgs"] == pytest.approx(48 * 512 / 24 / 10)
+
+
 @pytest.mark.parametrize("steps", [(100,), (40, 60, 80, 100)])
 def test_a_lone_bar_that_is_drawn_again_behind_the_end_is_no_launch(
     steps: tuple[int, ...], tmp_path: Path

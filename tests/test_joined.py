@@ -93,3 +93,11 @@ def test_each_line_has_what_its_join_adds(
         assert list(by_block(path)) == []
     else:
         assert list(by_block(path)) == by_line(path)
+
+
+def test_lines_of_several_writers_are_left_to_the_join_of_each_line() -> None:
+    assert ADDITION is not None
+    data = b"x\n0: " + BAR + b"\n0: {'loss': 2.5}\n1: {'loss': 2.5}\n0: " + BAR + b"\n"
+    chunks = [Chunk(1, data), Chunk(6, BAR + b"\n")]
+    restored, left = rejoined(ADDITION, chunks)
+    assert (restored, list(left)) == (False, chunks)

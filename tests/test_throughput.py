@@ -108,6 +108,19 @@ def test_samples_of_another_objective_are_no_sequences(objective: str) -> None:
     assert row["throughput_warnings"] == [f"{OTHER_WORK[objective]}{NOT_RANKED}"]
 
 
+def test_seconds_since_the_start_are_of_the_rank_that_tells_most() -> None:
+    """Another one began later; where it is silent the first one's would be 9 s more."""
+    clocks = {"0": {1: 19.0, 2: 29.0, 3: 39.0}, "1": {1: 10.0, 3: 30.0}}
+    logged = steps(
+        *(
+            {"step": step, "rank": rank, "since_start_s": since}
+            for rank, clock in clocks.items()
+            for step, since in clock.items()
+        )
+    )
+    assert fold_ranks(logged)["since_start_s"].to_list() == [19.0, 29.0, 39.0]
+
+
 def test_ranks_share_a_step_and_the_slowest_counts() -> None:
     logged = steps(
         {"step": 1, "rank": "0", "elapsed_s": 9.0, "rank_tokens": 10.0},

@@ -46,6 +46,7 @@ from ingest.log_format import (
     JSON,
     PREFERENCE,
     REINFORCEMENT,
+    TAGGED,
     Addition,
     Block,
     EventLine,
@@ -234,6 +235,9 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     else:
         yield from _bars(waiting)
         return
+    if TAGGED.match(waiting[-1][1]):
+        yield from _joined_by_tag(waiting, source, _looked_at(lines, ahead))
+        return
     *before, held = waiting
     yield from ((number, 1, text) for number, text in before)
     above = next((text for _, text in reversed(before) if text.strip()), "")
@@ -249,6 +253,83 @@ def _join(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
         held, blank = (number, text), []
     yield held[0], 1, held[1] + (added(above, held[1], "") if DICT in held[1] else "")
     yield from ((place, 1, empty) for place, empty in blank)
+
+
+class _Line:
+    """A line of one of several writers, with the text before it of the same one."""
+
+    def __init__(self, number: int, text: str, above: str, tag: str) -> None:
+        self.number, self.text, self.above, self.tag = number, text, above, tag
+        self.bare = text[len(tag) :]
+        self.waits = DICT in self.bare
+
+
+AHEAD: Final = 4_000_000
+"""Characters of the lines of all writers that tell which bars are a writer's dicts'."""
+WAITING: Final = 10_000
+"""Lines that at most stand behind a dict whose writer's next one has not come."""
+
+
+def _joined_by_tag(
+    before: Sequence[tuple[int, str]],
+    rest: Iterator[tuple[int, str]],
+    coming: Iterator[str],
+) -> Iterator[tuple[int, int, str]]:
+    """The same of lines with tags: beside a dict stand the lines with its own.
+
+    before: up to the first dict; rest: those behind it; coming: their texts, looked at ahead.
+    """
+    bars = _bars_by_tag([*(text for _, text in before), *_as_many(coming)])
+    above, waiting, queue = dict[str, str](), dict[str, _Line](), deque[_Line]()
+    for number, text in chain(before, rest):
+        tag = _tag_of(text)
+        line = _Line(number, text, above.get(tag, ""), tag)
+        queue.append(line)
+        if line.bare.strip():
+            if asked := waiting.pop(tag, None):
+                _settle(asked, bars, line.bare)
+            above[tag] = line.bare
+        if line.waits:
+            waiting[tag] = line
+        while queue and (not queue[0].waits or len(queue) > WAITING):
+            first = queue.popleft()
+            if first.waits:
+                _settle(waiting.pop(first.tag), bars, "")
+            yield first.number, 1, first.text
+    for line in queue:
+        if line.waits:
+            _settle(line, bars, "")
+        yield line.number, 1, line.text
+
+
+def _tag_of(text: str) -> str:
+    match = TAGGED.match(text)
+    return match[0] if match else ""
+
+
+def _bars_by_tag(texts: Sequence[str]) -> dict[str, Bars]:
+    """What adds to the dicts of each writer."""
+    own = dict[str, list[str]]()
+    for text in texts:
+        own.setdefault(tag := _tag_of(text), []).append(text[len(tag) :])
+    return {tag: Bars(mine) for tag, mine in own.items()}
+
+
+def _as_many(coming: Iterator[str]) -> Iterator[str]:
+    size = 0
+    for text in coming:
+        yield text
+        size += len(text) + 1
+        if size > AHEAD:
+            return
+
+
+def _settle(line: _Line, bars: dict[str, Bars], below: str) -> None:
+    """Add to a dict what it waits for; below: its writer's next line."""
+    if line.tag not in bars:
+        bars[line.tag] = Bars([line.bare, below])
+    line.text += bars[line.tag](line.above, line.bare, below)
+    line.waits = False
 
 
 def _looked_at(lines: Iterable[tuple[int, str]], ahead: deque[tuple[int, str]]) -> Iterator[str]:
@@ -272,19 +353,21 @@ END: Final = "{'train_runtime': "
 def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     """Each state of the training's own bar; bars of evaluations have another total.
 
-    A line holds many: the first counts it. Behind the end the last one is drawn again.
+    A line holds many: the first counts it. Behind the end the last one is drawn again. Of several
+    nodes, whose lines have tags, the first one's are taken: each has a clock of its own.
     """
     totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
-    last, ended = 0, False
+    last, ended, writer = 0, False, None
     for number, text in lines:
         ended = ended or END in text
         states: dict[int, Bar] = {}
-        for bar in filter(None, shown(text)):
+        tag = _tag_of(text)
+        for bar in filter(None, shown(text[len(tag) :]) if writer in (None, tag) else ()):
             again = ended and bar.step == last
             if str(bar.total) in totals and bar.is_within and not again:
                 states.setdefault(bar.step, bar)  # a later one is a redraw
         if states:
-            last, ended = next(reversed(states)), False
+            last, ended, writer = next(reversed(states)), False, tag
         else:
             yield number, 1, text
         for place, state in enumerate(states.values()):
@@ -355,7 +438,9 @@ HF_CONSOLE: Final = LogFormat(
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
-    addition=Addition(to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED)),
+    addition=Addition(
+        to=DICT, told_by="%", adder=Bars, renames=(OTHER_MODELS, *RENAMED), tags=TAGGED
+    ),
     complete=complete,
     finer_clock=SPEED,
     implies=PADDED,
