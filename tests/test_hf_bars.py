@@ -459,6 +459,20 @@ def test_times_are_those_of_one_node(name: str, tmp_path: Path) -> None:
     assert row["tgs"] == pytest.approx(48 * 512 / 24 / 10)
 
 
+@pytest.mark.parametrize("name", ["10.0.0.{}: ", "{}: "])
+def test_bars_alone_of_several_nodes_are_the_steps_of_the_first(name: str, tmp_path: Path) -> None:
+    """Their clocks stand between each other; behind a tag none was a step."""
+    names = [name.format(n) for n in (3, 4)]
+    lines = [one + "  Total optimization steps = 40" for one in names]
+    for step in range(1, 41):
+        drawn = [f"{one}{bar(step, 12 * step - 5 * n, 40)}" for n, one in enumerate(names)]
+        lines += drawn if step % 2 else drawn[::-1]
+    (tmp_path / "run.err").write_text("\n".join([*lines, ""]))
+    steps = read_logs(tmp_path / "run.err")["steps"]
+    assert steps["step"].to_list() == list(range(1, 41))
+    assert steps["since_start_s"].to_list() == [12.0 * step for step in range(1, 41)]
+
+
 @pytest.mark.parametrize("steps", [(100,), (40, 60, 80, 100)])
 def test_a_lone_bar_that_is_drawn_again_behind_the_end_is_no_launch(
     steps: tuple[int, ...], tmp_path: Path
