@@ -167,6 +167,24 @@ def test_values_of_no_framework_are_no_log(tmp_path: Path) -> None:
     assert outcome.status == "passed"
 
 
+def test_a_forks_evaluation_is_no_training(tmp_path: Path) -> None:
+    """Beside each training step an evaluation, three times as fast, under the same step."""
+    said: list[tuple[str, int, object]] = [
+        (name, step, value)
+        for step in (10, 20, 30)
+        for name, value in (
+            ("throughput(tps)", 8192.0),
+            ("eval/throughput(tps)", 24576.0),
+            ("eval/loss_metrics/global_avg_loss", 7.5),
+            ("titan/throughput(tps)", 8192.0),
+            ("titan/val/throughput(tps)", 24576.0),
+        )
+    ]
+    steps = read_source(write_events(tmp_path, said))["steps"]
+    assert steps["logged_tgs"].unique().to_list() == [8192.0]
+    assert steps["loss"].null_count() == steps.height
+
+
 # -- what records do not hold --------------------------------------------------------------
 
 

@@ -405,3 +405,34 @@ def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, l
     assert row["tgs_slots"] == pytest.approx(64 * 4096 / 16 / 2)
     assert row["logged_mfu"] == pytest.approx(0.205)
     assert row["warnings"] == []
+
+
+@pytest.mark.parametrize(("red", "plain"), [("", ""), ("\x1b[36m", "\x1b[39m")])
+def test_a_forks_evaluation_between_steps_is_no_step(red, plain, ingest, store, logs):
+    """It has a step's own words, and was read as the same step trained again, twice as fast."""
+    lines = picked(0, 0, 0).splitlines(keepends=True)
+    of = "[titan] 2026-03-01 09:{}:07,000 - root - INFO - evaluation:  "
+    for n in (15, 10, 5):
+        lines.insert(
+            n,
+            f"{of.format(10 + n)}{red}step: {10 * n}  loss:  8.3000  memory: 30.00GiB(40.00%)  "
+            f"tps: 24,576  mfu: 143.91%{plain}\n",
+        )
+    (logs / "run.log").write_text("".join(lines))
+    ingest(logs / "run.log")
+    row = metrics(store).row(0, named=True)
+    assert row["tgs"] == pytest.approx(8192, rel=1e-4)
+    assert row["logged_mfu"] is None
+    assert row["steps"] == 20
+    assert not any("twice" in said for said in row["warnings"])
+
+
+@pytest.mark.parametrize(
+    "names", ["['dp_shard', 'tp'], [4, 2]", "('dp', 'sp'), [4, 2]"], ids=["list", "tuple"]
+)
+def test_the_mesh_of_every_version_gives_the_gpus(names, ingest, store, logs):
+    """Its names were a tuple at first; the GPUs were missing."""
+    mesh = f"[titan] 2026-03-01 08:59:00,000 - root - INFO - Building 2-D device mesh with {names}"
+    (logs / "run.log").write_text(f"{mesh}\n{picked(0, 0, 0)}")
+    ingest(logs / "run.log")
+    assert metrics(store).row(0, named=True)["gpus"] == 8

@@ -420,7 +420,7 @@ TORCHTITAN: Final = LogFormat(
     signature=r"\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?loss:"
     r"(?: *$| +\S+ +(?:grad_norm:|m?memory:|wps:|iter: |lr: \S+ gnorm:))"
     r"|\bstep: *\d+, +current loss: |- INFO - current loss: |\bstep=\d+ global_avg_loss=",
-    looks_like_step=r"(?<!validate )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
+    looks_like_step=r"(?<!validate )(?<!evaluation:  )\bstep: *[\d,]+ +(?:token: +[\d.,]+ +)?(?:current )?loss:"
     r"|- INFO - current loss: |\bstep=\d+ global_avg_loss=",
     noise=r"\x1b\[(?:\d+;)*\d*m|\[(?:\d+;)*\d*m",  # faster than with \x1b?
     clock=r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
@@ -597,6 +597,16 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:26:21,417 - root - INFO - validate step:  1  "
             "loss:  8.1289  memory:  0.70GiB(2.99%)  tps: 4,331",
             printed_by=f"{METRICS} MetricsProcessor.log_validation",
+            composed=True,
+        ),
+        EventLine(
+            anchor="evaluation: ",
+            regex=r"evaluation: +step: *(?P<step>\d+) +loss: +(?P<loss>\S+) +"
+            r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+)",
+            kind="evaluation",
+            example="[rank0]:2025-03-01 11:22:33,456 - root - INFO - evaluation:  step: 20  "
+            "loss:  8.1289  memory: 30.70GiB(38.99%)  tps: 24,331  mfu: 142.50%",
+            printed_by="TrustLLMeu/torchtitan/torchtitan/components/eval.py@104b423 evaluate",
             composed=True,
         ),
         EventLine(
@@ -813,8 +823,8 @@ TORCHTITAN: Final = LogFormat(
             printed_by=TRAIN,
         ),
         FactLine(
-            anchor="device mesh with [",
-            regex=r"Building \d+-D device mesh with \[(?P<names>.*?)\], \[(?P<degrees>.*?)\]",
+            anchor="-D device mesh with ",  # a tuple of names until 2024-03
+            regex=r"Building \d+-D device mesh with [\[(](?P<names>.*?)[\])], \[(?P<degrees>.*?)\]",
             read=_mesh,
             example="Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]",
             printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",

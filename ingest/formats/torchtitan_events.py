@@ -32,6 +32,8 @@ NAME: Final = re.compile(
     r"|grad_norm|throughput\(tps\)|wps|tflops|mfu\(%\)|n_?tokens_seen|lr)"
 )
 """A tag without the `tag` that a MetricsProcessor may set before all of its own."""
+EVALUATED: Final = re.compile(r"(?:.*/)?(?:eval|evaluation|val|valid|validation|test)/.*")
+"""A tag of what forks log of an evaluation; its throughput is no training's."""
 
 
 class _Scalar(NamedTuple):
@@ -52,7 +54,7 @@ def _scalar(text: str) -> _Scalar | None:
         said = json.loads(text)
         tag, step, value = said["tag"], said["step"], said["value"]
         if isinstance(tag, str) and isinstance(step, int) and isinstance(value, float):
-            known = NAME.fullmatch(tag)
+            known = None if EVALUATED.fullmatch(tag) else NAME.fullmatch(tag)
             return _Scalar(known[1] if known else tag, step, float(said["wall_time"]), value)
     return None
 
