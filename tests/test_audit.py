@@ -288,7 +288,7 @@ PUBLIC = [
     ("torchtitan/ao_pretraining_tutorial.rst", 2),
     ("torchtitan/msg_2025-10-16_54310d57e5.txt", 1),
 ]
-"""Runs of a Llama 3 8B on H100s whose logs do not say so; the first prints its peak and its size."""
+"""Runs of Llama 3 8B on H100s whose logs do not say so; the first prints its peak and its size."""
 
 
 @absent
