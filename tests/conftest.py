@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -17,9 +16,6 @@ from ingest.parse import Parsed, Parser
 from ingest.reader import NumberedLine
 from ingest.registry import FORMATS
 from ingest.store import Store
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 os.environ[FOLDER] = ""  # no test depends on the formats of who runs it
 
@@ -105,12 +101,3 @@ def ingest(store: Store) -> Callable[..., list[intake.Outcome]]:
 @pytest.fixture(scope="session")
 def by_name() -> dict[str, LogFormat]:
     return {f.name: f for f in FORMATS}
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """One for the tests of all pages: a second beside it cannot be launched."""
-    from tests.browser import launched  # noqa: PLC0415 - playwright may not be there
-
-    with launched() as found:
-        yield found

@@ -26,7 +26,7 @@ pytest.importorskip("playwright.sync_api", reason="NO PAGE IS TESTED: playwright
 
 from playwright.sync_api import Browser
 
-from tests.browser import NAMES, Reading, Tab, chromium, opened, untroubled
+from tests.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
 
 SAMPLES: Final = Path(__file__).parent.parent / "sample_logs"
 
@@ -49,6 +49,12 @@ SERIES: Final = (2,)
 
 
 # --- the pages ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
@@ -112,15 +118,6 @@ def reading(browser: Browser) -> Reading:
 def explored(browser: Browser, report: Path) -> Iterator[Tab]:
     """The report with all folds open and all charts drawn; who uses it leaves it as it was."""
     with opened(browser, report) as tab:
-        yield all_open(tab)
-        assert tab.trouble == []
-
-
-@pytest.fixture(scope="session", params=["report", "nightly"])
-def narrow(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Tab]:
-    """A page on the screen of a phone, all open; who uses it leaves it as it was."""
-    path = request.getfixturevalue(request.param)
-    with opened(browser, path, width=390, height=844) as tab:
         yield all_open(tab)
         assert tab.trouble == []
 
@@ -434,8 +431,13 @@ def _letters(text: str) -> str:
     return re.sub(r"\W", "", text)
 
 
-def test_a_narrow_screen_need_not_scroll_sideways(narrow: Tab) -> None:
-    assert narrow.ask("document.documentElement.scrollWidth") <= 390
+@pytest.mark.parametrize("which", ["report", "nightly"])
+def test_a_narrow_screen_need_not_scroll_sideways(
+    reading: Reading, request: pytest.FixtureRequest, which: str
+) -> None:
+    with reading(request.getfixturevalue(which), width=390, height=844) as tab:
+        all_open(tab)
+        assert tab.ask("document.documentElement.scrollWidth") <= 390
 
 
 CUT: Final = """() => [...document.querySelectorAll(".cards th, .cards td, .cards svg")].filter(
@@ -448,10 +450,15 @@ UNNAMED: Final = """() => [...document.querySelectorAll(".cards td")].filter(
 ).map((part) => part.textContent)"""
 
 
-def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(narrow: Tab) -> None:
+@pytest.mark.parametrize("which", ["report", "nightly"])
+def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(
+    reading: Reading, request: pytest.FixtureRequest, which: str
+) -> None:
     """The history of a series was beyond the edge, a reason made a row of one run a screen high."""
-    assert narrow.page.locator(".cards").count()
-    assert narrow.ask(CUT) == narrow.ask(UNNAMED) == []
+    with reading(request.getfixturevalue(which), width=400, height=844) as tab:
+        all_open(tab)
+        assert tab.page.locator(".cards").count()
+        assert tab.ask(CUT) == tab.ask(UNNAMED) == []
 
 
 @pytest.mark.parametrize("which", ["report", "nightly"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from reports.document import (
     table,
 )
 from reports.figure import Figure
-from tests.browser import NAMES, Reading, Tab, chromium, opened, untroubled
+from tests.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason=f"NO PAGE'S SCRIPT IS TESTED: no {' nor '.join(NAMES)}"
@@ -126,6 +127,12 @@ def named(row: Any) -> str:
 
 def utilised(row: Any) -> str:
     return by_convention({name: f"{row[f'mfu_{name}']:.1%}" for name in CONVENTIONS}, of="mfu")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with launched() as found:
+        yield found
 
 
 @pytest.fixture(scope="module", params=["packed", "plain"])
