@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 LEAST: Final = 2
@@ -396,6 +397,12 @@ BLANKS: Final = 10
 """A terminal's copy has none at the end of a line; Megatron prints as many before a number."""
 
 
+def _begins_step(line: bytes) -> bool:
+    """Whether a step line of Megatron begins in a line; of most the word alone tells."""
+    at = line.find(b"iteration")
+    return at >= 0 and _ITERATION.search(line, max(at - 1, 0)) is not None
+
+
 class Broken:
     """Megatron's step lines, each broken where a terminal of so many columns ended."""
 
@@ -408,14 +415,14 @@ class Broken:
         """A line; the rest of a step line belongs to the piece of it before."""
         line, before = line.rstrip(b"\r"), self._before
         goes_on = before is not None and self._belongs(before, line)
-        self._before = line if goes_on or _ITERATION.search(line) else None
+        self._before = line if goes_on or _begins_step(line) else None
         if not goes_on or before is None:
             return Piece(line)
         return Piece(b" " * (self._columns - len(before)) + line, continues=True)
 
     def _belongs(self, before: bytes, line: bytes) -> bool:
         """Whether a line goes on with a step line that the piece before has not ended."""
-        if not line.strip() or len(line) > self._columns or _ITERATION.search(line):
+        if not line.strip() or len(line) > self._columns or _begins_step(line):
             return False
         if not before.rstrip().endswith(b"|"):
             return True
@@ -424,21 +431,32 @@ class Broken:
 
 def of_terminal(lines: Sequence[bytes]) -> Made | None:
     """What puts step lines together that are all broken at the same column."""
-    lines = [line.rstrip(b"\r") for line in lines]
-    starts = [at for at, line in enumerate(lines) if _ITERATION.search(line)]
+    starts = [at for at, line in enumerate(lines) if _begins_step(line)]
     if len(starts) < LEAST:
         return None
+    lines = [line.rstrip(b"\r") for line in lines]
     columns = max(map(len, lines[starts[0] : starts[-1]]))
     made = partial(Broken, columns)
     if any(len(lines[at]) + BLANKS < columns for at in starts):
         return None
-    whole, unwrap = list[bytes](), made()
-    for line in lines[starts[0] :]:
-        piece = unwrap(line)
-        whole += [whole.pop() + piece.text if piece.continues else piece.text]
-    steps = [line for line in whole if _ITERATION.search(line)][:-1]  # the last may go on
-    ended = all(len(line) > columns and line.rstrip().endswith(b"|") for line in steps)
-    return made if len(steps) >= LEAST and ended else None
+    steps = filter(_begins_step, _put_together(lines[starts[0] :], made()))
+    count = 0
+    for line, _ in pairwise(steps):  # the last may go on
+        if len(line) <= columns or not line.rstrip().endswith(b"|"):
+            return None
+        count += 1
+    return made if count >= LEAST else None
+
+
+def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
+    """Lines, each with the rest of it."""
+    whole = b""
+    for piece in map(unwrap, lines):
+        if not piece.continues:
+            yield whole
+            whole = b""
+        whole += piece.text
+    yield whole
 
 
 # -- which of them -----------------------------------------------------------------------------

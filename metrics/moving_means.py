@@ -157,13 +157,14 @@ def _between_lines(run: Columns) -> list[_Window]:
     means = (reach == np.minimum(step, window)).all() and (seconds > 0).all()
     if not (evenly and means and window % every == 0):
         return []
-    spent = np.diff(_sums(reach * seconds, window // every))
+    held = reach * np.array([seconds, run["data_s"]])
+    spent, waited = (np.diff(_sums(each, window // every)) for each in held)
     unsure = step[-1] * digits_of(seconds).units(seconds).max()
     if not (DISAGREEMENT * np.median(spent) >= unsure and spent.min() > unsure):
         return []
-    both = reach * np.array([seconds, run["data_s"]])
-    held = [each[1:] - np.diff(_sums(each, window // every)) for each in both]
-    return list(starmap(_Window, zip(range(1, len(step)), step[:-1].tolist(), *held, strict=True)))
+    before = held[:, 1:] - [spent, waited]
+    parts = zip(range(1, len(step)), step[:-1].tolist(), *before.tolist(), strict=True)
+    return list(starmap(_Window, parts))
 
 
 def _sums(held: Array, lines: int) -> Array:

@@ -177,8 +177,10 @@ def _time_by_speed(row: dict[str, Any], printed: Mapping[str, str]) -> None:
         row["since_start_s"] = step / speed
 
 
-PLACES: Final = "global_step/max_steps", "steps[global_step/max_steps]", "iteration"
+STEP_OF_ALL: Final = ("global_step/max_steps", "steps[global_step/max_steps]")
 """ms-swift's keys of a step and how many there are; the second in the middle of 2024."""
+PLACES: Final = (*STEP_OF_ALL, "iteration")
+"""The same, with that of its Megatron trainer."""
 _CLOCK: Final = re.compile(r"(?:(\d{1,9})d ?)?(?:(\d{1,9})h ?)?(?:(\d\d?)m ?)?(\d\d?)s")
 SPEED: Final = FinerClock(
     clock="elapsed_time",

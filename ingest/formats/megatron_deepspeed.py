@@ -590,6 +590,7 @@ between steps: evaluation and checkpoints. Samples are as long as they are, and 
 too; the batch is its setting, also of the step that an epoch ends."""
 
 _LLM: Final = "Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2"
+_LLM_TRAIN: Final = f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train"
 MINDSPEED_LLM: Final = replace(
     MEGATRON_LM,
     name="mindspeed-llm",
@@ -604,7 +605,7 @@ MINDSPEED_LLM: Final = replace(
             regex=r"Training completed in (?P<seconds>[\d.]+)s",
             kind="end",
             example="INFO [2026-11-20 05:40:12] >> Training completed in 812.44s",
-            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            printed_by=_LLM_TRAIN,
             composed=True,
         ),
         EventLine(
@@ -613,7 +614,7 @@ MINDSPEED_LLM: Final = replace(
             kind="checkpoint",
             example="INFO [2026-11-20 05:38:02] >> Distributed checkpoint saved at "
             "out/checkpoints/global_step_200 successfully!",
-            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            printed_by=_LLM_TRAIN,
             composed=True,
         ),
         EventLine(
@@ -622,7 +623,7 @@ MINDSPEED_LLM: Final = replace(
             kind="load",
             example="INFO [2026-11-20 05:26:31] >> Load distributed checkpoint from "
             "out/checkpoints/global_step_100 successfully!",
-            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            printed_by=_LLM_TRAIN,
             composed=True,
         ),
     ),
@@ -631,7 +632,7 @@ MINDSPEED_LLM: Final = replace(
             anchor=f"  {words} = ",
             regex=rf"  {words} = (?P<{fact}>\d+)\s*$",
             example=f"INFO [2026-11-20 05:26:30] >>   {words} = 64",
-            printed_by=f"{_LLM}/train/trainer.py@2f0d9f7 Trainer.train",
+            printed_by=_LLM_TRAIN,
             composed=True,
         )
         for words, fact in (

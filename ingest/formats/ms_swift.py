@@ -6,17 +6,24 @@ on resume. The last line is a summary that repeats all of them in one list.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from ingest.formats.hf_trainer import DICT_COLUMNS, OBJECTIVES, PADDED, SPEED, complete
+from ingest.formats.hf_trainer import (
+    DICT_COLUMNS,
+    OBJECTIVES,
+    PADDED,
+    SPEED,
+    STEP_OF_ALL,
+    complete,
+)
 from ingest.log_format import HF_TRAINER, JSON, EventLine, FactLine, LogFormat, StepLine
 
 CALLBACK: Final = "modelscope/ms-swift/swift/trainers/callback.py@018a548 add_train_message"
 _START: Final = r"(?<!\[)(?<!,)(?<!, )\{"
 """Of a line's object, behind a launcher's tag at most; in a list the summary repeats it."""
 MEGATRON: Final = "modelscope/ms-swift/swift/megatron/callbacks/print.py@efd0a54 PrintCallback"
-_STEPS: Final = r"(?:global_step/max_steps|steps\[global_step/max_steps\])"
-"""The second in the middle of 2024."""
+_STEPS: Final = rf"(?:{'|'.join(map(re.escape, STEP_OF_ALL))})"
 _OF: Final = rf'"(?:{_STEPS}|iteration)": "'
 """Before the step and how many there are; `iteration` is of its Megatron trainer (MEGATRON)."""
 _PLACE: Final = rf'{_OF}(?P<step>\d+)/\d+"'
