@@ -391,6 +391,7 @@ class Cells:
 
 # -- lines that a terminal broke ---------------------------------------------------------------
 
+_WORD: Final = b"iteration"
 _ITERATION: Final = re.compile(rb"(?:^|\s)iteration[ =]+\d+ */ *\d+ \|")
 _FIELD: Final = re.compile(rb"[ \w()/-]*[:=][^|]*(?:\||$)")
 BLANKS: Final = 10
@@ -399,7 +400,7 @@ BLANKS: Final = 10
 
 def _begins_step(line: bytes) -> bool:
     """Whether a step line of Megatron begins in a line; of most the word alone tells."""
-    at = line.find(b"iteration")
+    at = line.find(_WORD)
     return at >= 0 and _ITERATION.search(line, max(at - 1, 0)) is not None
 
 
@@ -429,8 +430,10 @@ class Broken:
         return len(before) + BLANKS >= self._columns and _FIELD.match(line) is not None
 
 
-def of_terminal(lines: Sequence[bytes]) -> Made | None:
+def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
     """What puts step lines together that are all broken at the same column."""
+    if _WORD not in beginning:
+        return None
     starts = [at for at, line in enumerate(lines) if _begins_step(line)]
     if len(starts) < LEAST:
         return None

@@ -222,23 +222,34 @@ class Sieve:
 
     Of each pattern two clauses are looked for: `[XTuner]` stands in most lines of its logs, and
     fewer of them also hold ` Step `. All literals are one regex to Polars, which takes half the
-    time of its `contains_any`, and knows it the next time.
+    time of its `contains_any`, and knows it the next time. Formats of forks share all words but
+    one: of patterns that are named so each clause is looked for, by itself.
     """
 
-    def __init__(self, patterns: Iterable[tuple[str, str]], alike: bytes = SAME) -> None:
+    def __init__(
+        self,
+        patterns: Iterable[tuple[str, str]],
+        alike: bytes = SAME,
+        of_forks: Collection[str] = (),
+    ) -> None:
         """patterns: each with a literal that it needs, or an empty one.
 
-        alike: of each byte of the texts the one that stands for it in them.
+        alike: of each byte of the texts the one that stands for it in them. of_forks: some of the
+        patterns.
         """
-        each = [
-            ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
-            for anchor, pattern in patterns
-        ]
-        self._open = not all(each)
+        each, by_themselves = list[Sequence[Clause]](), list[Sequence[Clause]]()
+        for anchor, pattern in patterns:
+            found = ranked([*([frozenset({anchor})] if anchor else []), *clauses(pattern)])
+            (by_themselves if pattern in of_forks else each).append(found)
+        self._open = not all((*each, *by_themselves))
         first = {text for found in each for text in (*found, frozenset[str]())[0]}
         second = {text for found in each for text in _beside(found, first)}
         self._rounds = [_changed(literals, alike) for literals in (first, second) if literals]
-        self._regexes = ["|".join(map(re.escape, each)) or NOTHING for each in self._rounds]
+        self._regexes = [_one_of(literals) for literals in self._rounds]
+        self._forks = [
+            [_one_of(_changed(clause, alike)) for clause in reversed(found)]
+            for found in by_themselves
+        ]
 
     def may_match(self, texts: pl.Series) -> NDArray[np.bool_]:
         """Of each text whether it may; one that may not holds a match of no pattern."""
@@ -250,9 +261,9 @@ class Sieve:
 
     def _sifted(self, texts: pl.Series, few: int) -> NDArray[np.bool_]:
         """The same; few: of so many or fewer literals are looked for one by one."""
-        if self._open or not self._rounds:
-            return np.full(len(texts), self._open)
-        may, left = np.arange(len(texts)), texts
+        if self._open:
+            return np.full(len(texts), fill_value=True)
+        may, left = np.arange(len(texts) if self._rounds else 0), texts
         for literals, regex in zip(self._rounds, self._regexes, strict=True):
             short = len(left) <= few
             may = may[_hold(left, literals) if short else left.str.contains(regex).to_numpy()]
@@ -261,7 +272,17 @@ class Sieve:
             left = texts[may]
         out = np.zeros(len(texts), bool)
         out[may] = True
+        for clauses_of_one in self._forks:
+            may = np.flatnonzero(~out)
+            for clause in clauses_of_one:
+                may = may[texts[may].str.contains(clause).to_numpy()]
+            out[may] = True
         return out
+
+
+def _one_of(literals: Iterable[str]) -> str:
+    """A regex to Polars: any of them."""
+    return "|".join(map(re.escape, literals)) or NOTHING
 
 
 def _hold(texts: pl.Series, literals: Iterable[str]) -> NDArray[np.bool_]:
@@ -278,9 +299,9 @@ def _changed(literals: Iterable[str], alike: bytes) -> list[str]:
 
 
 @cache
-def sieve(patterns: tuple[tuple[str, str], ...]) -> Sieve:
+def sieve(patterns: tuple[tuple[str, str], ...], of_forks: frozenset[str] = frozenset()) -> Sieve:
     """A sieve of these patterns, once for all files."""
-    return Sieve(patterns)
+    return Sieve(patterns, of_forks=of_forks)
 
 
 def any_of(literals: Iterable[str], patterns: Iterable[str] = ()) -> Callable[[str], object]:

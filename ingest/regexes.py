@@ -91,6 +91,10 @@ class Guarded:
                 return self._regex.search(text)
         return None
 
+    def holds(self, text: str) -> bool:
+        """Whether a text holds a literal that it needs."""
+        return any(literal in text for literal in self._literals)
+
 
 def _begins(way: Sequence[tuple[re.Pattern[str], int]], text: str, begin: int) -> int | None:
     """Where a match of this way may begin: nowhere if its pieces do not follow each other."""

@@ -128,8 +128,8 @@ PYTHON: Final = (
     "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
 )
 
-Sought = tuple[tuple[str, str], ...]
-"""Patterns as a sieve takes them."""
+Sought = tuple[tuple[tuple[str, str], ...], frozenset[str]]
+"""Patterns as a sieve takes them, and which of them are of forks of what was found."""
 
 SNIFFED_LINES: Final = 2_000
 """Lines looked at beyond the first step of a primary format; companions stand near it."""
@@ -317,7 +317,7 @@ def _that_may_show(searches: Sequence[_Search]) -> list[_Search]:
         alike.setdefault(later[search].sought, []).append(place)
     quiet = set[int]()
     for sought, places in alike.items():
-        may = sieve(sought).may_match(texts[places])
+        may = sieve(*sought).may_match(texts[places])
         quiet.update(id(later[search]) for search in which[places][~may].tolist())
     return [search for search in searches if id(search) not in quiet]
 
@@ -344,7 +344,7 @@ def _look(searches: Sequence[_Search]) -> None:
         left = []
         for sought, those in alike.items():
             places = np.concatenate([places for _, _, places in those])
-            may = sieve(sought).lines_may_match(texts[places])
+            may = sieve(*sought).lines_may_match(texts[places])
             ends = np.cumsum([len(places) for _, _, places in those])
             for (search, first, places), mine in zip(those, np.split(may, ends[:-1]), strict=True):
                 rest = search.look(places[mine], first, raws)
@@ -364,6 +364,7 @@ class _Search:
         self._pieces, self._piece = self._each(chunks), Chunk(0, b"")
         self.found: dict[str, NumberedLine] = {}
         self.headed: set[str] = set()
+        self._of_forks = frozenset[str]()
         self._last = math.inf
         """The last line to look at."""
         self._bytes = self._in_vain = 0
@@ -425,7 +426,7 @@ class _Search:
             return None
         added = primaries[0].addition
         renamed = (added.renames[2],) if added and added.renames else ()
-        marks = (*(pattern for _, pattern in self.sought), *map(re.escape, renamed))
+        marks = (*self._patterns, *map(re.escape, renamed))
         watch = Watch.of(_noise(formats), marks)
         last = self._piece.number + newlines(self._piece.data) - 1
         detected = primaries[0], _companions(primaries[0], self, formats)
@@ -445,7 +446,11 @@ class _Search:
     @property
     def sought(self) -> Sought:
         """The marks of what is not yet found."""
-        return tuple(("", mark.pattern) for _, mark in (*self._signatures, *self._headers))
+        return tuple(("", pattern) for pattern in self._patterns), self._of_forks
+
+    @property
+    def _patterns(self) -> Iterator[str]:
+        return (mark.pattern for _, mark in (*self._signatures, *self._headers))
 
     def look(self, places: Ints, first: int, raws: pa.LargeBinaryArray) -> Ints:
         """At lines of the piece up to one that shows a format; those behind it.
@@ -457,10 +462,21 @@ class _Search:
             if number > self._last:
                 break
             (line,) = Chunk(number, raws[place].as_py()).lines()
-            if self._shows(line):
+            shows = self._shows(line)
+            self._in_vain += not shows
+            if shows or self._is_of_a_fork(line):
                 return places[index + 1 :]
-            self._in_vain += 1
         return places[:0]
+
+    def _is_of_a_fork(self, line: NumberedLine) -> bool:
+        """Whether a line that shows nothing is sifted out by all words of the marks that it shares.
+
+        Forks print the step line of what was found but for one word: each would be looked at.
+        """
+        text = self.cleaner.strip(line.text)
+        near = {mark.pattern for _, mark in self._signatures if mark.holds(text)} - self._of_forks
+        self._of_forks |= near
+        return bool(near)
 
     def _shows(self, line: NumberedLine) -> bool:
         """Whether it shows a format that none has shown before."""

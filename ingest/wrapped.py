@@ -50,7 +50,8 @@ def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
         made = of_lines(lines)
-    if not found and (made := of_terminal(every)) is not None and not keeps(made(), every):
+    made = None if found else of_terminal(every, beginning)
+    if made is not None and not keeps(made(), every):
         found.append(made())
     return Wrappings(found, newest_first)
 

@@ -12,8 +12,16 @@ from _pytest.mark import ParameterSet
 from ingest.formats.deepspeed import DEEPSPEED
 from ingest.log_format import ENGINE, Block, EventLine, FactLine, LogFormat, StepLine
 from ingest.parse import Parsed
-from ingest.reader import Chunk
-from ingest.registry import FIRST_BYTES, FORMATS, GROWS, SNIFFED_LINES, detect
+from ingest.reader import Chunk, NumberedLine
+from ingest.registry import (
+    FIRST_BYTES,
+    FORMATS,
+    GROWS,
+    SNIFFED_LINES,
+    _Search,
+    detect,
+    detect_each,
+)
 from ingest.schema import FACT_NAMES, STEPS
 
 
@@ -233,3 +241,33 @@ def test_a_format_is_a_companion_of_those_of_higher_precedence(
         primary, companions = detect(path, [Chunk(1, path.read_bytes())])
         assert primary == log_format
         assert companion in companions
+
+
+TOLD_BY_WHAT_IS_NOT_THERE = {"megatron-lm", "mindspeed-mm", "mindspeed-llm", "gpt-neox"}
+"""Their step lines hold all words of Megatron-DeepSpeed's, which has to be asked of each line."""
+WITHOUT_A_HEADER = {"deepspeed", "deepspeed-timers"}
+"""Words of the engine's header, which is not in what is made here, are in each of its lines."""
+
+
+@pytest.mark.parametrize(
+    "log_format",
+    [f for f in FORMATS if f.name not in TOLD_BY_WHAT_IS_NOT_THERE | WITHOUT_A_HEADER],
+    ids=lambda f: f.name,
+)
+def test_few_lines_are_looked_at_one_by_one_however_many_steps_a_log_has(
+    log_format: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at = list[str]()
+    shows = _Search._shows
+
+    def counted(search: _Search, line: NumberedLine) -> bool:
+        looked_at.append(line.text)
+        return shows(search, line)
+
+    monkeypatch.setattr(_Search, "_shows", counted)
+    lines = "".join(f"{line.example}\n" for line in log_format.steps) * (
+        1_000 // len(log_format.steps)
+    )
+    (found,) = detect_each([(tmp_path / "a.log", [Chunk(1, lines.encode())])])
+    if not isinstance(found, Exception):
+        assert len(looked_at) <= 10, looked_at[-1]

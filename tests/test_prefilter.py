@@ -60,9 +60,10 @@ def test_a_sieve_lets_pass_whatever_a_pattern_matches(
     monkeypatch.setattr(prefilter, "FEW", few)
     lines = [(line.anchor, line.regex) for line in LINES]
     for pattern in [*lines, *(("", mark) for mark in (*MARKS, *(b.start for b in BLOCKS)))]:
-        sieve, search = Sieve([pattern]), re.compile(pattern[1]).search
-        matched = [x for x in EXAMPLES if pattern[0] in x and search(x)]
-        assert sieve.lines_may_match(pl.Series(matched, dtype=pl.String)).all(), pattern
+        search = re.compile(pattern[1]).search
+        matched = pl.Series([x for x in EXAMPLES if pattern[0] in x and search(x)], dtype=pl.String)
+        assert Sieve([pattern]).lines_may_match(matched).all(), pattern
+        assert Sieve([pattern], of_forks=pattern[1:]).lines_may_match(matched).all(), pattern
 
 
 @pytest.mark.parametrize("few", [0, 2, 1_000], ids=["together", "some", "one by one"])
@@ -82,6 +83,18 @@ def test_a_sieve_asks_for_two_clauses_of_each_pattern(
     ]
     assert Sieve([("", r"\d+")]).lines_may_match(pl.Series(texts)).all()
     assert not Sieve([]).lines_may_match(pl.Series(texts)).any()
+
+
+def test_a_sieve_asks_for_every_clause_of_a_forks_pattern() -> None:
+    patterns = [("", r"long words \d+ shared ones \d+ own"), ("", r"own \d+ to both")]
+    texts = pl.Series(
+        ["long words 1 shared ones 2 own", "long words 1 shared ones 2", "own 3 to both"]
+    )
+    may = Sieve(patterns).lines_may_match(texts)
+    assert may.tolist() == [True, True, True]
+    may = Sieve(patterns, of_forks={patterns[0][1]}).lines_may_match(texts)
+    assert may.tolist() == [True, False, True]
+    assert Sieve([("", r"\d+")], of_forks={r"\d+"}).lines_may_match(texts).all()
 
 
 def test_what_marks_a_format_is_known_by_literals() -> None:
