@@ -689,7 +689,7 @@ def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
     saved = told_twice and within and agree and _saved_by_one(a.path, b.path)
     if enough or saved or (runtime is not None and losses >= LOSS_BITS_ALONE):
         return "same"
-    silent = all(bits is None for bits in times) and moment is None and not (a.timed and b.timed)
+    silent = all(bits is None for bits in times) and not (a.timed and b.timed)
     return "maybe" if silent and not told_twice and losses >= LOSS_BITS_ALONE else "other"
 
 
