@@ -37,6 +37,10 @@ from ingest.formats.megatron_deepspeed import (
     MINDSPEED_LLM,
     MINDSPEED_MM,
 )
+from ingest.formats.megatron_events import (
+    MEGATRON_DEEPSPEED_TENSORBOARD,
+    MEGATRON_LM_TENSORBOARD,
+)
 from ingest.formats.mlperf import MLPERF
 from ingest.formats.ms_swift import MS_SWIFT
 from ingest.formats.torchtitan import TORCHTITAN
@@ -66,7 +70,9 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     XTUNER_V1_TRACKER,
     XTUNER_V1_TENSORBOARD,
     MEGATRON_DEEPSPEED,
+    MEGATRON_DEEPSPEED_TENSORBOARD,
     MEGATRON_LM,
+    MEGATRON_LM_TENSORBOARD,
     MINDSPEED_MM,
     MINDSPEED_LLM,
     GPT_NEOX,

@@ -50,8 +50,13 @@ CLOCK: Final = pl.Schema(
     }
 )
 
-FROM_THE_FIRST_STEP: Final = ("deepspeed-tensorboard", "torchtitan-tensorboard")
-"""Formats whose first stamp is that of a step that has ended: it does not say when a run began."""
+FROM_THE_FIRST_STEP: Final = (
+    "deepspeed-tensorboard",
+    "megatron-deepspeed-tensorboard",
+    "megatron-lm-tensorboard",
+    "torchtitan-tensorboard",
+)
+"""Formats whose first step is stamped when it has ended: that does not say when a run began."""
 
 Members = Mapping[str, Sequence[Mapping[str, Any]]]
 

@@ -29,8 +29,9 @@ TIMED_BY: Final = {
 }
 """Columns of each kind of time evidence."""
 
-WITH_ENGINE: Final = {"transformers": "deepspeed"}
-"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it."""
+WITH_ENGINE: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
+"""The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
+of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
 
 
 def pooled(

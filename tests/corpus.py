@@ -55,6 +55,8 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "xtuner-v1-tracker": (Grep(('"time/step_time"',)),),
     "xtuner-v1-tensorboard": (Grep(('"tag": "time/step_time"',)),),
     "megatron-deepspeed": ITERATION,
+    "megatron-deepspeed-tensorboard": (Grep(('"tag": "iteration-time/iteration-time"',)),),
+    "megatron-lm-tensorboard": (Grep(('"tag": "iteration-time"',)),),
     "mindspeed-mm": ITERATION,
     "mindspeed-llm": ITERATION,
     "gpt-neox": ITERATION,

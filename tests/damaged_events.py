@@ -37,6 +37,22 @@ TAGS: Final[Mapping[str, tuple[str, ...]]] = {
         *("train/loss", "train/grad_norm", "train/learning_rate", "train/epoch"),
         "train/num_input_tokens_seen",
     ),
+    **{
+        name: (
+            *(
+                "learning-rate",
+                "learning-rate vs samples",
+                "batch-size",
+                loss,
+                f"{loss} vs samples",
+            ),
+            *("grad-norm", "iteration-time", "mem-reserved-bytes"),
+        )
+        for name, loss in {
+            "megatron-deepspeed-tensorboard": "lm-loss-training/lm loss",
+            "megatron-lm-tensorboard": "lm loss",
+        }.items()
+    },
     "deepspeed-tensorboard": (
         *(f"{DEEPSPEED}train_loss", f"{DEEPSPEED}lr", f"{DEEPSPEED}loss_scale"),
         *(f"{DEEPSPEED}elapsed_time_ms_{part}" for part in ("forward", "backward", "step")),
@@ -99,7 +115,7 @@ def _tags(draw: Random, tags: tuple[str, ...], rate: float) -> list[str]:
 
 
 def _value(draw: Random, tag: str) -> float:
-    if "tokens" in tag or tag in ("iter", "memory"):
+    if "tokens" in tag or tag in ("iter", "memory", "batch-size"):
         return float(draw.randint(1, 60_000))
     return draw.choice((draw.gauss(5, 1), draw.random(), 10 ** draw.uniform(-6, 6)))
 

@@ -286,7 +286,7 @@ def test_damaged_event_files_are_read_alike(
             rows += fast.tables["steps"].height
     assert refused < 0.8 * (seed - FIRST)
     assert rows > values / 30
-    if log_format != "deepspeed-tensorboard":  # whose steps are known at the end
+    if scalars.in_columns(next(f for f in FORMATS if f.name == log_format)):
         assert by_line < 2 / 3 * values  # a dozen files: some draws damage most of them
 
 

@@ -123,7 +123,11 @@ BERT: Final = "BertWordPiece"
 def _arguments(lines: Sequence[str]) -> dict[str, str]:
     """The `key .... value` lines of the header; a damaged line is passed over."""
     found = (re.match(r".*?(\w+) \.{2,} (.*)$", line) for line in lines)
-    arguments = {match[1]: match[2].strip() for match in found if match}
+    return facts_of_arguments({match[1]: match[2].strip() for match in found if match})
+
+
+def facts_of_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
+    """What Megatron's arguments, by name, say of a launch."""
     facts = stated(arguments, SAME)
     facts |= {"precision": _precision(arguments), "recompute": _recompute(arguments)}
     if zero := re.match(r"\d", arguments.get("zero_stage", "")):
