@@ -28,7 +28,7 @@ from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
 from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
 from ingest.formats.domino import DOMINO
-from ingest.formats.gpt_neox import GPT_NEOX
+from ingest.formats.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
 from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
 from ingest.formats.megatron_deepspeed import (
@@ -76,6 +76,7 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     MINDSPEED_MM,
     MINDSPEED_LLM,
     GPT_NEOX,
+    GPT_NEOX_TENSORBOARD,
     DOMINO,
     HF_CONSOLE,
     HF_STATE,

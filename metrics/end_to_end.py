@@ -52,6 +52,7 @@ CLOCK: Final = pl.Schema(
 
 FROM_THE_FIRST_STEP: Final = (
     "deepspeed-tensorboard",
+    "gpt-neox-tensorboard",
     "megatron-deepspeed-tensorboard",
     "megatron-lm-tensorboard",
     "torchtitan-tensorboard",

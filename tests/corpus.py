@@ -60,6 +60,7 @@ LOOKS: Final[dict[str, Sequence[Grep]]] = {
     "mindspeed-mm": ITERATION,
     "mindspeed-llm": ITERATION,
     "gpt-neox": ITERATION,
+    "gpt-neox-tensorboard": (Grep(('"tag": "runtime/iteration_time"',)),),
     "hf-trainer": (Grep(("'loss': ",), ("eval_loss",)),),
     "hf-trainer-state": (Grep(('"loss": ',)),),
     "hf-trainer-tensorboard": tuple(

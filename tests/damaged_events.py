@@ -53,6 +53,10 @@ TAGS: Final[Mapping[str, tuple[str, ...]]] = {
             "megatron-lm-tensorboard": "lm loss",
         }.items()
     },
+    "gpt-neox-tensorboard": (
+        *("train/learning_rate", "train/lm_loss", "runtime/samples_per_sec"),
+        *("runtime/iteration_time", "runtime/flops_per_sec_per_gpu"),
+    ),
     "deepspeed-tensorboard": (
         *(f"{DEEPSPEED}train_loss", f"{DEEPSPEED}lr", f"{DEEPSPEED}loss_scale"),
         *(f"{DEEPSPEED}elapsed_time_ms_{part}" for part in ("forward", "backward", "step")),

@@ -7,6 +7,8 @@ until 2023-09-27, without logits until 2023-12-06, then Megatron-DeepSpeed's wit
 and `HFU` are there where the user gave a peak, since 2024-12.
 
 Under it the engine prints step lines too: they are a companion's.
+
+Its event files are Megatron's under other names, without arguments: `runtime/...` at log lines alone.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ingest.formats.megatron_deepspeed import CLOCK, EVENTS, FACTS, PAIR, stated
+from ingest.formats.megatron_events import LOSS, TIME, event_format, row
 from ingest.log_format import MS, PERCENT, Block, EventLine, FactLine, LogFormat, StepLine, Target
 
 LOGGING: Final = "EleutherAI/gpt-neox/megatron/logging.py@018b8a9 training_log"
@@ -248,4 +251,38 @@ GPT_NEOX: Final = LogFormat(
             printed_by=ARGUMENTS,
         ),
     ),
+)
+
+# -- TensorBoard ---------------------------------------------------------------------------
+
+TAGS: Final[Mapping[str, str]] = {
+    "train/lm_loss": LOSS,
+    "train/learning_rate": "learning-rate",
+    "train/loss_scale": "loss-scale",
+    "runtime/iteration_time": TIME,
+    "runtime/samples_per_sec": "samples/sec",
+    "runtime/flops_per_sec_per_gpu": "flops per GPU",
+}
+EVENT_COLUMNS: Final[dict[str, Target]] = {
+    "step": "step",
+    "mean loss": "loss",
+    "learning-rate": "learning_rate",
+    "loss-scale": "loss_scale",
+    TIME: "elapsed_s",
+    "samples/sec": "logged_samples_per_second",
+    "flops per GPU": ("logged_tflops", 1e-12),
+}
+
+GPT_NEOX_TENSORBOARD: Final = event_format(
+    GPT_NEOX,
+    "event files of 2021-2025",
+    r"runtime/(?:iteration_time|samples_per_sec|flops_per_sec_per_gpu)",
+    row(
+        GPT_NEOX,
+        EVENT_COLUMNS,
+        '{"step": 20, "learning-rate": 2.151e-06, "samples/sec": 5.214, "iteration-time": 12.2746, '
+        '"flops per GPU": 188200000000000.0}',
+        LOGGING,
+    ),
+    TAGS,
 )

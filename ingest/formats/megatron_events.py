@@ -1,4 +1,4 @@
-"""What Megatron-LM and Megatron-DeepSpeed write to TensorBoard (`--tensorboard-dir`, the last rank).
+"""What Megatron-LM and what came of it write to TensorBoard (`--tensorboard-dir`, one rank).
 
 Each iteration writes its figures, whatever the console's log interval: its own loss, and its learning
 rate, batch and norms. Only the iteration of a log line has `iteration-time`, where
@@ -12,6 +12,7 @@ iteration is a row.
 
 `… vs samples` and `… vs tokens` are the same values over another x axis, which is what is consumed.
 The arguments stand before the first iteration, each a text of its own, and where training begins.
+GPT-NeoX, which has neither, calls its values otherwise (`ingest.formats.gpt_neox`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ NAMES: Final = frozenset(
     {LOSS, TIME, NORM, "learning-rate", "loss-scale", "params-norm", "num-zeros", "throughput"}
     | set(WHOLE)
 )
-GROUPED: Final = {f"{name}/{name}": name for name in NAMES} | {f"lm-loss-training/{LOSS}": LOSS}
+TAGS: Final[Mapping[str, str]] = {
+    **{name: name for name in NAMES},
+    **{f"{name}/{name}": name for name in NAMES},
+    f"lm-loss-training/{LOSS}": LOSS,
+}
 """Tags of Megatron-DeepSpeed since 2021-08 are in groups; the old ones are bare, as NVIDIA's are."""
 CONSUMED: Final = {" vs samples": "consumed samples", " vs tokens": "consumed tokens"}
 """What the x axis of such a tag is."""
@@ -77,7 +82,7 @@ ARGUMENT: Final = "/text_summary"
 ARGUMENTS: Final = "Megatron's arguments"
 BETWEEN: Final = "between log lines"
 """How the records begin that are made here, beside rows."""
-EVALUATED: Final = re.compile(r'"tag": "[^"]*(?:validation|lm loss test)')
+EVALUATED: Final = re.compile(r'"tag": "(?:[^"]*(?:validation|lm loss test)|test/)')
 
 Record = tuple[int, int, str]
 
@@ -104,15 +109,14 @@ class _Value:
     value: float
 
 
-def _value(event: Mapping[str, Any]) -> _Value | None:
-    """The value of a line, if it is one of an iteration's."""
+def _value(event: Mapping[str, Any], tags: Mapping[str, str]) -> _Value | None:
+    """The value of a line, if it is one of an iteration's. tags: to names."""
     tag, x, at, value = (event.get(key) for key in ("tag", "step", "wall_time", "value"))
     if not (isinstance(tag, str) and isinstance(x, int) and isinstance(value, float)):
         return None
     ending = next((ending for ending in CONSUMED if tag.endswith(ending)), "")
-    name = tag.removesuffix(ending)
-    name = GROUPED.get(name, name)
-    if name not in NAMES or not isinstance(at, float) or not 0 < x < 2**63:
+    name = tags.get(tag.removesuffix(ending))
+    if name is None or not isinstance(at, float) or not 0 < x < 2**63:
         return None
     return _Value(name, x, CONSUMED.get(ending, ""), at, value)
 
@@ -120,8 +124,8 @@ def _value(event: Mapping[str, Any]) -> _Value | None:
 class _Rows:
     """Makes rows of the values of one file, in their order."""
 
-    def __init__(self, head: str) -> None:
-        self.head = head
+    def __init__(self, head: str, tags: Mapping[str, str]) -> None:
+        self.head, self.tags = head, tags
         self.open: _Iteration | None = None
         self.beside: list[Record] = []  # lines between those of the open iteration
         self.held: list[_Iteration | Record] = []  # until it is known which are logged
@@ -142,7 +146,7 @@ class _Rows:
             yield from self._argument(number, tag.removesuffix(ARGUMENT), event)
             return
         yield from self._begin()
-        value = _value(event)
+        value = _value(event, self.tags)
         if value is None:
             if EVALUATED.search(text):
                 yield from self._close()
@@ -258,9 +262,11 @@ def _number(item: _Iteration | Record) -> int:
     return item[0] if isinstance(item, tuple) else item.number
 
 
-def _rows(lines: Iterable[tuple[int, str]], *, head: str) -> Iterator[Record]:
+def _rows(
+    lines: Iterable[tuple[int, str]], *, head: str, tags: Mapping[str, str]
+) -> Iterator[Record]:
     """The iterations of log lines as one record each, and all arguments as one."""
-    rows = _Rows(head)
+    rows = _Rows(head, tags)
     for number, text in lines:
         yield from rows.take(number, text)
     yield from rows.end()
@@ -270,73 +276,42 @@ def _facts(groups: Mapping[str, str]) -> Mapping[str, str]:
     return facts_of_arguments({k: str(v) for k, v in json_object(groups["text"]).items()})
 
 
-def _format(name: str, like: LogFormat, versions: str, tag: str, printed_by: str) -> LogFormat:
-    """The event files of a framework that calls its loss by this tag."""
+def event_format(
+    like: LogFormat,
+    versions: str,
+    mark: str,
+    steps: StepLine,
+    tags: Mapping[str, str] = TAGS,
+) -> LogFormat:
+    """Event files of a framework whose values are each iteration's, as the module says.
+
+    like: its console. mark: regex of a tag that only it writes. steps: its rows, by `row`. tags: to
+    the names that a row has.
+    """
+    name = f"{like.name}-tensorboard"
     head = f"{name}:"
     return LogFormat(
         name=name,
         framework=like.framework,
         versions=versions,
-        signature=rf'"tag": "{tag}", "step": \d|^{head} "wall_time": ',
+        signature=rf'"tag": "{mark}", "step": \d|^{head} "wall_time": ',
         looks_like_step=rf'^{head} "wall_time": ',
         clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
         utc=True,
         evidence=("elapsed", "stamp"),
         elapsed_covers="interval",
         implies=like.implies,
-        join=partial(_rows, head=head),
+        join=partial(_rows, head=head, tags=tags),
         file_names=("*tfevents*",),
-        steps=(
-            StepLine(
-                anchor=f'{head} "wall_time": ',
-                regex=rf'^{head} "wall_time": \S+ (?P<pairs>\{{.*\}})$',
-                pair=JSON,
-                columns=COLUMNS,
-                facts={"world-size": "gpus"},
-                example=f'{head} "wall_time": 1795188384.25 {{"step": 10, "consumed samples": '
-                '1280, "learning-rate": 8.6e-06, "batch-size": 128, "loss-scale": 1.0, '
-                '"grad-norm": 1.426, "iteration-time": 5.4449, "mean loss": 1.825991}',
-                printed_by=f"{printed_by} training_log",
-                composed=True,
-            ),
-        ),
-        events=(
-            EventLine(
-                anchor=f'{ARGUMENTS} "wall_time": ',
-                regex=rf'^{ARGUMENTS} "wall_time": \S+ "first step": (?P<step>\d+)',
-                kind="train_start",
-                with_facts=True,
-                example=f'{ARGUMENTS} "wall_time": 1795188324.5 "first step": 1 '
-                '{"num_layers": "12", "seq_length": "2048", "world_size": "8"}',
-                printed_by=f"{printed_by} train",
-                composed=True,
-            ),
-            EventLine(
-                anchor='"tag": "',
-                regex=r'^\{"tag": "(?:lm-loss-validation/(?:[^"/]{0,99}/)?)?lm loss (?:value-)?'
-                r'(?:validation|test)", "step": (?P<step>\d+), .*"value": (?P<loss>[^,}]+)',
-                kind="evaluation",
-                example='{"tag": "lm loss validation", "step": 1000, "wall_time": '
-                '1795193404.3, "value": 2.3125}',
-                printed_by=f"{printed_by} evaluate_and_print_results",
-                composed=True,
-            ),
-        ),
+        steps=(steps,),
+        events=(BEGIN, EVALUATION),
         facts=(
-            FactLine(
-                anchor=ARGUMENTS,
-                regex=rf"^{ARGUMENTS} [^{{]*(?P<text>\{{.*\}})$",
-                read=_facts,
-                example=f'{ARGUMENTS} "wall_time": 1795188324.5 "first step": 1 '
-                '{"num_layers": "12", "seq_length": "2048", "world_size": "8"}',
-                printed_by=f"{INITIALIZE} write_args_to_tensorboard",
-                composed=True,
-            ),
+            ARGUMENTS_OF_A_LAUNCH,
             known(
                 BETWEEN,
                 rf"^{BETWEEN} ",
                 f'{BETWEEN} {{"learning-rate": 8.6e-06, "lm loss": 1.826}}',
-                f"{printed_by} training_log",
+                steps.printed_by,
                 composed=True,
             ),
             known(
@@ -344,22 +319,82 @@ def _format(name: str, like: LogFormat, versions: str, tag: str, printed_by: str
                 r'^\{"tag": "',
                 '{"tag": "mem-reserved-bytes", "step": 10, "wall_time": 1795188384.2, '
                 '"value": 2147483648.0}',
-                f"{printed_by} training_log",
+                steps.printed_by,
                 composed=True,
             ),
         ),
     )
 
 
-MEGATRON_DEEPSPEED_TENSORBOARD: Final = _format(
-    "megatron-deepspeed-tensorboard",
+def row(
+    like: LogFormat,
+    columns: Mapping[str, Target],
+    said: str,
+    printed_by: str,
+    facts: Mapping[str, str] | None = None,
+) -> StepLine:
+    """The line that is made of a log line's iteration. like: the console; said: what it may hold."""
+    head = f"{like.name}-tensorboard:"
+    return StepLine(
+        anchor=f'{head} "wall_time": ',
+        regex=rf'^{head} "wall_time": \S+ (?P<pairs>\{{.*\}})$',
+        pair=JSON,
+        columns=columns,
+        facts=facts or {},
+        example=f'{head} "wall_time": 1795188384.25 {said}',
+        printed_by=printed_by,
+        composed=True,
+    )
+
+
+BEGIN: Final = EventLine(
+    anchor=f'{ARGUMENTS} "wall_time": ',
+    regex=rf'^{ARGUMENTS} "wall_time": \S+ "first step": (?P<step>\d+)',
+    kind="train_start",
+    with_facts=True,
+    example=f'{ARGUMENTS} "wall_time": 1795188324.5 "first step": 1 '
+    '{"num_layers": "12", "seq_length": "2048", "world_size": "8"}',
+    printed_by=f"{MEGATRON_LM_TRAINING} train",
+    composed=True,
+)
+EVALUATION: Final = EventLine(
+    anchor='"tag": "',
+    regex=r'^\{"tag": "(?:(?:lm-loss-validation/(?:[^"/]{0,99}/)?)?lm loss (?:value-)?'
+    r'(?:validation|test)|(?:validation|test)/lm_loss)", "step": (?P<step>\d+), '
+    r'.*"value": (?P<loss>[^,}]+)',
+    kind="evaluation",
+    example='{"tag": "lm loss validation", "step": 1000, "wall_time": 1795193404.3, '
+    '"value": 2.3125}',
+    printed_by=f"{MEGATRON_LM_TRAINING} evaluate_and_print_results",
+    composed=True,
+)
+ARGUMENTS_OF_A_LAUNCH: Final = FactLine(
+    anchor=ARGUMENTS,
+    regex=rf"^{ARGUMENTS} [^{{]*(?P<text>\{{.*\}})$",
+    read=_facts,
+    example=f'{ARGUMENTS} "wall_time": 1795188324.5 "first step": 1 '
+    '{"num_layers": "12", "seq_length": "2048", "world_size": "8"}',
+    printed_by=f"{INITIALIZE} write_args_to_tensorboard",
+    composed=True,
+)
+
+
+def _megatrons(like: LogFormat, versions: str, mark: str, source: str) -> LogFormat:
+    said = (
+        '{"step": 10, "consumed samples": 1280, "learning-rate": 8.6e-06, "batch-size": 128, '
+        '"loss-scale": 1.0, "grad-norm": 1.426, "iteration-time": 5.4449, "mean loss": 1.825991}'
+    )
+    steps = row(like, COLUMNS, said, f"{source} training_log", {"world-size": "gpus"})
+    return event_format(like, versions, mark, steps)
+
+
+MEGATRON_DEEPSPEED_TENSORBOARD: Final = _megatrons(
     MEGATRON_DEEPSPEED,
     "event files of Microsoft, bigscience and other forks since 2021-08",
     f"lm-loss-training/{LOSS}",
     TRAINING,
 )
-MEGATRON_LM_TENSORBOARD: Final = _format(
-    "megatron-lm-tensorboard",
+MEGATRON_LM_TENSORBOARD: Final = _megatrons(
     MEGATRON_LM,
     "event files of NVIDIA Megatron-LM since 2021, of its forks, and of the first with DeepSpeed",
     LOSS,

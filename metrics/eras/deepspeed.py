@@ -448,6 +448,7 @@ def _argonne(month: str, since: str | None, **more: object) -> Era:
 def _neox(month: str, since: str | None, until: str | None, **more: object) -> Era:
     percents = {"logged_mfu": 4, "logged_hfu": 4}
     known: dict[str, object] = {
+        "log_formats": ("gpt-neox", "gpt-neox-tensorboard"),
         "repo": "EleutherAI/gpt-neox",
         "path": "megatron/logging.py",
         "decimals": MILLISECONDS | percents | {"logged_tflops": 1},
