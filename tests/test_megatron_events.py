@@ -1,4 +1,4 @@
-"""Event files of Megatron-LM and Megatron-DeepSpeed: which iterations are rows, their losses."""
+"""Event files of Megatron and of what came of it: which iterations are rows, their losses."""
 
 from __future__ import annotations
 
@@ -223,6 +223,67 @@ def test_another_launch_of_the_same_losses_is_another_run(tmp_path: Path) -> Non
     slower = [line.replace("iteration (ms): 1", "iteration (ms): 2") for line in log]
     (tmp_path / "run.log").write_text("\n".join([*slower, ""]))
     assert len(runs_of(tmp_path)) == 2
+
+
+# -- GPT-NeoX ----------------------------------------------------------------------------------
+
+
+def of_neox(steps: int = 60) -> list[Value]:
+    """What GPT-NeoX writes of the same launch: no arguments, times at log lines."""
+    at, since = BEGAN, BEGAN
+    out: list[Value] = []
+    for n, (loss, took) in enumerate(zip(losses(steps), seconds(steps), strict=True), 1):
+        at += took
+        out += [("train/learning_rate", n, at, 1e-4), ("train/lm_loss", n, at, loss)]
+        if n % 10 == 0:
+            mean, since = (at - since) / 10, at
+            out.append(("runtime/samples_per_sec", n, at, BATCH / mean))
+            out.append(("runtime/iteration_time", n, at, mean))
+            out.append(("runtime/flops_per_sec_per_gpu", n, at, 1e14 / mean))
+        if n == EVALUATED:
+            out.append(("validation/lm_loss", n, at + EVALUATION_S, 9.5))
+    return out
+
+
+def neox_console(steps: int = 60) -> str:
+    took, said = seconds(steps), losses(steps)
+    body = []
+    for n in range(10, steps + 1, 10):
+        mean, loss = np.mean(took[n - 10 : n]), np.mean(said[n - 10 : n])
+        if n == EVALUATED + 10:
+            body.append(f" validation results at iteration {EVALUATED} | lm_loss value: 9.5E+00 | ")
+        body.append(
+            f" samples/sec: {BATCH / mean:.3f} | iteration {n:8d}/{steps:8d} | elapsed time per "
+            f"iteration (ms): {1000 * mean:.1f} | learning rate: 1.000E-04 | approx flops per GPU: "
+            f"{100 / mean:.1f}TFLOPS | lm_loss: {loss:.6E} | number of skipped iterations:   0 | "
+            "number of nan iterations:   0 |"
+        )
+    return "\n".join([*body, ""])
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_of_neox_the_rate_is_that_of_the_log_lines(tmp_path: Path, *, beside: bool) -> None:
+    event_file(tmp_path / "tb", of_neox())
+    facts = f"gpus = {GPUS}\nseq_len = {LENGTH}\nglobal_batch_size = {BATCH}\n"
+    (tmp_path / "tb" / "facts.toml").write_text(facts)
+    if beside:
+        (tmp_path / "run.log").write_text(neox_console())
+        (tmp_path / "facts.toml").write_text(facts)
+    store = Store(tmp_path / "store")
+    assert {o.status for o in ingest([tmp_path], store)} == {"read"}
+    (row,) = analyse({name: store.table(name) for name in TABLES}).metrics.iter_rows(named=True)
+    assert row["tgs"] == pytest.approx(steady_rate(), rel=1e-4)
+    assert (row["framework"], row["steps"], len(row["sources"])) == ("deepspeed", 6, 1 + beside)
+    assert row["time_basis"] == "elapsed"
+
+
+def test_of_neox_iterations_between_log_lines_are_no_steps(parse: Parse) -> None:
+    parsed = parse("gpt-neox-tensorboard", lines(of_neox(25)))
+    rows = [row for launch in parsed.launches for row in launch.rows]
+    assert [row["step"] for row in rows] == [10, 20]
+    assert [row["logged_samples_per_second"] * row["elapsed_s"] for row in rows] == [
+        pytest.approx(BATCH)
+    ] * 2
 
 
 # -- rows ------------------------------------------------------------------------------------
