@@ -139,6 +139,11 @@ class EventLine:
         return self.kind == "end" and not self.overtakes
 
 
+def rate_restarts(printed: Mapping[str, str]) -> Mapping[str, str]:
+    """Fields of an event behind which the rate of the next line counts and times anew."""
+    return {**printed, "restarts": "rate"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """Facts that stand on several lines, from a line with `start` to one that matches `end`.

@@ -7,7 +7,6 @@ what it computes. So each column is converted once, for all runs together, and c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +26,7 @@ class _Whole:
         self.numbers: dict[str, Array] = {}
         self.flags: dict[str, Flags] = {}
         self.texts: dict[str, Texts] = {}
+        self.lists: dict[str, tuple[Whole, Sequence[Sequence[str]]]] = {}
 
     def number(self, name: str) -> Array:
         if name not in self.numbers:
@@ -44,12 +44,13 @@ class _Whole:
             self.texts[name] = self.frame[name].to_numpy()
         return self.texts[name]
 
-    @cached_property
-    def events(self) -> tuple[Whole, Sequence[Sequence[str]]]:
-        """Rows that have any `events`, and these."""
-        events = self.frame["events"]
-        there = events.list.len() > 0
-        return np.flatnonzero(there.to_numpy()), events.filter(there).to_list()
+    def events(self, name: str) -> tuple[Whole, Sequence[Sequence[str]]]:
+        """Rows that have any in a column of events, and these."""
+        if name not in self.lists:
+            events = self.frame[name]
+            there = events.list.len() > 0
+            self.lists[name] = np.flatnonzero(there.to_numpy()), events.filter(there).to_list()
+        return self.lists[name]
 
 
 class Columns:
@@ -115,9 +116,9 @@ class Columns:
         """Whether every row has a value."""
         return not np.isnan(self[name]).any()
 
-    def events(self) -> list[tuple[int, Sequence[str]]]:
-        """`events` of the rows that have any, by place."""
-        rows, events = self._whole.events
+    def events(self, name: str = "events") -> list[tuple[int, Sequence[str]]]:
+        """`events`, or another column of them, of the rows that have any, by place."""
+        rows, events = self._whole.events(name)
         first, last = np.searchsorted(rows, (self._from, self._from + self.height))
         return [(int(rows[at]) - self._from, events[at]) for at in range(first, last)]
 

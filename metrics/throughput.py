@@ -272,6 +272,7 @@ def _warnings(
         _printed_twice(windows, steady, evidence),
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
+        _out_of_step(windows, steady, evidence),
     )
     told = (doubt for doubt in doubts if doubt is not None)
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
@@ -380,6 +381,19 @@ def _single_micro_steps(run: Mapping[str, Any], evidence: str) -> str | None:
     return (
         "TGS is from single micro-steps as logged; tokens per step are not known: "
         "--set seq_len, micro_batch_size and packed for the mean over all of them"
+    )
+
+
+def _out_of_step(windows: Columns, steady: Clean, evidence: str) -> str | None:
+    """Steps before an evaluation between two lines, behind which the printed rate starts anew."""
+    step, span, since = (windows[n][steady.at] for n in ("step", "rate_span", "interval"))
+    begins = windows["rated_from"][steady.at] == step - span
+    untimed = (since - span)[begins]
+    if evidence != "rate" or not untimed.sum():
+        return None
+    return (
+        f"{untimed.sum():.0f} of {since.sum():.0f} steps are in no printed rate, those before an "
+        "evaluation between two lines, behind which the rate starts anew: TGS is of the others"
     )
 
 

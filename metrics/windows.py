@@ -72,8 +72,11 @@ SPOILERS: Final[dict[str, tuple[str, ...]]] = {
 }
 """Events whose time falls into the time of a kind of evidence.
 
-A logged rate starts anew after an evaluation, and so does not hold it. But one that is computed
-from the same line's step time, as Megatron's, holds whatever that holds: see `spoilers`."""
+A logged rate of all steps since the line before holds evaluations too, but for those behind which
+it starts anew (Torchtitan's), and then nothing of what was before: see `spoilers`."""
+
+RESTARTS: Final = "restarts"
+"""In the `extra` of an evaluation: `rate`, where the printed rate starts anew behind it."""
 
 
 def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
@@ -173,9 +176,10 @@ def windows(
     steps, runs, events: as in ingest.schema; facts: as metrics.inputs.typed. Adds to `fold_ranks`
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
     [steps] and `*_time` [s; null where absent], `events` and `gc_s`: what fell into the window,
-    `smeared`: a moving mean that still holds the start-up or spoiler of an earlier line,
-    `begun_anew`: a rate that began within the window, and `warming` and `stall_s`, which
-    metrics.steady.mark fills.
+    `rate_events`: those of them that its rate may hold, `rated_from`: the last step before behind
+    which the rate started anew, `smeared`: a moving mean that still holds the start-up or spoiler
+    of an earlier line, `begun_anew`: a rate that began within the window, and `warming` and
+    `stall_s`, which metrics.steady.mark fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -201,6 +205,7 @@ def windows(
         )
         .pipe(_over_untimed)
         .pipe(of_single_steps)
+        .pipe(_with_restarts, events)
         .with_columns(interval=_interval())
         .with_columns(_spans())
         .pipe(with_non_padding)
@@ -300,13 +305,15 @@ def _begins_behind_step_1(step: _S, span: _S) -> _S:
 def _spans() -> list[pl.Expr]:
     """Steps that each kind of evidence speaks of; null where that is not known."""
     since = pl.col("interval")
+    anew = pl.min_horizontal(since, pl.col("step") - pl.col("rated_from"))  # nulls are left out
     reach = pl.min_horizontal("step", "average_window")
     mean = pl.min_horizontal(since, reach)
     kinds = {"step": pl.lit(1), "interval": since, "last_10": mean}
     elapsed, rate = pl.lit(None, pl.Int64), pl.lit(None, pl.Int64)
     for kind, span in kinds.items():
         elapsed = pl.when(pl.col("elapsed_covers") == kind).then(span).otherwise(elapsed)
-        rate = pl.when(pl.col("rate_covers") == kind).then(span).otherwise(rate)
+        rated = anew if kind == "interval" else span
+        rate = pl.when(pl.col("rate_covers") == kind).then(rated).otherwise(rate)
     return [
         elapsed.alias("elapsed_span"),
         pl.when(MOVING).then(reach).otherwise(elapsed).alias("elapsed_reach"),
@@ -390,20 +397,52 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _restarts(events: pl.DataFrame) -> pl.DataFrame:
+    """Run and line of the events behind which the printed rate starts anew."""
+    said = pl.col("extra").str.json_path_match(f"$.{RESTARTS}") == "rate"
+    return events.filter(kind="evaluation").filter(said)
+
+
+def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """`rated_from`: the last step before this one behind which the printed rate starts anew.
+
+    That is one between two lines where an evaluation is out of step with them: the steps up to it
+    are then in the rate of neither.
+    """
+    found = _restarts(events).filter(pl.col("step").is_not_null())
+    if not found.height:
+        return steps.with_columns(rated_from=pl.lit(None, pl.Int64))
+    found = found.select("run_id", "step", rated_from="step").unique().sort("step")
+    joined = steps.sort("step").join_asof(
+        found,
+        on="step",
+        by="run_id",
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    )
+    return joined.sort("run_id", "step")
+
+
 def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """`events`: kinds of those between the line before and this one, of those with a time.
 
-    `gc_s`: the time that garbage collection printed there, of all ranks; null where it did not.
+    `rate_events`: those behind which the rate does not start anew. `gc_s`: the time that garbage
+    collection printed there, of all ranks; null where it did not.
     """
     collected = pl.col("kind") == "gc"
     places = steps.filter("timed").select("run_id", "line", at=pl.col("line")).sort("line")
+    anew = _restarts(events).select("run_id", "line", anew=True).unique()
+    after = pl.col("line") > pl.col("line").filter("anew").max().fill_null(0)
     kinds = (
         events.select("run_id", "line", "kind", "seconds")
+        .join(anew, on=["run_id", "line"], how="left", maintain_order="left")
         .sort("line")
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
         .group_by("run_id", "at", maintain_order=True)
         .agg(
             events=pl.col("kind").unique(maintain_order=True),
+            rate_events=pl.col("kind").filter(after).unique(maintain_order=True),
             gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
                 pl.col("seconds").filter(collected).sum()
             ),
@@ -416,7 +455,7 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         how="left",
         maintain_order="left",
     )
-    return joined.with_columns(pl.col("events").fill_null([])).sort("run_id", "step")
+    return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
 
 
 def _smeared() -> pl.Expr:
@@ -485,21 +524,15 @@ class Clean:
 def spoilers(run: Columns, kind: str) -> dict[int, list[str]]:
     """The windows that events of SPOILERS fell into, by place, and these events in their order.
 
-    kind: of time evidence. Where the rate and the step time of a line are both of the steps since
-    the line before (Megatron-DeepSpeed, GPT-NeoX), the rate is computed from that time, and holds
-    what it holds.
+    kind: of time evidence
     """
     found: dict[int, list[str]] = {}
-    for at, events in run.events():
-        its = SPOILERS["elapsed" if kind == "rate" and _is_of_elapsed(run, at) else kind]
+    for at, events in run.events("rate_events" if kind == "rate" else "events"):
+        of_all = kind == "rate" and run.value("rate_covers", at) == "interval"
+        its = BESIDE_TRAINING if of_all else SPOILERS[kind]
         if spoiling := [event for event in events if event in its]:
             found[at] = spoiling
     return found
-
-
-def _is_of_elapsed(run: Columns, row: int) -> bool:
-    """Whether a line prints its rate over its step time, both of the steps since the last one."""
-    return all(run.value(f"{name}_covers", row) == "interval" for name in ("elapsed", "rate"))
 
 
 def spoiled(run: Columns, kind: str) -> Flags:

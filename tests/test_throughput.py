@@ -191,14 +191,58 @@ def test_a_mean_longer_than_the_stamps_allow_holds_an_evaluation_of_before() -> 
     assert (row["tgs"], row["windows"]) == (100.0, 2)
 
 
+ANEW = {"kind": "evaluation", "extra": '{"restarts": "rate"}'}
+"""An evaluation behind which the printed rate starts anew."""
+
+
 def test_an_evaluation_does_not_spoil_a_rate_that_starts_anew_after_it() -> None:
     logged = steps(
         {"step": 1, "logged_tgs": 1.0},
         {"line": 9, "step": 10, "logged_tgs": 100.0},
     )
     about = run(evidence=["rate"], rate_covers="interval")
-    row = rates(logged, about, facts(gpus=1), {"line": 5, "kind": "evaluation"})
+    row = rates(logged, about, facts(gpus=1), ANEW | {"line": 5, "step": 1})
     assert row["tgs"] == pytest.approx(100.0)
+    assert row["throughput_warnings"] == []
+
+
+def test_an_evaluation_spoils_a_rate_that_goes_on_over_it() -> None:
+    printed = {1: 1.0, 10: 100.0, 20: 50.0, 30: 100.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    row = rates(logged, about, facts(gpus=1), {"line": 15, "kind": "evaluation"})
+    assert (row["tgs"], row["windows"]) == (pytest.approx(100.0), 2)
+    assert row["excluded_causes"] == ["start-up", "warm-up", "evaluation"]
+
+
+def test_a_checkpoint_before_a_rate_starts_anew_is_not_in_it() -> None:
+    """Torchtitan saves, then validates; what is saved behind the validation is in the rate."""
+    printed = {1: 1.0, 10: 100.0, 20: 100.0, 30: 50.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    happened = [
+        {"line": 11, "kind": "checkpoint"},
+        ANEW | {"line": 12, "step": 10},
+        ANEW | {"line": 22, "step": 20},
+        {"line": 23, "kind": "checkpoint"},
+    ]
+    row = rates(logged, about, facts(gpus=1), *happened)
+    assert (row["tgs"], row["windows"]) == (pytest.approx(100.0), 2)
+    assert row["excluded_causes"] == ["start-up", "warm-up", "checkpoint"]
+
+
+def test_a_rate_that_starts_anew_between_two_lines_is_of_the_steps_behind_that() -> None:
+    """A line each 10 steps, validation each 15: of steps 11 to 20 the line's rate has 16 to 20."""
+    printed = {1: 1.0, 10: 100.0, 20: 50.0, 30: 100.0, 40: 100.0}
+    logged = steps(*({"line": n, "step": n, "logged_tgs": tgs} for n, tgs in printed.items()))
+    about = run(evidence=["rate"], rate_covers="interval")
+    evaluated = [ANEW | {"line": n, "step": n} for n in (1, 15, 30)]
+    given = facts(gpus=1, global_batch_size=1, seq_len=100)
+    row = rates(logged, about, given, *evaluated)
+    # 5, 10 and 10 steps in 10 s each; the line of step 10 is start-up
+    assert row["tgs"] == pytest.approx(25 * 100 / 30)
+    (told,) = row["throughput_warnings"]
+    assert told.startswith("5 of 30 steps are in no printed rate")
 
 
 def test_an_evaluation_spoils_a_rate_of_the_step_time_that_holds_it() -> None:

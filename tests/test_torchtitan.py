@@ -267,3 +267,44 @@ def test_what_torchrun_writes_for_each_rank_is_one_run(
     assert sorted(store.table("steps")["rank"]) == ["0"] * 5 + ["1"] * 5
     (run,) = analyse({name: store.table(name) for name in TABLES}).metrics.to_dicts()
     assert (run["name"], run["ranks"], run["steps"]) == ("titan-8b/none_a1b2", 2, 5)
+
+
+def _validated(*, old: bool) -> list[str]:
+    """Lines of 60 steps of 1 s, 1,000 tokens each on a GPU, and 4 s of validation each 15 steps.
+
+    old: in the words of 2025-07-09 to 15, when a validation did not start the rate anew.
+    """
+    lines, now, since, tokens = list[str](), 0.0, -20.0, 0
+    prefix = "[titan] 2026-01-02 03:{:02.0f}:{:06.3f} - root - INFO - "
+
+    def put(text: str) -> None:
+        lines.append(prefix.format(now // 60, now % 60).replace(".", ",") + text)
+
+    for step in range(1, 61):
+        now, tokens = now + (3.0 if step in {51, 52} else 1.0), tokens + 1000
+        if step == 1 or step % 10 == 0:
+            rate, since, tokens = tokens / (now - since), now, 0
+            put(f"step: {step:2}  loss:  8.1000  memory: 4.90GiB(5.16%)  tps: {rate:,.0f}")
+        if step == 1 or step % 15 == 0:
+            now += 4.0
+            if old:
+                put("Validation completed. Average loss: 8.1000 over 8 batches")
+                continue
+            rate, since, tokens = (tokens + 8000) / (now - since), now, 0
+            put(f"validate step: {step:2}  loss: 8.1000  memory: 4.90GiB(5.16%)  tps: {rate:,.0f}")
+    return lines
+
+
+def test_the_rate_behind_a_validation_between_two_lines_is_of_the_steps_since(rates: Any) -> None:
+    """Of 5 steps at step 20, behind 15, and at 50, behind 45; of ten, 4 s longer, at 60."""
+    row = rates(_validated(old=False), "seq_len=1000", "gpus=2", "global_batch_size=2")
+    assert (row["time_basis"], row["windows"]) == ("rate", 5)
+    assert row["tgs"] == pytest.approx(1000 * 40 / 44, rel=1e-3)
+    assert [w for w in row["warnings"] if w.startswith("10 of 50 steps are in no printed rate")]
+
+
+def test_the_first_validations_are_in_the_rate_and_take_its_line_out(rates: Any) -> None:
+    row = rates(_validated(old=True), "seq_len=1000", "gpus=2", "global_batch_size=2")
+    assert (row["time_basis"], row["windows"]) == ("rate", 2)
+    assert row["tgs"] == pytest.approx(1000 * 20 / 24, rel=1e-3)
+    assert row["excluded_causes"] == ["start-up", "evaluation"]

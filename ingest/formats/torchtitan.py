@@ -26,6 +26,7 @@ from ingest.log_format import (
     StepLine,
     json_lines,
     known,
+    rate_restarts,
 )
 
 METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@b5bcd76"
@@ -594,6 +595,7 @@ TORCHTITAN: Final = LogFormat(
             regex=r"validate step: *(?P<step>\d+)(?: +loss: +(?P<loss>\S+) +"
             r"m?memory: +(?P<memory>[\d.]+)GiB\((?P<share>[\d.]+)%\) +tps: +(?P<tps>[\d,]+))?",
             kind="evaluation",
+            read=rate_restarts,
             example="[rank0]:[titan] 2026-11-20 15:26:21,417 - root - INFO - validate step:  1  "
             "loss:  8.1289  memory:  0.70GiB(2.99%)  tps: 4,331",
             printed_by=f"{METRICS} MetricsProcessor.log_validation",

@@ -24,7 +24,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from ingest.log_format import GIB, JSON, PERCENT, EventLine, FactLine, LogFormat, StepLine
+from ingest.log_format import (
+    GIB,
+    JSON,
+    PERCENT,
+    EventLine,
+    FactLine,
+    LogFormat,
+    StepLine,
+    rate_restarts,
+)
 
 METRICS: Final = "pytorch/torchtitan/torchtitan/components/metrics.py@00fbaaf"
 NAME: Final = re.compile(
@@ -143,6 +152,7 @@ TORCHTITAN_EVENTS: Final = LogFormat(
             r'(?:.*"validation_metrics/throughput\(tps\)": (?P<tps>[^,}]+))?'
             r'(?:.*"validation_metrics/memory/max_reserved\(GiB\)": (?P<max_reserved_gib>[^,}]+))?',
             kind="evaluation",
+            read=rate_restarts,
             example='{"step": 10, "wall_time": 1795188404.3442, "scalars": '
             '{"validation_metrics/loss": 5.891912, "validation_metrics/throughput(tps)": 248.3, '
             '"validation_metrics/memory/max_reserved(GiB)": 0.73}}',
