@@ -120,7 +120,11 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row |= _claims(windows, lines_of(windows, evidence, steady))
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
-    row["throughput_warnings"] += filter(None, [counts.why_uncounted(windows, facts)])
+    uncounted, sliced = (
+        counts.why_uncounted(windows, facts),
+        counts.of_slices(windows, steady.at, facts),
+    )
+    row["throughput_warnings"] += filter(None, [uncounted, sliced])
     if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
         row["throughput_warnings"].append(updates.text)
     if (other := other_work(facts.get("objective"))) is not None:

@@ -127,8 +127,13 @@ def _over_all_ranks() -> pl.Expr:
 
 
 def worlds() -> tuple[pl.Expr, pl.Expr]:
-    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them."""
-    return pl.col("step_tokens") / pl.col("gpus"), pl.col("rank_tokens")
+    """Tokens of one GPU and step, from the sum over all ranks and as ranks print them.
+
+    A total since the start beside what a rank counts (XTuner v1's) is of the same tokens.
+    """
+    printed = pl.col("rank_tokens")
+    grown = pl.when(printed.is_not_null()).then(_consumed_tokens())
+    return pl.coalesce(pl.col("step_tokens") / pl.col("gpus"), grown), printed
 
 
 def alike(shared: pl.Expr, printed: pl.Expr) -> pl.Expr:
@@ -333,6 +338,31 @@ def _possible(tokens: pl.Expr) -> pl.Expr:
 
 MOST_TOKENS: Final = 2.0**53
 """The most tokens of one step on one GPU: far beyond any, and small enough for finite sums."""
+
+
+def of_slices(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | None:
+    """Why ranks that print are no sample of all: they hold no whole sequence of those they share.
+
+    XTuner v1 cuts a pack into slices, one for each rank that shares it, in their order; padding is
+    at its end (InternLM/xtuner/xtuner/v1/data_proto/sequence_context.py@00d9f4a split).
+    at: places of windows
+    """
+    sharing = facts.get("context_parallel") or 1
+    mine = at[windows.texts("counted_by")[at] == "ranks"]
+    if sharing == 1 or not len(mine):
+        return None
+    names = ("printing", "first_rank", "last_rank")
+    printing, first, last = (windows[name][mine] for name in names)
+    whole = (last - first + 1 == printing) & (first % sharing == 0) & (printing % sharing == 0)
+    if whole.all():
+        return None
+    summed = any(map(windows.known, ("step_tokens", "consumed_tokens")))
+    unsaid = summed and facts.get("gpus") is None
+    mend = "--set gpus counts the sum over all ranks" if unsaid else "ingest the logs of all ranks"
+    return (
+        f"{sharing} ranks share each sequence, the first have more of its tokens, the last the "
+        f"padding, and the log has not all of them: TGS is of those that it has; {mend}{NOT_RANKED}"
+    )
 
 
 def compared(windows: Columns, facts: Mapping[str, Any]) -> list[Counted]:

@@ -106,14 +106,15 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
     `rank_tokens` and `rank_slots` become the mean over the ranks that print them, `wall_s` is the
     slowest rank's time with data loading, claims are the median over the ranks. `rated_tokens` and
     `rated_samples` are what a line's own rate and time make of a step; `printing`: ranks that
-    print it; `copies_s`: the least and the longest `elapsed_s` of lines that name no rank differ
-    by so much.
+    print it, where several do from `first_rank` to `last_rank`; `copies_s`: the least and the
+    longest `elapsed_s` of lines that name no rank differ by so much.
     """
     several, single = split(with_losses(_of_one_clock(steps)).sort("run_id", "step", "line"))
     wall = pl.col("elapsed_s") + pl.col("data_s").fill_null(0.0)
     tokens = pl.col("logged_tgs") * pl.col("elapsed_s")
     samples = pl.col("logged_samples_per_second") * pl.col("elapsed_s")
     ranks = pl.col("rank").n_unique().cast(pl.Int64)
+    number = pl.col("rank").cast(pl.Int64, strict=False)
     unnamed = pl.col("elapsed_s").filter(pl.col("rank").is_null())
     folded = several.group_by("run_id", "step", maintain_order=True).agg(
         pl.col("line", "logged_at", "since_start_s").min(),
@@ -133,11 +134,19 @@ def fold_ranks(steps: pl.DataFrame) -> pl.DataFrame:
         tokens.mean().alias("rated_tokens"),
         samples.median().alias("rated_samples"),
         ranks.alias("printing"),
+        number.min().alias("first_rank"),
+        number.max().alias("last_rank"),
         (unnamed.max() - unnamed.min()).alias("copies_s"),
     )
-    of_one = pl.lit(1, pl.Int64)
+    of_one, unsaid = pl.lit(1, pl.Int64), pl.lit(None, pl.Int64)
     alone = single.with_columns(
-        wall_s=wall, rated_tokens=tokens, rated_samples=samples, printing=of_one, copies_s=0.0
+        wall_s=wall,
+        rated_tokens=tokens,
+        rated_samples=samples,
+        printing=of_one,
+        first_rank=unsaid,
+        last_rank=unsaid,
+        copies_s=0.0,
     )
     return pl.concat([folded, alone.select(folded.columns)]).sort("run_id", maintain_order=True)
 

@@ -62,12 +62,12 @@ def all_steady(rows: Sequence[Row]) -> tuple[pl.DataFrame, pl.DataFrame]:
         .with_columns(
             first=pl.col("step") == 1,
             events=pl.lit([], pl.List(pl.String)),
+            rate_events=pl.lit([], pl.List(pl.String)),
             smeared=False,
             warming=False,
             begun_anew=False,
             tokens_per_gpu=8.0,
             elapsed_excludes_data=False,
-            elapsed_covers=pl.lit("step"),
             rate_covers=pl.lit("step"),
             **{f"{evidence}_span": 1 for evidence in SPOILERS},
             **{f"{evidence}_time": 1.0 for evidence in SPOILERS},

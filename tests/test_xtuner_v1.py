@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from ingest import facts as given
 from ingest.formats.xtuner_v1 import BLOCKS, CONFIG_EXAMPLE
 from ingest.log_rows import read_source
 from ingest.parse import Parsed
 from ingest.registry import FORMATS
+from ingest.schema import TABLES
 from metrics.analysis import analyse
 from metrics.model_shapes import from_hugging_face, known
+from metrics.table import NOT_RANKED
 
 Parse = Callable[..., Parsed]
 Row = dict[str, Any]
@@ -302,3 +305,78 @@ def test_a_trackers_clock_is_of_this_process_only_beside_its_own_rate(parse: Par
     del record["runtime_info/exp_tgs"]
     (row, *_) = rows("xtuner-v1-tracker", [json.dumps(record)], parse)
     assert row.get("since_start_s") is None
+
+
+# -- ranks that share a sequence -----------------------------------------------------------
+
+
+def shared(ranks: tuple[int, ...], *, totals: str) -> list[str]:
+    """20 steps of 2 s; two packs of 1,000 tokens in slices of 300 for four ranks each.
+
+    totals: what stands behind text_tokens, of all ranks: with the number of the step, `{}`
+    """
+    slices = [300, 300, 300, 100] * 2
+    return [
+        f"[XTuner][RANK {rank}][2026-11-20 15:{step // 30:02}:{step * 2 % 60:02}][INFO] Epoch 1 "
+        f"Step {step}/20 data_time: 0.0000 lr: 1.000000e-05 time: 2.0000 text_tokens: "
+        f"{slices[rank]} {totals.format(total=step * 2000)}total_loss: 2.00000000, "
+        "reduced_llm_loss: 2.00000000 grad_norm: 1.00000000 max_memory: 9.00 GB reserved_memory: "
+        f"9.50 GB tgs: {slices[rank] / 2:.1f} exp_tgs: 120.0 e2e_tgs: 120.0 eta: 0:00:10 "
+        for step in range(1, 21)
+        for rank in ranks
+    ]
+
+
+ALL: tuple[int, ...] = tuple(range(8))
+SUM = "step_consumed_tokens: 2000 total_consumed_tokens: {total} "
+SINCE = "reduced_consumed_tokens: {total} "
+
+
+@pytest.fixture
+def metrics(ingest: Any, store: Any, logs: Any) -> Any:
+    """The metrics of a log with these lines."""
+
+    def read(lines: list[str], *flags: str) -> Row:
+        (logs / "run.log").write_text("".join(f"{line}\n" for line in lines))
+        ingest(logs / "run.log", extra=given.from_flags(list(flags)))
+        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+
+    return read
+
+
+@pytest.mark.parametrize("ranks", [ALL, (0, 1, 2, 3), (4, 5, 6, 7)])
+def test_ranks_that_share_whole_sequences_are_a_sample_of_all(
+    ranks: tuple[int, ...], metrics: Any
+) -> None:
+    row = metrics(shared(ranks, totals=""), "context_parallel=4")
+    assert row["tgs"] == pytest.approx(125.0)
+    assert not [text for text in row["warnings"] if "share each sequence" in text]
+
+
+@pytest.mark.parametrize("totals", [SUM, SINCE])
+def test_a_sum_over_all_ranks_counts_what_one_that_shares_a_sequence_does_not(
+    totals: str, metrics: Any
+) -> None:
+    row = metrics(shared((0,), totals=totals), "context_parallel=4", "gpus=8")
+    assert row["tgs"] == pytest.approx(125.0)
+    assert not [text for text in row["warnings"] if NOT_RANKED in text]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "totals", "mend"),
+    [
+        ((0,), "", "ingest the logs of all ranks"),
+        ((0, 4), "", "ingest the logs of all ranks"),
+        ((0, 1, 4, 5), "", "ingest the logs of all ranks"),
+        ((0,), SUM, "--set gpus counts the sum over all ranks"),
+    ],
+)
+def test_a_part_of_the_ranks_that_share_a_sequence_is_no_sample_of_its_tokens(
+    ranks: tuple[int, ...], totals: str, mend: str, metrics: Any
+) -> None:
+    """Padding is at the end of a pack: the last rank has it, and the others more than the mean."""
+    row = metrics(shared(ranks, totals=totals), "context_parallel=4")
+    assert row["tgs"] == pytest.approx(150.0)
+    (told,) = (text for text in row["warnings"] if "share each sequence" in text)
+    assert mend in told
+    assert told.endswith(NOT_RANKED)
