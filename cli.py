@@ -483,8 +483,7 @@ def _echo_outcome(outcome: Outcome) -> None:
         _say(f"{outcome.path}: {outcome.log_format}, {steps}{unread}, {others}")
     elif outcome.status == "passed":
         if outcome.message:
-            why = outcome.message.removeprefix(f"{outcome.path}: ").partition("\n")[0]
-            _say(f"{outcome.path}: passed over, {why}")
+            _say(outcome.passing)
     elif outcome.status == "known":
         _say(f"{outcome.path}: {outcome.message}")
 

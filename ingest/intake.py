@@ -79,6 +79,12 @@ class Outcome(NamedTuple):
         """`given` as a Path. Made only when it is asked for: most files are as they were."""
         return place(self.given)
 
+    @property
+    def passing(self) -> str:
+        """The sentence of a file that is passed over, and of which no earlier ingest told."""
+        why = self.message.removeprefix(f"{self.path}: ").partition("\n")[0]
+        return f"{self.path}: passed over, {why}"
+
 
 class _Stood(NamedTuple):
     """A source as the store had it before."""

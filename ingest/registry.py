@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,13 +23,14 @@ import pyarrow as pa
 
 from ingest.arrays import Ints, owned
 from ingest.clean import ANSI, Cleaner, lines_of
+from ingest.endings import BAD, ENDINGS
 from ingest.errors import FairmfuError, UnknownFormatError
-from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
+from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
 from ingest.formats.deepspeed_monitor import DEEPSPEED_CSV, DEEPSPEED_TENSORBOARD, NO_STEPS
 from ingest.formats.domino import DOMINO
 from ingest.formats.gpt_neox import GPT_NEOX, GPT_NEOX_TENSORBOARD
-from ingest.formats.hf_trainer import HF_CONSOLE, HF_STATE, HF_TENSORBOARD
+from ingest.formats.hf_trainer import EMPTY_STATE, HF_CONSOLE, HF_STATE, HF_TENSORBOARD
 from ingest.formats.llamafactory import LLAMAFACTORY
 from ingest.formats.megatron_deepspeed import (
     MEGATRON_DEEPSPEED,
@@ -49,7 +50,7 @@ from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
-from ingest.log_format import ENGINE, PARTS, TRAINER, LogFormat
+from ingest.log_format import ENGINE, HF_TRAINER, PARTS, TRAINER, LogFormat
 from ingest.own_lines import keeps
 from ingest.parse import Parser
 from ingest.prefilter import any_of, sieve
@@ -90,6 +91,10 @@ FORMATS: Final[tuple[LogFormat, ...]] = (
     DEEPSPEED_TENSORBOARD,
     DEEPSPEED_CSV,
 )
+
+
+LEFT_BESIDE: Final = (PROFILE_FILE, EMPTY_STATE, *NO_STEPS)
+"""How files without steps begin that frameworks leave beside their logs, and what each is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,9 @@ HEADER_LINES: Final = 200_000
 
 HEADER_EVIDENCE: Final = 2
 """Different lines of a header that tell its format."""
+
+LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
+"""A loss, by which a script of its own tells that it trains on an engine that prints no steps."""
 
 HEAD_LINES: Final = 200
 """So many lines show that a file is no log."""
@@ -262,8 +270,8 @@ def _told(
         raise UnknownFormatError(f"{path}: {known}", recognised=False)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
     lines = (line for chunk in chunks for line in chunk.lines())
-    hits = _hits(Source(path).lines() if path.is_file() else lines, formats)
-    if without_steps := _by_header(hits):
+    hits, end = _hits(Source(path).lines() if path.is_file() else lines, formats)
+    if without_steps := _by_header(hits, end):
         return without_steps[0], without_steps[1:]
     nearest = _nearest(hits)
     names = ", ".join(f.name for f in formats)
@@ -557,34 +565,45 @@ def _without_steps(path: Path) -> str:
     if not path.is_file():
         return ""
     head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
-    begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in NO_STEPS)
+    begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in LEFT_BESIDE)
     return next((what for match, what in begins if match), "")
 
 
-def _hits(lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]) -> list[_Hits]:
-    """What each format knows of a file none of whose steps can be read."""
-    hits = [_Hits(f) for f in formats if f.precedence > PARTS]
+def _hits(
+    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
+) -> tuple[list[_Hits], _End]:
+    """What each format knows of a file none of whose steps can be read, and how that ends.
+
+    What an engine prints under anyone says nothing of who trains on it.
+    """
+    hits, end = [_Hits(f) for f in formats if f.precedence > PARTS], _End()
+    lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE]
+    engines = (f for f in formats if f.precedence == ENGINE)
+    of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
     cleaner = Cleaner(_noise(formats))
     interesting = any_of(
-        (anchor for hit in hits for anchor in hit.anchors),
+        chain(end.anchors, *(hit.anchors for hit in hits)),
         (pattern for hit in hits for pattern in hit.patterns),
     )
     for line in islice(lines, HEADER_LINES):
         clean = line._replace(text=cleaner.strip(line.text))
         if interesting(clean.text):
-            for hit in hits:
+            end.look(clean.text)
+            for hit in lower if _any(of_engines, clean.text) else hits:
                 hit.look(clean)
-    return hits
+    return hits, end
 
 
-def _by_header(hits: Iterable[_Hits]) -> tuple[LogFormat, ...]:
+def _by_header(hits: Iterable[_Hits], end: _End) -> tuple[LogFormat, ...]:
     """The trainer whose header stands in the file, and its companions; none where two may be.
 
     Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
-    header of another, and is told from it by its steps alone, is not meant.
+    header of another, and is told from it by its steps alone, is not meant. An engine trains for
+    others, whose steps may be unknown here: it is meant where its launch ended before any.
     """
     shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
-    trainers = [hit for hit in shown if hit.log_format.precedence > ENGINE]
+    least = ENGINE if end.is_early else HF_TRAINER
+    trainers = [hit for hit in shown if hit.log_format.precedence >= least]
     most = max(map(_evidence, trainers), default=None)
     likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
     best = [f for f in likely if f is likely[0] or f.blocks is not likely[0].blocks]
@@ -668,6 +687,26 @@ class _Hits:
             f"be read;\n    line {self.closest.number} is understood up to the mark: "
             f"{_marked(self.closest.text, self.reach)}\n"
         )
+
+
+class _End:
+    """Whether a launch ended badly before its first step, by what no format says."""
+
+    def __init__(self) -> None:
+        self._bad = [(line.anchor, Regex(line.regex)) for line in ENDINGS if line.kind in BAD]
+        self._losses = [(anchor, Regex(LOSS)) for anchor in ("loss", "Loss")]
+        self.anchors = [anchor for anchor, _ in (*self._bad, *self._losses)]
+        self._ended = self._trained = False
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it ended badly, and no line tells a loss."""
+        return self._ended and not self._trained
+
+    def look(self, text: str) -> None:
+        """At one line, wherever it stands: a file may hold several launches."""
+        self._ended = self._ended or bool(_any(self._bad, text))
+        self._trained = self._trained or bool(_any(self._losses, text))
 
 
 def _evidence(hit: _Hits) -> tuple[int, int]:

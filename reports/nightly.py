@@ -163,6 +163,9 @@ class _Tonight:
         return cls(runs, shown, analysis, outcomes)
 
 
+NO_LOG: Final = "No file there is a log of a known format: fairmfu ingest FILE says why one is not."
+
+
 class NothingReadError(FairmfuError):
     """None of the sources could be read."""
 
@@ -243,10 +246,12 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
         counts[one.status] = counts.get(one.status, 0) + 1
         if one.status == "failed" or (one.status == "read" and one.message):
             diary.write(one.message)
+        elif one.status == "passed" and one.message:
+            diary.write(one.passing)
     diary.write(", ".join(f"{n:,} {status}" for status, n in sorted(counts.items())) or "no source")
     if counts.keys() <= {"failed", "passed"}:
         why = "; ".join(one.message for one in outcomes if one.status == "failed")
-        raise NothingReadError(f"none of the sources could be read. {why}")
+        raise NothingReadError(f"none of the sources could be read. {why or NO_LOG}")
     for words in order.unmatched(one.path for one in outcomes):
         diary.note(words)
     return outcomes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -48,6 +49,8 @@ HEADER = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 )
 ENGINE_HEADER = "".join(line.example + "\n" for line in DEEPSPEED.facts)
+PROFILE = "\n" + "".join(line + "\n" for line in DEEPSPEED.blocks[1].example)
+EMPTY_STATE = json.dumps({"epoch": 0.1, "global_step": 2, "log_history": []}, indent=2)
 OTHER_ITERATIONS = "".join(
     f"epoch 0, iteration {n}/40 | lr: 1.5e-06 | train_loss: 9.{n} | took: 7.5 | seen: {64 * n}\n"
     for n in (1, 2, 3)
@@ -79,6 +82,8 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         (TWO_FORMATS.encode(), ["lines of 2 formats stand in one file", "xtuner-v1: line 2"]),
         (OF_AN_ENGINE.encode(), ["lines of 2 formats stand in one file", "deepspeed: line 2"]),
         (b"\n" * 9, ["no known format matches"]),
+        (PROFILE.encode(), ["the output_file of DeepSpeed's flops profiler", "Read the log"]),
+        (EMPTY_STATE.encode(), ["a Hugging Face checkpoint from before the first step"]),
         (OTHER_ITERATIONS.encode(), ["nearest: megatron-deepspeed: 3 lines", "that tell a time\n"]),
     ],
     ids=[
@@ -91,6 +96,8 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         "two-formats",
         "other-run",
         "blank",
+        "profile",
+        "empty-state",
         "other-iterations",
     ],
 )
@@ -225,6 +232,33 @@ def test_a_launch_whose_steps_have_no_stamps_began_at_its_first_event(logs: Path
     assert tables["runs"]["started_at"].to_list() == [began]
     assert tables["events"]["logged_at"].to_list() == [began, began + timedelta(seconds=78)]
     assert tables["steps"]["logged_at"].null_count() == 1
+
+
+CRASH = (
+    "[rank0]: Traceback (most recent call last):\n"
+    "[rank0]: AssertionError: bwd_microstep timer has already been started\n"
+    "[2026-11-20 15:05:10,351] [ERROR] [launch.py:259:sigkill_handler] ['python', 'train.py'] "
+    "exits with return code = 1\n"
+)
+
+
+def test_a_launch_of_an_engine_alone_is_read_where_it_ended_before_its_first_step(
+    good: Path, ingest: Ingest, store: Store
+) -> None:
+    """Else its script's own step lines may be what is not known."""
+    early = good.with_name("early.log")
+    trains = "".join(f"iter {n}: loss {9 - n}.25, 3.1 it/s\n" for n in range(5))
+    for text in (ENGINE_HEADER, ENGINE_HEADER + trains + CRASH):
+        early.write_text(text)
+        (outcome, _) = ingest(good.parent)
+        assert (outcome.status, "nearest: deepspeed" in outcome.message) == ("failed", True)
+    early.write_text(ENGINE_HEADER + CRASH)
+    ingest(good.parent)
+    run = store.table("runs").filter(name="early").row(0, named=True)
+    assert (run["log_format"], run["outcome"]) == ("deepspeed", "crashed")
+    assert "AssertionError" in run["outcome_text"]
+    metrics = analyse({name: store.table(name) for name in TABLES}).metrics
+    assert metrics.filter(name="early")["steps"].to_list() == [0]
 
 
 SHARED_HEADER = (

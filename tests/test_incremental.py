@@ -257,6 +257,31 @@ def test_a_file_that_is_no_log_is_read_once(
     assert named.status == "failed"
 
 
+IMPORT = (
+    "[2026-11-20 15:01:12,345] [INFO] [real_accelerator.py:158:get_accelerator] Setting "
+    "ds_accelerator to cuda (auto detect)\n"
+)
+
+
+BESIDE_LOGS = {
+    "flops.txt": "\n".join(DEEPSPEED.blocks[1].example),
+    "trainer_state.json": '{\n  "global_step": 2,\n  "log_history": []\n}',
+    "tokens.log": IMPORT * 8 + OTHER,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE_LOGS)
+def test_what_stands_beside_logs_is_told_once(
+    name: str, log: Path, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    beside = write(log.parent / "checkpoint-2" / name, BESIDE_LOGS[name])
+    _, first = ingest(log.parent)
+    assert (first.path, first.status, bool(first.message)) == (beside, "passed", True)
+    opened()
+    assert said(ingest(log.parent)) == [*UNCHANGED, ("passed", "")]
+    assert opened() == []
+
+
 @pytest.mark.parametrize("new", ["format", "program"])
 def test_a_new_format_or_program_reads_it_again(
     new: str, log: Path, ingest: Ingest, monkeypatch: pytest.MonkeyPatch

@@ -351,6 +351,21 @@ class TestWhatSurroundsIt:
         assert lines[1:] == ["2 read", "2 runs computed", "done, exit 0"]
         assert lines[0].startswith("started, fairmfu ")
 
+    def test_what_is_passed_over_stands_in_the_log_once(
+        self, tmp_path: Path, logs: Path, nightly: Nightly
+    ) -> None:
+        """Cron mails nothing of a night that ends well."""
+        empty = logs / "stderr.log"
+        empty.touch()
+        settle(empty)
+        found = nightly()
+        assert found.exit_code == 1
+        assert "No file there is a log of a known format" in found.stderr
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        assert [nightly().exit_code for _ in range(2)] == [0, 0]
+        written = (tmp_path / "out" / "nightly.log").read_text()
+        assert written.count(f" {empty}: passed over, the file is empty.\n") == 1
+
     def test_reports_in_the_folder_of_the_logs_are_not_read(self, logs: Path) -> None:
         write_nights(logs, range(1, 2), Plan(seed=1))
         arguments = ["--store", str(logs / "store"), "--out", str(logs / "out")]

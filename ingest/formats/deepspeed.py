@@ -653,6 +653,13 @@ BLOCKS: Final = (
     ),
 )
 
+PROFILE_FILE: Final = (
+    r"-{20,} DeepSpeed Flops Profiler -",
+    "the output_file of DeepSpeed's flops profiler: one step of a run, and no step line. Read the "
+    "log of that run; without output_file the profile stands there and is read with it.",
+)
+"""How a profile begins that is a file of its own, and what to do about it."""
+
 CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "

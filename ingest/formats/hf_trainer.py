@@ -710,11 +710,18 @@ def _state(key: str, fact: str) -> FactLine:
     )
 
 
+EMPTY_STATE: Final = (
+    r'\{.*"global_step": .*"log_history": \[\]',
+    "the state of a Hugging Face checkpoint from before the first step that was logged. Read that of "
+    "a later checkpoint, or the console.",
+)
+"""What a state without steps looks like, and what to do about it."""
+
 HF_STATE: Final = LogFormat(
     name="hf-trainer-state",
     framework="transformers",
     versions="trainer_state.json of transformers 3 … 5",
-    signature=r'^ *"log_history": ',
+    signature=r'^ *"log_history": (?!\[\])',
     looks_like_step=r'"log_history": \{.*"loss": ',
     evidence=("clock",),
     precedence=HF_TRAINER,
