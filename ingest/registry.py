@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -582,13 +582,13 @@ def _hits(
     of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
     cleaner = Cleaner(_noise(formats))
     interesting = any_of(
-        chain(end.anchors, *(hit.anchors for hit in hits)),
+        (anchor for hit in hits for anchor in hit.anchors),
         (pattern for hit in hits for pattern in hit.patterns),
     )
     for line in islice(lines, HEADER_LINES):
         clean = line._replace(text=cleaner.strip(line.text))
+        end.look(clean.text)
         if interesting(clean.text):
-            end.look(clean.text)
             for hit in lower if _any(of_engines, clean.text) else hits:
                 hit.look(clean)
     return hits, end
@@ -695,7 +695,7 @@ class _End:
     def __init__(self) -> None:
         self._bad = [(line.anchor, Regex(line.regex)) for line in ENDINGS if line.kind in BAD]
         self._losses = [(anchor, Regex(LOSS)) for anchor in ("loss", "Loss")]
-        self.anchors = [anchor for anchor, _ in (*self._bad, *self._losses)]
+        self._interesting = any_of(anchor for anchor, _ in (*self._bad, *self._losses))
         self._ended = self._trained = False
 
     @property
@@ -705,6 +705,8 @@ class _End:
 
     def look(self, text: str) -> None:
         """At one line, wherever it stands: a file may hold several launches."""
+        if self._trained or not self._interesting(text):
+            return
         self._ended = self._ended or bool(_any(self._bad, text))
         self._trained = self._trained or bool(_any(self._losses, text))
 
