@@ -708,7 +708,7 @@ class _End:
         if self._trained or not self._interesting(text):
             return
         self._ended = self._ended or bool(_any(self._bad, text))
-        self._trained = self._trained or bool(_any(self._losses, text))
+        self._trained = bool(_any(self._losses, text))
 
 
 def _evidence(hit: _Hits) -> tuple[int, int]:

@@ -233,6 +233,8 @@ class Walk:
         names = {translate(name) for f in formats for name in f.file_names}
         self._log_name = re.compile("|".join(sorted(names)) or "(?!)")
         self._left_out = {seen.st_ino: seen for seen in map(_stat, leave_out) if seen}
+        self._never_in = tuple(f"{os.path.realpath(path)}{os.sep}" for path in leave_out)
+        self._root = ""
         self._listed: dict[Path, Surroundings] = {}
         self._found = set[str]()
         self._of_logs = set[str]()  # endings
@@ -356,6 +358,7 @@ class Walk:
         """All that may be logs; a file costs its stat and little more."""
         within: list[_Folder] = []
         told = len(self.unchanged)
+        self._root = os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - of / too
         unseen = self._enter(within, "" if root == Path() else str(root), identity(root))
         found = unseen is not None
         if unseen:
@@ -371,7 +374,7 @@ class Walk:
                         found = True
                         yield unseen
                     break  # what it holds comes first
-                if self._may_be_log(entry.name) and (one := _seen(folder, entry)):
+                if self._is_wanted(folder.identity, entry) and (one := _seen(folder, entry)):
                     found = True
                     if one.identity not in self._found:
                         self._found.add(one.identity)
@@ -415,7 +418,7 @@ class Walk:
             every = sorted(entries, key=attrgetter("name"))
             for entry in every:
                 name = entry.name
-                if name[0] != "." and self._may_be_log(name) and entry.is_file():
+                if name[0] != "." and self._is_wanted(folder, entry) and entry.is_file():
                     names.append(name)
                     seen.append(entry.stat())
                 elif name[0] != "." and entry.is_dir(follow_symlinks=False):
@@ -423,6 +426,23 @@ class Walk:
         around = Surroundings(folder, frozenset([entry.name for entry in every]))
         sizes, times = [at.st_size for at in seen], [at.st_mtime_ns for at in seen]
         return around, (names, sizes, times, [at.st_ino for at in seen])
+
+    def _is_wanted(self, folder: str, entry: os.DirEntry[str]) -> bool:
+        """Whether an entry may be a log, and no link to one that is found by its own name.
+
+        Such as latest.log: of a link that moves on, each log would be another run of that name.
+        """
+        if not self._may_be_log(entry.name):
+            return False
+        return not (entry.is_symlink() and self._finds(os.path.join(folder, entry.name)))  # noqa: PTH118 - one of many
+
+    def _finds(self, link: str) -> bool:
+        """Whether what a link leads to stands in the folder that is walked, where it is found."""
+        leads_to = os.path.realpath(link)
+        if not leads_to.startswith(self._root) or leads_to.startswith(self._never_in):
+            return False
+        within = Path(leads_to.removeprefix(self._root))
+        return self._may_be_log(within.name) and not any(part[0] == "." for part in within.parts)
 
     def _may_be_log(self, name: str) -> bool:
         ending = name[name.rfind(".") :]

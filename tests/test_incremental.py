@@ -297,6 +297,34 @@ def test_a_new_format_or_program_reads_it_again(
     assert [bool(message) for message in again] == [True, False]
 
 
+def test_a_link_to_a_log_that_is_found_by_its_own_name_is_no_other(
+    store: Store, log: Path, titan: Titan, ingest: Ingest, opened: Callable[[], list[str]]
+) -> None:
+    """It stands before its log by name, and leads to another one each night."""
+    newer = write(log.with_name("b.log"), titan(5, loss=7.0))
+    link = log.with_name("Latest.log")
+    for target in (log, newer):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target.name)
+        assert {outcome.path for outcome in ingest(log.parent)} == {log, newer}
+    assert store.table("sources")["path"].to_list() == [str(log), str(newer)]
+    opened()
+    assert said(ingest(log.parent)) == UNCHANGED * 2
+    assert opened() == []
+
+
+@pytest.mark.parametrize("where", ["outside", ".hidden", "left out", "other ending"])
+def test_a_link_to_a_log_that_is_not_found_otherwise_is_read(
+    where: str, log: Path, tmp_path: Path, titan: Titan, ingest: Ingest
+) -> None:
+    paths = {"outside": tmp_path / "x.log", "other ending": log.with_name("x.json")}
+    target = write(paths.get(where, log.parent / where / "x.log"), titan(5, loss=7.0))
+    link = log.with_name("z.log")
+    link.symlink_to(target)
+    found = ingest(log.parent, leave_out=[log.parent / "left out"])
+    assert [(outcome.path, outcome.status) for outcome in found] == [(log, "read"), (link, "read")]
+
+
 # -- facts from outside the log --------------------------------------------------------------
 
 
