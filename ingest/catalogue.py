@@ -63,7 +63,8 @@ _TOUCHED: Final = f"""
     union select sha256 from held.runs where {_BASE} in (select base from asked)
 """  # noqa: S608 - constants
 STANDING: Final = f"""
-    select s.path, s.sha256, s.batch, s.read_at, s.reading, s.log_format, s.companions,
+    select s.path, s.sha256, s.batch, s.read_at, s.step_lines,
+        s.reading, s.log_format, s.companions,
         coalesce(list(r.run_id order by r.launch) filter (r.run_id is not null), [])
     from held.sources s left join held.runs r using (sha256)
     where s.sha256 in ({_TOUCHED}) group by all order by s.batch, s.path

@@ -553,6 +553,8 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
     if remark.known_as:
         known = _known_as(identity(path), remark.known_as)
         return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
+    if remark.kind == "less":
+        return outcome._replace(message=f"{path} {LESS}")
     return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
 
 
@@ -587,6 +589,13 @@ MOVED: Final = (
     "and ingest it again"
 )
 """What is said of a log that was moved, and has facts beside it."""
+
+
+LESS: Final = (
+    "holds fewer steps of its run than were read before, which are kept. Where they are not to "
+    "count, fairmfu remove the run, and ingest the log again"
+)
+"""What is said of a log that lost steps."""
 
 
 def _known_as(path: str, stored: str) -> str:

@@ -71,7 +71,8 @@ class Remark:
     """What its reader could not know of a file before the store looked at it.
 
     kind: known (the content is stored, as `known_as`), kept (the path holds another run now; the
-    earlier one stays), or gone (the content was known and no longer is: the file must be read).
+    earlier one stays), less (it holds less of the same run; what was read stays), or gone (the
+    content was known and no longer is: the file must be read).
     """
 
     path: str
@@ -91,14 +92,18 @@ class Stored:
     sha256: str
     runs: tuple[str, ...]
     read_at: datetime | None
+    step_lines: int
     stepped: Callable[[], frozenset[str]]
     read_otherwise: bool = False
 
-    def grown_into(self, runs: Iterable[str]) -> bool:
-        """Whether a file of these runs holds all of this one's.
+    def grown_into(self, runs: Iterable[str], step_lines: int) -> bool:
+        """Whether a file of these runs and so many step lines holds all of this one's.
 
-        A launch that had no step yet has no lasting id, so it is not asked for.
+        A launch that had no step yet has no lasting id, so it is not asked for; one that was cut
+        short has the id that it had. Earlier readers may have counted otherwise.
         """
+        if step_lines < self.step_lines and not self.read_otherwise:
+            return False
         held = {base_id(run) for run in runs}
         lost = {run for run in self.runs if base_id(run) not in held}
         return not lost or lost.isdisjoint(self.stepped())
@@ -138,7 +143,7 @@ class Plan:
         It also replaces the same content as an earlier reader read it.
         """
         sources = whole(tables["sources"])
-        path, sha256 = sources["path"][0], sources["sha256"][0]
+        path, sha256, step_lines = sources.select("path", "sha256", "step_lines").row(0)
         runs = whole(tables["runs"])["run_id"].to_list()
         outer, log = _apart(whole(tables["facts"]))
         before = self.stored.get(sha256)
@@ -147,7 +152,7 @@ class Plan:
             self.remarks.append(Remark(path, "known", before.path))
             self.see(Seen(path, sha256, outer))
             return
-        stale, kept = self._at(path, runs)
+        stale, kept = self._at(path, runs, step_lines)
         if before:
             stale = [before, *(source for source in stale if source is not before)]
             kept = [source for source in kept if source is not before]
@@ -155,7 +160,7 @@ class Plan:
             self._drop(source)
         stepped = _runs_of(tables["steps"])
         first = min((s.read_at for s in stale if s.read_at is not None), default=self.now)
-        source = Stored(path, sha256, (), first, stepped)
+        source = Stored(path, sha256, (), first, step_lines, stepped)
         own = {run: self._own_id(run, source, stale) for run in runs}
         source = replace(
             source,
@@ -168,7 +173,9 @@ class Plan:
         self._carry(stale, source)
         self._update(source, outer, beside=True)
         if kept and not stale and path != "-":
-            self.remarks.append(Remark(path, "kept"))
+            of_it = {base_id(run) for one in kept for run in one.runs}
+            same = not of_it.isdisjoint(map(base_id, runs))
+            self.remarks.append(Remark(path, "less" if same else "kept"))
 
     def see(self, seen: Seen, claimed: Iterable[str] = ()) -> None:
         """A file of known content: what stands beside it counts where the content was read from.
@@ -179,7 +186,7 @@ class Plan:
         if source is None:
             self.remarks.append(Remark(seen.path, "gone"))
             return
-        stale, kept = self._at(seen.path, source.runs)
+        stale, kept = self._at(seen.path, source.runs, source.step_lines)
         same = source.path == seen.path
         stale = [s for s in stale if s.sha256 not in (seen.sha256, *self.new, *claimed)]
         for other in stale:
@@ -220,10 +227,12 @@ class Plan:
             found[REMOVED] = removed(self.removed, self.owner)
         return {table: frame for table, frame in found.items() if frame.height}
 
-    def _at(self, path: str, runs: Sequence[str]) -> tuple[list[Stored], list[Stored]]:
+    def _at(
+        self, path: str, runs: Sequence[str], step_lines: int
+    ) -> tuple[list[Stored], list[Stored]]:
         """The sources of a path: those that grew into a file of these runs, and the others."""
         here = self.at.get(path, [])
-        stale = [s for s in here if s.sha256 in self.grown or s.grown_into(runs)]
+        stale = [s for s in here if s.sha256 in self.grown or s.grown_into(runs, step_lines)]
         return stale, [source for source in here if source not in stale]
 
     def _drop(self, source: Stored) -> None:

@@ -86,10 +86,11 @@ class Writer:
                 sha256,
                 tuple(runs),
                 read_at,
+                step_lines,
                 partial(self._stepped, batch, tuple(runs)),
                 read_otherwise=bool(read_otherwise(*reading)),
             )
-            for path, sha256, batch, read_at, *reading, runs in found
+            for path, sha256, batch, read_at, step_lines, *reading, runs in found
         ]
         return Plan(stored, facts, utc_now(), grown)
 

@@ -21,6 +21,7 @@ from ingest.facts import from_flags
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS
 from ingest.intake import Outcome
 from ingest.registry import FORMATS, Tried
+from ingest.schema import TABLES
 from ingest.store import Store
 from ingest.walk import Walk
 from metrics.analysis import analyse
@@ -530,7 +531,10 @@ def test_what_was_given_to_a_run_stays_with_a_copy_that_did_not_change(
 def test_logs_that_begin_alike_and_move_one_name_along_stay(
     names: str, store: Store, logs: Path, titan: Titan, ingest: Ingest
 ) -> None:
-    """One takes the place of what the next one has still; that is read then, not lost."""
+    """One takes the place of what the next one has still; that is read then, not lost.
+
+    Nor is what the last one held, though nothing holds it any more.
+    """
     first, second, third = (logs / f"{name}.log" for name in names)
     texts = [titan(steps) + f"of log {steps}\n" for steps in (5, 6, 7, 8)]
     for path, text in zip((first, second, third), texts, strict=False):
@@ -539,9 +543,9 @@ def test_logs_that_begin_alike_and_move_one_name_along_stay(
     for path, text in zip((first, second, third), (texts[3], *texts[:2]), strict=True):
         write(path, text)
     ingest(logs)
-    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 8]
+    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 7, 8]
     assert said(ingest(logs)) == UNCHANGED * 3
-    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 8]
+    assert sorted(store.table("sources")["step_lines"]) == [5, 6, 7, 8]
 
 
 @pytest.mark.parametrize("grown", [0, 2], ids=["as it was", "grown since"])
@@ -575,6 +579,31 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
     write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
     assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]
     assert sorted(store.table("steps").group_by("run_id").len()["len"]) == [3, 5]
+
+
+@pytest.mark.parametrize("lost", [2, 9], ids=["its end", "most of its steps"])
+def test_a_log_that_was_cut_short_keeps_what_was_read_of_it(
+    lost: int, store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    """As where a copy of it has only begun; its run stays one, and is whole again later."""
+    lines = [*titan(10).splitlines(keepends=True), "torch.OutOfMemoryError: CUDA out of memory\n"]
+    for name, held in (("b.log", lines), ("a.log", lines[:3])):  # another that begins alike
+        ingest(write(log.with_name(name), "".join(held)).parent)
+    write(log.with_name("b.log"), "".join(lines[:-lost]))
+    first, cut = ingest(log.parent)
+    assert said([first]) == UNCHANGED
+    assert (cut.status, "holds fewer steps of its run" in cut.message) == ("read", True)
+    assert said(ingest(log.parent)) == UNCHANGED * 2
+
+    def told() -> list[tuple[int, str]]:
+        tables = {name: store.table(name) for name in TABLES}
+        found = analyse(tables).metrics.filter(outcome="out_of_memory")
+        return list(found.select("steps", "outcome").iter_rows())
+
+    assert told() == [(10, "out_of_memory")]
+    write(log.with_name("b.log"), "".join([*lines, "srun: error\n"]))
+    assert said(ingest(log.parent)) == [*UNCHANGED, *READ]
+    assert (told(), store.table("sources").height) == ([(10, "out_of_memory")], 2)
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside one that begins alike"])
