@@ -452,7 +452,7 @@ def why_no_rate(row: Mapping[str, Any]) -> tuple[str, list[str]]:
     if fatal or row["steps"] == 0:
         return "; ".join(fatal or warnings[:1]), []
     lacks = list(takewhile(lambda name: name in RATE_FACTS, missing))
-    return ", ".join(lacks) or "; ".join(warnings[:1]), lacks
+    return (f"missing {', '.join(lacks)}" if lacks else "; ".join(warnings[:1])), lacks
 
 
 def _no_rate(windows: Columns, run: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:

@@ -456,7 +456,7 @@ def _unplaced(which: str, rows: pl.DataFrame) -> str:
 
 FAILED_COLUMNS: Final = (
     Column("Log", lambda row: f'<span class="name">{esc(row["path"])}</span>'),
-    Column("Why", lambda row: esc(row["message"]), "text"),
+    Column("Why", lambda row: esc(row["message"]).replace("\n", "<br>"), "text"),
 )
 UNPLACED_COLUMNS: Final = (
     Column("Run", lambda row: f'<span class="name">{esc(row["name"])}</span>'),

@@ -268,7 +268,7 @@ def test_no_fact_completes_a_run_that_has_no_rate_whatever_is_said_of_it():
     assert lacks(row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}) == []
     without = row | {"steps": 1, "warnings": ["a doubt", SINGLE_STEP]}
     assert why_no_rate(without) == (SINGLE_STEP, [])
-    assert why_no_rate(row | {"steps": 3}) == ("gpus", ["gpus"])
+    assert why_no_rate(row | {"steps": 3}) == ("missing gpus", ["gpus"])
 
 
 def test_many_runs_are_drawn_with_fewer_points():

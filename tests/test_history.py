@@ -145,7 +145,7 @@ def test_runs_without_a_rate_or_a_key_have_no_place_and_say_why() -> None:
     assert found.points["run_id"].to_list() == ["r000"]
     assert found.unplaced.rows() == [
         ("r001", "night 1", "unknown: sequence length"),
-        ("r002", "night 2", "no TGS: gpus"),
+        ("r002", "night 2", "no TGS: missing gpus"),
         ("r003", "night 3", "no time: no stamp, and not when read"),
     ]
 

@@ -227,7 +227,7 @@ def test_another_framework_is_like_for_like(run: Run, log_format: str) -> None:
         ({"model": None}, "unknown: model, attention, trained weights"),
         ({"trainable": "lora"}, "unknown: model, attention, trained weights"),
         ({"document_mask": True}, "unknown FLOPs per token: attended_pairs"),
-        ({"seq_len": None}, "no TGS: seq_len"),
+        ({"seq_len": None}, "no TGS: missing seq_len"),
     ],
 )
 def test_what_is_unknown_is_never_the_same(run: Run, changes: Facts, why: str) -> None:
