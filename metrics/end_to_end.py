@@ -222,12 +222,12 @@ class _Launch:
         another training, of which the weights alone were loaded). Else 0, where the first line is
         no further than one log interval; else the step before the first line's own steps, where
         the line's clock began with these. Where lines are merely counted, 0 unless a checkpoint was
-        loaded.
+        loaded. Not 0 where the counter of tokens holds those of an earlier launch.
         """
         assert self.windows is not None  # noqa: S101 - the caller asked
-        first = int(self.windows.value("step"))
+        first, earlier = int(self.windows.value("step")), _counts_from_earlier(self.windows)
         if self.windows.value("steps_counted"):
-            return None if any(e["kind"] == "load" for e in self.events) else 0
+            return None if earlier or any(e["kind"] == "load" for e in self.events) else 0
         said = [(e["kind"], e["step"]) for e in self.events if e["step"] is not None]
         began: list[int] = [
             step - 1 for kind, step in said if kind == "train_start" and 0 < step <= first
@@ -237,7 +237,9 @@ class _Launch:
         loaded: list[int] = [
             s for kind, s in said if kind == "load" and first - self.interval <= s < first and s
         ]
-        return max(loaded, default=0 if first <= self.interval else self._before_the_clock(first))
+        if loaded or first > self.interval:
+            return max(loaded, default=self._before_the_clock(first))
+        return None if earlier else 0
 
     def _before_the_clock(self, first: int) -> int | None:
         assert self.windows is not None  # noqa: S101 - the caller asked
@@ -414,6 +416,21 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
     steps, tokens = np.diff(borders), _tokens(windows, start)
     mine = steps > 0
     return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
+
+
+def _counts_from_earlier(windows: Columns) -> bool:
+    """Whether the counter of tokens was far ahead at the first line, by what it grew afterwards.
+
+    The Trainer's goes on where a checkpoint was resumed, while lines that print no step are counted
+    from 1 again.
+    """
+    counter, steps = windows["consumed_tokens"], windows["step"]
+    known = np.flatnonzero((counter > 0) & (counter < np.inf))
+    if not len(known) or steps[known[-1]] <= steps[known[0]]:
+        return False
+    first, last = known[[0, -1]]
+    each = (counter[last] - counter[first]) / (steps[last] - steps[first])
+    return bool(counter[first] > UNLIKE * each * steps[first] > 0)
 
 
 def _tokens(windows: Columns, start: float) -> Array:

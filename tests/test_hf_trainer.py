@@ -573,6 +573,22 @@ def test_an_excerpt_does_not_count_its_first_line_from_the_start(tmp_path: Path)
     assert (row["tgs"], row["tgs_end_to_end"], row["end_to_end_basis"]) == (40, 40, "clock")
 
 
+def test_a_resumed_run_without_steps_does_not_train_what_its_counter_began_with(
+    tmp_path: Path,
+) -> None:
+    """No bar, no step: the lines are counted from 1, the Trainer's tokens go on from before."""
+    text = (
+        "{{'loss': 2.5, 'learning_rate': 1e-05, 'epoch': {}, 'num_input_tokens_seen': {}, "
+        "'train_runtime': {}, 'train_tokens_per_second': 1.0}}"
+    )
+    for earlier, basis in ((0, "clock from start"), (5, "clock")):
+        shown = range(1 + earlier, 9 + earlier)
+        lines = [text.format(n / 10, 8000 * n, 100.0 * (n - earlier)) for n in shown]
+        (row,) = metrics_of(tmp_path / "run.log", lines)
+        assert (row["tgs"], row["tgs_end_to_end"], row["end_to_end_basis"]) == (40, 40, basis)
+        assert not [told for told in row["warnings"] if told.endswith("not ranked")]
+
+
 def test_an_evaluation_before_the_first_line_may_be_in_its_count(tmp_path: Path) -> None:
     """TRL 0.16 and 0.17 took one that the control did not ask for as training."""
     evaluated = "{'eval_loss': 2.1, 'eval_runtime': 3.2, 'eval_num_tokens': 0, 'epoch': 0}"
