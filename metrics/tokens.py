@@ -42,6 +42,10 @@ SAYS_ACCUMULATION: Final = "torchtitan"
 """It has printed how many batches a step accumulates since it can accumulate any, so where it says
 nothing there is one. Of other frameworks' logs nothing may mean any number."""
 
+SUMS_PROCESSES: Final = "transformers"
+"""Its num_input_tokens_seen, and axolotl's tokens/total, are sums over all processes, also where
+some of them are given the same tokens (Trainer._inner_training_loop, accelerator.gather)."""
+
 FEWEST_DIGITS: Final = 4
 """Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
 chance."""
@@ -154,7 +158,12 @@ def _consumed(counter: pl.Expr) -> pl.Expr:
 
 
 def _consumed_tokens() -> pl.Expr:
-    return _consumed(pl.col("new_consumed_tokens"))
+    """Null where ranks of the Trainer share tokens: it sums what each process is given.
+
+    With a model that is spread over devices by one process, these are no ranks and share nothing.
+    """
+    twice = (pl.col("framework") == SUMS_PROCESSES) & _given_to_several()
+    return pl.when(~twice.fill_null(value=False)).then(_consumed(pl.col("new_consumed_tokens")))
 
 
 def _non_padding() -> pl.Expr:
@@ -164,12 +173,13 @@ def _non_padding() -> pl.Expr:
 
 def shared_tokens() -> pl.Expr:
     """Whether ranks are known to be given tokens, or parts of a sequence, that others count too."""
-    sharing = pl.any_horizontal(
-        pl.col("tensor_parallel") > 1,
-        pl.col("context_parallel") > 1,
-        pl.col("gpus") > pl.col("data_parallel"),
-    )
+    sharing = _given_to_several() | (pl.col("gpus") > pl.col("data_parallel"))
     return sharing.fill_null(value=False)
+
+
+def _given_to_several() -> pl.Expr:
+    """Whether a sample is known to be given to several ranks, whole or in parts."""
+    return pl.any_horizontal(pl.col("tensor_parallel") > 1, pl.col("context_parallel") > 1)
 
 
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
@@ -566,12 +576,23 @@ def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) 
 def why_uncounted(windows: Columns, facts: Mapping[str, Any]) -> str | None:
     """Why a count of tokens without padding that the log prints gives no figure."""
     if not windows.known("consumed_non_padding"):
-        return facts.get("uncounted_tokens")
+        return facts.get("uncounted_tokens") or _summed_twice(windows)
     if windows.known("non_padding_count") or facts.get("gpus") is None or windows.height == 1:
         return None
     return SHARED if windows.known("non_padding_tokens") else TOO_COARSE
 
 
+def _summed_twice(windows: Columns) -> str | None:
+    """Why the Trainer's own sum gives no figure."""
+    shared = windows.known("new_consumed_tokens") and not windows.known("consumed_tokens_count")
+    ranks = any((windows.value(name) or 1) > 1 for name in ("tensor_parallel", "context_parallel"))
+    return SUMMED if shared and ranks and windows.value("gpus") else None
+
+
+SUMMED: Final = (
+    "the log's tokens are summed over all processes, and some of them are given the same ones: how "
+    "often each was counted is not known"
+)
 SHARED: Final = (
     "the log's tokens without padding are summed over all ranks, and some of them are given the "
     "same ones: how often each was counted is not known"

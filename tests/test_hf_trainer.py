@@ -16,7 +16,7 @@ from ingest.logs import read_logs
 from ingest.parse import Parsed
 from metrics.analysis import analyse
 from metrics.throughput import TIME_OF_ALL, TIMES_ELSEWHERE, TIMES_OF_ENGINE, why_no_rate
-from metrics.tokens import SHARED, TOO_COARSE
+from metrics.tokens import SHARED, SUMMED, TOO_COARSE
 
 DICT = "{{'loss': {}, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.1}}"
 HEADER = (
@@ -659,6 +659,20 @@ def test_ranks_that_share_tokens_may_have_counted_them_twice(
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown), **sharing)
     assert row["tgs"] is None
     assert SHARED in row["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("sharing", "tgs"),
+    [({"tensor_parallel": 2}, None), ({"context_parallel": 2}, None), ({"data_parallel": 1}, 40)],
+)
+def test_the_trainer_sums_the_tokens_of_each_process(
+    sharing: dict[str, int], tgs: float | None, tmp_path: Path
+) -> None:
+    """Also of those that are given the same ones; one process on several devices is one."""
+    line = SFT.replace("'num_tokens'", "'num_input_tokens_seen'")
+    shown = [(5 * n, 100 * n, f"{8000 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(tmp_path / "run.log", trained(*shown, line=line), **sharing)
+    assert (row["tgs"], SUMMED in row["warnings"]) == (tgs, tgs is None)
 
 
 def test_a_step_that_evaluates_may_lack_the_count(tmp_path: Path) -> None:
