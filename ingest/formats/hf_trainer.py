@@ -8,6 +8,10 @@ The final dict speaks of the whole schedule, also where a checkpoint was resumed
 `train_tokens_per_second` is that of one device. Since 5.0 the console prints numbers as strings of
 four digits.
 
+`tokens/total` of axolotl (since January 2026, with include_tkps) counts what the Trainer's own does,
+labels in the place of inputs (src/axolotl/core/trainers/base.py, compute_loss and log); the sum is
+a float of 32 bits, so from 10^9 tokens on a step may be off by some.
+
 `num_tokens` of TRL counts, at each micro-step of training and not in evaluation, what the model is
 given: `attention_mask.sum()`, or without a mask (padding_free, packing) the length of
 `position_ids`, so no padding, each summed over all processes. It begins at 0 with the process, also
@@ -38,6 +42,7 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any, Final
 
+from ingest.formats import hf_before
 from ingest.formats.hf_bars import Bars
 from ingest.formats.hf_beside import DICT, TWICE, Bar, shown
 from ingest.log_format import (
@@ -217,7 +222,10 @@ UNTOLD: Final = "num_tokens stands in a dict that does not tell which trainer co
 # -- console -------------------------------------------------------------------------------
 
 NUMBER: Final = r"'?[-+]?(?:[\d.]+(?:e[-+]?\d+)?|nan|inf)'?"
-TOTAL: Final = re.compile(r"Total optimization steps = ([\d,]+)$")
+TOTAL: Final = re.compile(
+    r"Total optimization steps = ([\d,]+)$"
+    r"|\| Total steps = ([\d,]+)\s*$"  # of Unsloth
+)
 OTHER_MODELS: Final = ("Overriding config: ", "instantiating a new config instance from")
 """Behind these the configs of files are not those of the model that is trained."""
 RENAMED: Final = ("Model config ", "A config ")
@@ -358,7 +366,8 @@ def _bars(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, int, str]]:
     A line holds many: the first counts it. Behind the end the last one is drawn again. Of several
     nodes, whose lines have tags, the first one's are taken: each has a clock of its own.
     """
-    totals = {match[1].replace(",", "") for _, text in lines if (match := TOTAL.search(text))}
+    said = filter(None, (TOTAL.search(text) for _, text in lines))
+    totals = {(match[1] or match[2]).replace(",", "") for match in said}
     last, ended, writer = 0, False, None
     for number, text in lines:
         ended = ended or END in text
@@ -411,7 +420,10 @@ DICT_COLUMNS: Final[dict[str, Target]] = {
     "grad_norm": "grad_norm",
     "learning_rate": "learning_rate",
     "num_input_tokens_seen": "consumed_tokens",
+    "tokens/total": "consumed_tokens",
     "memory(GiB)": ("peak_memory_bytes", GIB),
+    "memory/max_allocated (GiB)": ("peak_memory_bytes", GIB),  # of axolotl
+    "memory/max_mem_allocated(gib)": ("peak_memory_bytes", GIB),  # until August 2025
     "train_runtime": "since_start_s",  # finer than the bar's `since`, behind which it is read
 }
 OBJECTIVES: Final = {
@@ -431,12 +443,13 @@ HF_CONSOLE: Final = LogFormat(
     versions="transformers 3 … 5",
     signature=rf"\{{'loss': {NUMBER}, .*'(?:learning_rate|epoch)': "
     rf"|\{{'train_runtime': {NUMBER}, 'train_samples_per_second': "
-    r"|  Total optimization steps = \d|\(progress bar: step \d+ of ",
+    rf"|  Total optimization steps = \d|\(progress bar: step \d+ of |{hf_before.BANNER}",
     looks_like_step=rf"{TWICE}\{{'loss': |\(progress bar: step \d+ of ",
     clock=r"\[(?:INFO|WARNING|ERROR)\|(?:\w+\.py:\d+\] )?"
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)",
     launch=r"\*{5} Running training \*{5}|\[launch\.py:\d+:main\] dist_world_size"
-    r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\(",
+    r"|\[runner\.py:\d+:main\] cmd = |TrainingArguments\("
+    rf"|{hf_before.BANNER}|{hf_before.CONFIG}",
     evidence=("clock",),
     precedence=HF_TRAINER,
     join=_join,
@@ -557,6 +570,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
     ),
     blocks=(
+        *hf_before.BLOCKS,
         Block(
             start=r"\*{5} Running training \*{5}",
             kind="train_start",
@@ -785,6 +799,7 @@ HF_STATE: Final = LogFormat(
 # -- TensorBoard ---------------------------------------------------------------------------
 
 VALUE: Final = r"(?P<value>[-+\w.]+)\}"
+SERIES: Final = "(?:loss|grad_norm|num_input_tokens_seen|tokens/total)"
 
 
 def _tag(tag: str, column: str, value: str) -> StepLine:
@@ -803,8 +818,8 @@ HF_TENSORBOARD: Final = LogFormat(
     name="hf-trainer-tensorboard",
     framework="transformers",
     versions="event files of transformers 3 … 5",
-    signature=r'"tag": "train/(?:loss|grad_norm|num_input_tokens_seen)", "step": \d',  # not of NeoX
-    looks_like_step=r'"tag": "train/(?:loss|learning_rate|grad_norm|num_input_tokens_seen)", ',
+    signature=rf'"tag": "train/{SERIES}", "step": \d',  # not a rate alone, as GPT-NeoX's
+    looks_like_step=rf'"tag": "train/(?:{SERIES}|learning_rate)", ',
     clock=r'"wall_time": (?P<stamp>\d{10}(?:\.\d+)?)',
     utc=True,
     evidence=("stamp",),
@@ -815,6 +830,7 @@ HF_TENSORBOARD: Final = LogFormat(
         _tag("grad_norm", "grad_norm", "1.3115072"),
         _tag("learning_rate", "learning_rate", "0.0004"),
         _tag("num_input_tokens_seen", "consumed_tokens", "2560.0"),
+        _tag("tokens/total", "consumed_tokens", "2560.0"),
     ),
     events=(
         EventLine(
