@@ -174,7 +174,7 @@ def test_dicts_that_stand_together_come_late_from_a_buffer() -> None:
 def test_a_bar_beyond_its_end_or_of_an_evaluation_is_none() -> None:
     lines = [bar(10, 100), shown("0.1"), bar(10, 100)]
     assert read([*lines, bar(13, 5, 13), shown("0.2"), bar(20, 200)]) == times([10, 20])
-    assert read([*lines, bar(20, 200), shown("0.2"), bar(1, 2, 13)]) == [(10, 100.0), None]
+    assert read([*lines, bar(20, 200), shown("0.2"), bar(1, 2, 13)]) == times([10, 20])
     assert read([bar(120, 1200), shown("0.1"), bar(10, 100)]) == times([10])
 
 
@@ -196,8 +196,23 @@ def test_a_file_is_looked_at_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_both_kinds_in_one_file_are_none() -> None:
     lines = [line for n in TENS for line in (bar(n, 10 * n), shown(f"{n / 100}"))]
-    again = [bar(80, 800), shown("0.8"), bar(80, 800), shown("0.9"), bar(90, 900)]
+    again = [bar(79, 790), shown("0.8"), f"\r{bar(80, 800)}", shown("0.9"), bar(90, 900)]
     assert read([*lines, *again]) == [*[None] * len(TENS), (80, 800.0), None]
+
+
+def test_a_message_behind_the_bar_that_is_drawn_again_leaves_the_one_before() -> None:
+    """DeepSpeed's lines come on standard output, behind the bar; here and there none does."""
+    message = "[2026-11-20 15:06:10,118] [INFO] [logging.py:107:log_dist] [Rank 0] time (ms)"
+    for clean in (10, 40, 70):
+        lines = [
+            line
+            for n in TENS
+            for line in (
+                *(bar(n, 10 * n), "   ", shown(f"{n / 100}"), ""),
+                bar(n, 10 * n) + message * (n != clean),
+            )
+        ]
+        assert read(lines) == times(TENS)
 
 
 def test_a_run_that_begins_anew_has_bars_on_the_same_side() -> None:

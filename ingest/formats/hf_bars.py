@@ -6,7 +6,9 @@ the first one of the next line. Where somebody has made lines of the returns and
 be gone: the dict's bar is then the line before, and the line behind shows the next dict's, or a
 step that came later. A file is taken to be of one kind; its first dicts tell which:
 
-- A bar that says the same step before a dict and behind it was drawn again.
+- A bar that says the same step before a dict and behind it was drawn again, and the one before it
+  is the dict's own as well: of the dicts whose second bar another message stands behind
+  (DeepSpeed's, in a line of its own but for that bar), where these bars agree.
 - `epoch` grows evenly with the steps, but for less than one step where the last batches of an epoch
   do not fill an accumulation. So the bars of one side agree on how many steps an epoch has, those
   of the other side do not, as far as the digits show.
@@ -148,8 +150,12 @@ def _redrawn(dicts: Iterable[Beside]) -> bool | None:
             continue
         launch, before, behind, redrawn = placed
         alone = not before if alone is None else alone
+        if redrawn and told is None:
+            return True
+        if redrawn and beside.certain:
+            return None
         if redrawn:
-            return True if told is None else None
+            continue  # the bar before it is the dict's as well
         says = launch.redraws(before, behind, beside.epoch)
         if says or (launch.fast and told is False):
             return says if told is None else None
@@ -183,12 +189,14 @@ class Bars:
             return None
         self._launch, before, behind, redrawn = placed
         launch = self._launch
-        if redrawn or self._redrawn:
+        if behind and (redrawn or self._redrawn):
+            launch.before.add(before, beside.epoch)
             return behind
         if before is None or self._redrawn is None or not launch.is_drawn(before):
             return None
         launch.before.add(before, beside.epoch)
-        return before if launch.before.agrees and before.step > launch.step else None
+        sure = launch.before.proven if self._redrawn else launch.before.agrees
+        return before if sure and before.step > launch.step else None
 
 
 def _first(lines: Iterable[str]) -> Iterator[str]:
