@@ -179,6 +179,7 @@ PREFIXES: Final = (
     ),
     Prefix(rb"\[%s\] " % ISO),  # Jenkins
     Prefix(rb"(?=[ \d]{6}) {0,5}(?P<number>\d{1,9})\t", rising),  # cat -n, nl
+    Prefix(rb"\d{1,7}\.\ds[ \t]+(?P<number>\d{1,9})[ \t]", rising),  # Kaggle's page of a log
     # grep -n, grep -rn
     Prefix(rb"(?:(?P<who>%s):)?(?P<number>\d{1,9}):(?P<clock>(?=%s))?" % (FILE, CLOCK), rising),
     Prefix(  # grep of several files
@@ -238,12 +239,14 @@ TAKEN: Final = (
     *("__REALTIME_TIMESTAMP", "podName", "pod"),
 )
 INNER: Final = ("jsonPayload", "_source", "content", "attributes")
+OF_KAGGLE: Final = {"stream_name", "time", "data"}
 OWN: Final = "step"
 """Keys of a record: of the line, and of when or where it was taken. Docker's json-file has `log`
 and `time` (moby/moby daemon/logger/jsonfilelog/jsonlog/jsonlog.go@2200d93 JSONLog), Loki's logcli
 `line` and `timestamp` (grafana/loki pkg/logcli/output/jsonl.go@fbb1d74), clouds `message` or
 `textPayload`, Google's within `jsonPayload`, Datadog's within `content` or `attributes`, journalctl
-`MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson). A record
+`MESSAGE`, stern `message` and `podName` (-o json) or `pod` (-o extjson), and Kaggle's file of a
+notebook's log, one array, `data` and seconds since it began, which order nothing. A record
 with a step is the framework's own (Torchtitan's spans have a `message` and a `time`)."""
 
 _PAIR: Final = rb'([\w.@-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)'
@@ -270,10 +273,16 @@ def ended(line: bytes) -> bool:
 
 
 def _of_json(line: bytes) -> tuple[str, bytes] | None:
-    if not line.lstrip().startswith(b"{"):
+    text = line.strip()
+    if in_array := text.startswith((b"[{", b",{")):  # one record of it on each line
+        text = text[1:].removesuffix(b"]")
+    if not text.startswith(b"{"):
         return None
     with suppress(ValueError, RecursionError):
-        if isinstance(said := json.loads(line), dict):
+        said = json.loads(text)
+        if isinstance(said, dict) and said.keys() == OF_KAGGLE and isinstance(said["data"], str):
+            return said["data"], b""
+        if isinstance(said, dict) and not in_array:
             return _message(said)
     return None
 
@@ -464,7 +473,7 @@ def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
 
 # -- which of them -----------------------------------------------------------------------------
 
-_STARTS: Final = (rb"\s*\{", rb"[\w.@-]+=", *(one.pattern for one in PREFIXES))
+_STARTS: Final = (rb"\s*[\[,]?\{", rb"[\w.@-]+=", *(one.pattern for one in PREFIXES))
 
 
 @cache

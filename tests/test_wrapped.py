@@ -126,6 +126,19 @@ def continued(lines: Sequence[str]) -> Sequence[str]:
     ]
 
 
+def kaggle(lines: Sequence[str]) -> Sequence[str]:
+    """The log of a notebook that Kaggle ran, as its file: one array, a record on each line."""
+    each = [
+        json.dumps({"stream_name": "stdout", "time": 9990.5 + n, "data": line + "\n"})
+        for n, line in enumerate(lines)
+    ]
+    return [f"{',' if n else '['}{one}" for n, one in enumerate(each)] + ["]"]
+
+
+def kaggles_page(lines: Sequence[str]) -> Sequence[str]:
+    return [f"{9990.5 + n:.1f}s\t{n}\t{line}" for n, line in enumerate(lines, 1)]
+
+
 WRAPS: dict[str, Wrap] = {
     "docker": record(log="\n", stream="stdout", time=AT),
     "docker, cut": records_in_parts,
@@ -169,6 +182,9 @@ WRAPS: dict[str, Wrap] = {
     "grep -rn": numbered("runs/a/run.log:%d:"),
     "grep, files": before("run.log:"),
     "cat -n": numbered("%6d\t"),
+    "kaggle": kaggle,
+    "kaggle's page": kaggles_page,
+    "kaggle's page, copied": lambda lines: [x.replace("\t", " ", 2) for x in kaggles_page(lines)],
     "google": google,
     "gcloud": gcloud,
     "logfmt": logfmt,
@@ -245,6 +261,8 @@ def test_wrapped_logs_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
         ["step,time,loss", "1,2,3", "2,3,4"],
         ['{"jsonPayload": {"message": "one", "step": 1}, "timestamp": "2026"}'] * 9,
         ["00:00:12 one"] * 9,
+        [f"{n}.5s 3 steps" for n in range(9)],
+        [',{"time": 3, "message": "one"}'] * 9,
         ["2026-11-20 03:04:05 one"] * 9,
         ["11/20/2026 03:04:05 one"] * 9,
     ],
