@@ -499,6 +499,7 @@ def _cause(windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: flo
     causes = (
         _one_micro_batch(windows, pair),
         _single_micro_steps(windows, pair, tolerance),
+        _other_updates(windows, pair, tolerance),
         _exceptions(pair, tolerance),
         _without_data(windows, run, pair, tolerance),
         _other_unit(pair, tolerance),
@@ -564,6 +565,31 @@ def _single_micro_steps(windows: Columns, pair: _Pair, tolerance: float) -> str 
         f"{update.sum():,} of the {len(update):,} micro-steps that are printed hold the "
         f"optimizer's step, of all 1 of {every}"
     )
+
+
+def _other_updates(windows: Columns, pair: _Pair, tolerance: float) -> str | None:
+    """The micro-steps that two kinds are of hold other shares of optimizer steps.
+
+    As means over the last ten of every 20 do, or single ones of every 4. A micro-step takes no less
+    than nothing beside the optimizer's: times are no further apart than the shares are.
+    """
+    every = accumulated(windows)
+    if every == 1 or not pair.sampled:
+        return None
+    at = np.isin(windows["step"], pair.step)
+    spans = [windows[f"{kind}_span"][at] for kind in pair.kinds]
+    found = [int(optimizer_steps(windows["step"][at], span, every).sum()) for span in spans]
+    mine, theirs = (many / span.sum() for many, span in zip(found, spans, strict=True))
+    slower, more = float(pair.a.sum() / pair.b.sum()), mine / theirs if theirs else np.inf
+    if not 1 / UNLIKE < slower < UNLIKE:
+        return None
+    if not min(1.0, more) - tolerance <= slower <= max(1.0, more) + tolerance:
+        return None
+    held = " and ".join(
+        f"{many:,} of {span.sum():,.0f} by {KINDS[kind]}"
+        for kind, many, span in zip(pair.kinds, found, spans, strict=True)
+    )
+    return f"micro-steps that hold the optimizer's step are {held}, of all 1 of {every}"
 
 
 def _without_data(

@@ -29,6 +29,7 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     BESIDE_TRAINING,
+    UNFAIR,
     WALL_CLOCKS,
     Clean,
     accumulated,
@@ -130,10 +131,6 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     if (other := other_work(facts.get("objective"))) is not None:
         row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
-
-
-UNFAIR: Final = 0.1
-"""How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -619,6 +619,10 @@ def accumulated(run: Columns) -> int:
     return int(every) if run.value("step_unit") == "micro_step" else 1
 
 
+UNFAIR: Final = 0.1
+"""How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
+
+
 def optimizer_steps(last: Array, spans: Array, every: int) -> Array:
     """How many of each stretch of micro-steps end an optimizer step: the multiples of `every`.
 
@@ -639,17 +643,34 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
     """The kind of time evidence that a run's rates are of; None where there is none.
 
     The first of those preferred by which it has a clean window with time and tokens. But a rate
-    that is printed too coarsely (`tps: 8`) gives way to a kind that is fine enough. The engine's
-    stamps count only where the run's own lines have no time.
+    that is printed too coarsely (`tps: 8`) gives way to a kind that is fine enough, and so do times
+    of micro-steps that hold more or fewer optimizer steps than their share, as means over ten of
+    every twenty may, to one that holds its own. The engine's stamps count only where the run's own
+    lines have no time.
     """
     own = any(run.known(f"{evidence}_time") for evidence in preferred)
     kinds = preferred if own else (*preferred, ENGINE)
     windows = ((evidence, clean_of(run, evidence)) for evidence in kinds)
     known = ((e, one) for e, one in windows if one.seconds.sum() > 0 and one.tokens.sum() > 0)
     first, counted = next(known, (None, None))
-    if first == "rate" and counted is not None and is_coarse(run, counted):
-        return next((e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT), first)
+    if first is None or counted is None:
+        return None
+    coarse = first == "rate" and is_coarse(run, counted)
+    if coarse or not is_fair(run, first):
+        fine = (e for e, one in known if coarseness(run, one, e) <= DISAGREEMENT)
+        return next((e for e in fine if is_fair(run, e)), first)
     return first
+
+
+def is_fair(run: Columns, evidence: str) -> bool:
+    """Whether windows, warm-up among them, hold about as many optimizer steps as is their share."""
+    every = accumulated(run)
+    if every == 1:
+        return True
+    at = timed_of(run, evidence, ~explained(run, evidence)).at
+    spans = run[f"{evidence}_span"][at]
+    found = optimizer_steps(run["step"][at], spans, every).sum()
+    return bool(abs(found * every - spans.sum()) <= UNFAIR * spans.sum())
 
 
 def is_coarse(run: Columns, counted: Clean) -> bool:

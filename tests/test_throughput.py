@@ -580,3 +580,53 @@ def test_optimizer_steps_have_their_share_or_the_run_is_not_ranked(
 ) -> None:
     warnings = micro_steps(count, every, interval)["throughput_warnings"]
     assert any(w.startswith("optimizer steps in the steady windows") for w in warnings) is warned
+
+
+def twenties(every: int, update_s: float, wrong: float = 1.0) -> dict:
+    """Lines each 20 micro-steps of 1 s, the last of each `every` longer; a mean over the last 10.
+
+    wrong: what that is multiplied by
+    """
+    ends = np.cumsum([1.0 + (update_s if n % every == 0 else 0.0) for n in range(1, 201)])
+    rows = [
+        {
+            "step": n,
+            "elapsed_s": wrong * float(ends[n - 1] - ends[n - 11]) / 10,
+            "logged_tgs": 100 / float(ends[n - 1] - ends[n - 2]),
+            "logged_at": at(int(ends[n - 1])),
+        }
+        for n in range(20, 201, 20)
+    ]
+    about = run(
+        step_unit="micro_step",
+        elapsed_covers="last_10",
+        rate_covers="step",
+        evidence=["elapsed", "stamp", "rate"],
+    )
+    given = facts(seq_len=100, micro_batch_size=1, packed=True, gradient_accumulation=every)
+    return rates(steps(*rows), about, given)
+
+
+def test_means_that_miss_the_share_of_optimizer_steps_give_way_to_stamps() -> None:
+    """Of steps 11 to 20, 31 to 40, … three in ten end an accumulation of four: 12, 16 and 20."""
+    row = twenties(every=4, update_s=0.6)
+    assert row["time_basis"] == "stamp"
+    assert row["tgs"] == pytest.approx(100 / 1.15, rel=0.005)
+    assert not [text for text in row["throughput_warnings"] if NOT_RANKED in text]
+    (told,) = (text for text in row["throughput_warnings"] if "logged step time" in text)
+    assert "27 of 90 by the logged step time and 45 of 180 by time stamps" in told
+
+
+def test_means_that_hold_their_share_of_optimizer_steps_stay() -> None:
+    row = twenties(every=5, update_s=0.6)
+    assert (row["time_basis"], row["tgs"]) == ("elapsed", pytest.approx(100 / 1.12))
+
+
+def test_what_optimizer_steps_cannot_take_is_not_put_down_to_them() -> None:
+    """Three in ten for one in four make times a fifth longer at most: 1.4 times is more."""
+    (told,) = (
+        text
+        for text in twenties(every=4, update_s=0.6, wrong=1.4)["throughput_warnings"]
+        if "logged step time" in text
+    )
+    assert told.endswith(NOT_RANKED)
