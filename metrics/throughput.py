@@ -19,11 +19,12 @@ import polars as pl
 from ingest.schema import FLOAT, INT, TEXT, TEXTS
 from metrics import evidence as evidences
 from metrics import tokens as counts
+from metrics.arrays import Array
 from metrics.columns import Columns, median, total
 from metrics.digits import DISAGREEMENT
 from metrics.end_to_end import end_to_end
 from metrics.inputs import OTHER_WORK, other_work
-from metrics.statistics import rate, robust
+from metrics.statistics import MAD_TO_SIGMA, rate, robust
 from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
@@ -389,13 +390,49 @@ def _out_of_step(windows: Columns, steady: Clean, evidence: str) -> str | None:
     """Steps before an evaluation between two lines, behind which the printed rate starts anew."""
     step, span, since = (windows[n][steady.at] for n in ("step", "rate_span", "interval"))
     begins = windows["rated_from"][steady.at] == step - span
-    untimed = (since - span)[begins]
+    untimed = np.where(begins, since - span, 0.0)
     if evidence != "rate" or not untimed.sum():
         return None
-    return (
+    told = (
         f"{untimed.sum():.0f} of {since.sum():.0f} steps are in no printed rate, those before an "
         "evaluation between two lines, behind which the rate starts anew: TGS is of the others"
     )
+    more = _slower_untimed(windows, steady, untimed)
+    if more is None:
+        return told
+    slower = f"{abs(more):,.1f} s {'more' if more > 0 else 'less'}"
+    return f"{told}; by time stamps these take {slower} than as many of those{NOT_RANKED}"
+
+
+def _slower_untimed(windows: Columns, steady: Clean, untimed: Array) -> float | None:
+    """Seconds that steps in no rate take beyond the steady pace, where stamps surely show it.
+
+    What a window's stamps hold beyond its rate is an evaluation, as some windows have it alone, and
+    the steps before one. untimed: of each steady window, how many
+    """
+    at = steady.at
+    beside = windows.holds(("checkpoint", "profiler"))[at]
+    alone = (windows["restarts"][at] == 1) & ~beside & ~np.isnan(windows["stamp_time"][at])
+    pace = total(steady.seconds) / total(windows["rate_span"][at])
+    beyond = windows["stamp_time"][at] - steady.seconds - untimed * pace
+    aligned = windows["rated_from"][at] == windows["step"][at] - windows["interval"][at]
+    both, evaluation = beyond[alone & (untimed > 0)], beyond[alone & aligned]
+    if min(len(both), len(evaluation)) < FEWEST_ALONE:
+        return None
+    more = float(np.median(both) - np.median(evaluation))
+    error = sum(
+        MAD_TO_SIGMA * float(np.median(np.abs(of - np.median(of)))) / np.sqrt(len(of))
+        for of in (both, evaluation)
+    )
+    whole = more * np.count_nonzero(untimed)
+    sure = abs(more) > SURELY * error and abs(whole) > DISAGREEMENT * total(steady.seconds)
+    return whole if sure else None
+
+
+FEWEST_ALONE: Final = 3
+"""Windows with an evaluation, and with steps before one, that tell how long each of them takes."""
+SURELY: Final = 4.0
+"""Standard errors beyond which a difference of medians of few windows is none of chance."""
 
 
 PADDED: Final = (

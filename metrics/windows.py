@@ -186,9 +186,9 @@ def windows(
     tokens_per_gpu [tokens of one step on one GPU], slots_per_gpu, for each evidence `*_span`
     [steps] and `*_time` [s; null where absent], `events` and `gc_s`: what fell into the window,
     `rate_events`: those of them that its rate may hold, `rated_from`: the last step before behind
-    which the rate started anew, `smeared`: a moving mean that still holds the start-up or spoiler
-    of an earlier line, `begun_anew`: a rate that began within the window, and `warming` and
-    `stall_s`, which metrics.steady.mark fills.
+    which the rate started anew, `restarts`: how often it did in the window, `smeared`: a moving
+    mean that still holds the start-up or spoiler of an earlier line, `begun_anew`: a rate that
+    began within the window, and `warming` and `stall_s`, which metrics.steady.mark fills.
     """
     inputs = facts.select("run_id", *_INPUTS)
     about = runs.select(
@@ -416,21 +416,23 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """`rated_from`: the last step before this one behind which the printed rate starts anew.
 
     That is one between two lines where an evaluation is out of step with them: the steps up to it
-    are then in the rate of neither.
+    are then in the rate of neither. `restarts`: how many there are since the line before.
     """
     found = _restarts(events).filter(pl.col("step").is_not_null())
     if not found.height:
-        return steps.with_columns(rated_from=pl.lit(None, pl.Int64))
+        none = pl.lit(None, pl.Int64)
+        return steps.with_columns(rated_from=none, restarts=none)
     found = found.select("run_id", "step", rated_from="step").unique().sort("step")
     joined = steps.sort("step").join_asof(
-        found,
+        found.with_columns(restarts=pl.int_range(1, pl.len() + 1).over("run_id")),
         on="step",
         by="run_id",
         strategy="backward",
         allow_exact_matches=False,
         check_sortedness=False,
     )
-    return joined.sort("run_id", "step")
+    so_far = pl.col("restarts").fill_null(0)
+    return joined.sort("run_id", "step").with_columns(restarts=so_far.diff().over("run_id"))
 
 
 def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from ingest import facts as given
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from metrics.analysis import analyse
+from metrics.table import NOT_RANKED
 
 GIVEN = ("seq_len=1000", "gpus=2", "global_batch_size=4")
 """2,000 tokens on each GPU and step."""
@@ -269,10 +271,13 @@ def test_what_torchrun_writes_for_each_rank_is_one_run(
     assert (run["name"], run["ranks"], run["steps"]) == ("titan-8b/none_a1b2", 2, 5)
 
 
-def _validated(*, old: bool) -> list[str]:
-    """Lines of 60 steps of 1 s, 1,000 tokens each on a GPU, and 4 s of validation each 15 steps.
+def _validated(
+    count: int = 60, slow: Collection[int] = (51, 52), *, old: bool = False
+) -> list[str]:
+    """Lines of steps of 1 s, 1,000 tokens each on a GPU, and 4 s of validation each 15 steps.
 
-    old: in the words of 2025-07-09 to 15, when a validation did not start the rate anew.
+    slow: steps that take 3 s; old: in the words of 2025-07-09 to 15, when a validation did not
+    start the rate anew.
     """
     lines, now, since, tokens = list[str](), 0.0, -20.0, 0
     prefix = "[titan] 2026-01-02 03:{:02.0f}:{:06.3f} - root - INFO - "
@@ -280,8 +285,8 @@ def _validated(*, old: bool) -> list[str]:
     def put(text: str) -> None:
         lines.append(prefix.format(now // 60, now % 60).replace(".", ",") + text)
 
-    for step in range(1, 61):
-        now, tokens = now + (3.0 if step in {51, 52} else 1.0), tokens + 1000
+    for step in range(1, count + 1):
+        now, tokens = now + (3.0 if step in slow else 1.0), tokens + 1000
         if step == 1 or step % 10 == 0:
             rate, since, tokens = tokens / (now - since), now, 0
             put(f"step: {step:2}  loss:  8.1000  memory: 4.90GiB(5.16%)  tps: {rate:,.0f}")
@@ -297,10 +302,11 @@ def _validated(*, old: bool) -> list[str]:
 
 def test_the_rate_behind_a_validation_between_two_lines_is_of_the_steps_since(rates: Any) -> None:
     """Of 5 steps at step 20, behind 15, and at 50, behind 45; of ten, 4 s longer, at 60."""
-    row = rates(_validated(old=False), "seq_len=1000", "gpus=2", "global_batch_size=2")
+    row = rates(_validated(), "seq_len=1000", "gpus=2", "global_batch_size=2")
     assert (row["time_basis"], row["windows"]) == ("rate", 5)
     assert row["tgs"] == pytest.approx(1000 * 40 / 44, rel=1e-3)
-    assert [w for w in row["warnings"] if w.startswith("10 of 50 steps are in no printed rate")]
+    (told,) = (w for w in row["warnings"] if w.startswith("10 of 50 steps are in no printed rate"))
+    assert NOT_RANKED not in told  # three windows tell too little of the others
 
 
 def test_the_first_validations_are_in_the_rate_and_take_its_line_out(rates: Any) -> None:
@@ -308,3 +314,22 @@ def test_the_first_validations_are_in_the_rate_and_take_its_line_out(rates: Any)
     assert (row["time_basis"], row["windows"]) == ("rate", 2)
     assert row["tgs"] == pytest.approx(1000 * 20 / 24, rel=1e-3)
     assert row["excluded_causes"] == ["start-up", "evaluation"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "timed", "beyond"),
+    [
+        ((), 240.0, None),
+        (range(11, 300, 30), 240.0, "20.0 s more"),
+        (range(16, 300, 30), 260.0, "4.2 s less"),  # 50 steps at the pace of the others: 54.2 s
+    ],
+)
+def test_slow_steps_that_no_rate_holds_show_in_the_stamps(
+    rates: Any, slow: Collection[int], timed: float, beyond: str | None
+) -> None:
+    """Steps 11 to 15, 41 to 45, … are in no rate; a validation alone, as behind 30, takes 4 s."""
+    row = rates(_validated(300, slow), "seq_len=1000", "gpus=2", "global_batch_size=2")
+    (told,) = (w for w in row["warnings"] if "are in no printed rate" in w)
+    assert told.endswith(NOT_RANKED) == (beyond is not None)
+    assert beyond is None or f"by time stamps these take {beyond} than as many" in told
+    assert row["tgs"] == pytest.approx(1000 * 240 / timed, rel=1e-3)
