@@ -177,6 +177,8 @@ class _Job:
             self._remember(found, "", Beside((), self._formats()))
             return Outcome(found.path, "passed", f"{found.path}: the file is empty.")
         path = place(found.path)
+        if path != STDIN and not found.size and found.identity in self.stored_paths:
+            raise UnreadableSourceError(f"{path}: {EMPTIED}")
         sha256 = mark.sha256 if mark else self._content(found, path)
         before = self._before(sha256, found)
         if sha256 not in self.known or before is not None:
@@ -591,11 +593,12 @@ MOVED: Final = (
 """What is said of a log that was moved, and has facts beside it."""
 
 
+EMPTIED: Final = "the file is empty, and was a log. What was read is kept: restore or delete it."
 LESS: Final = (
     "holds fewer steps of its run than were read before, which are kept. Where they are not to "
     "count, fairmfu remove the run, and ingest the log again"
 )
-"""What is said of a log that lost steps."""
+"""What is said of a log that lost all, and of one that lost steps."""
 
 
 def _known_as(path: str, stored: str) -> str:

@@ -244,7 +244,9 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
     counts: dict[str, int] = {}
     for one in outcomes:
         counts[one.status] = counts.get(one.status, 0) + 1
-        if one.status == "failed" or (one.status == "read" and one.message):
+        if one.status == "read" and one.message.endswith(intake.LESS):
+            diary.note(f"{one.message}.")
+        elif one.status == "failed" or (one.status == "read" and one.message):
             diary.write(one.message)
         elif one.status == "passed" and one.message:
             diary.write(one.passing)

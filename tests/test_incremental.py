@@ -238,7 +238,7 @@ def test_an_empty_file_of_a_folder_is_told_once_unless_it_was_a_log(
     assert opened() == []
     write(empty, titan(7, loss=9.0))
     write(log, "")
-    lost = ("failed", f"{log}: the file is empty. Nothing to read.")
+    lost = ("failed", f"{log}: {intake.EMPTIED}")
     assert said(ingest(log.parent)) == [lost, *READ]
     assert said(ingest(log.parent)) == [lost, *UNCHANGED]
     assert store.table("runs").height == 2
@@ -574,7 +574,7 @@ def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
 ) -> None:
     ingest(log)
     write(log, "")
-    assert said(ingest(log)) == [("failed", f"{log}: the file is empty. Nothing to read.")]
+    assert said(ingest(log)) == [("failed", f"{log}: {intake.EMPTIED}")]
     assert store.table("runs").height == 1
     write(log, "\0" * 64 + titan(5, loss=7.0))  # its writer went on where it had been
     assert said(ingest(log)) == [("read", f"{log} holds another run now; the earlier one is kept")]

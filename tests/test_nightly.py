@@ -351,6 +351,22 @@ class TestWhatSurroundsIt:
         assert lines[1:] == ["2 read", "2 runs computed", "done, exit 0"]
         assert lines[0].startswith("started, fairmfu ")
 
+    def test_a_log_that_lost_steps_is_a_note_of_one_night(
+        self, tmp_path: Path, logs: Path, nightly: Nightly
+    ) -> None:
+        write_nights(logs, range(1, 2), Plan(seed=1))
+        nightly()
+        log = min(logs.rglob("*.log"))
+        log.write_text("".join(log.read_text().splitlines(keepends=True)[:-3]))
+        settle(log)
+        notes = []
+        for _ in range(2):
+            assert nightly().exit_code == 0
+            notes.append([words for words in summary(tmp_path)["notes"] if str(log) in words])
+        ((told,), none) = notes
+        assert "fewer steps of its run than were read before, which are kept" in told
+        assert none == []
+
     def test_what_is_passed_over_stands_in_the_log_once(
         self, tmp_path: Path, logs: Path, nightly: Nightly
     ) -> None:
