@@ -15,6 +15,7 @@ Frames in, frames out; no file is opened here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -83,7 +84,8 @@ def clock(
         this line speaks of; null where no line before it is stamped
     after_s: from the last step line to the last stamp
     wall_s: from the first stamp to the last
-    runtime_s: of the whole training as the log prints it, or between its stamped start and end
+    runtime_s: of the whole training as the log prints it, or between its stamped start and end; not
+        where it is of a part of the steps
         where the steps have no stamps
     engine_s: between the first and the last stamp of a companion's step lines
 
@@ -140,8 +142,9 @@ class _Launch:
             row |= self._with_stamps(stamped)
         else:
             row |= self._without_stamps()
-        ends = (e["seconds"] for e in self.events if e["kind"] == "end" and e["seconds"])
-        row["runtime_s"] = next(ends, row["runtime_s"])
+        end = next((e for e in self.events if e["kind"] == "end" and e["seconds"]), None)
+        if end is not None and not _of_fewer_steps(self.windows, end, row["trained_from"]):
+            row["runtime_s"] = end["seconds"]
         engine = [e["logged_at"] for e in self.events if e["kind"] == "engine_step"]
         stamps = sorted(at for at in engine if at is not None)
         row["engine_s"] = _seconds(stamps[0], stamps[-1]) if stamps else None
@@ -416,6 +419,33 @@ def trained(windows: Columns, start: float, end: float) -> float | None:
     steps, tokens = np.diff(borders), _tokens(windows, start)
     mine = steps > 0
     return None if np.isnan(tokens[mine]).any() else total(steps[mine] * tokens[mine])
+
+
+def _of_fewer_steps(windows: Columns, end: Mapping[str, Any], start: int | None) -> bool:
+    """Whether a run time is of fewer steps than the lines, by what is printed beside it.
+
+    trainer_state.json of a run that was resumed has the lines of all its processes, and the time of
+    the last one alone. So has the mean loss: the Trainer divides what this process has summed by
+    all steps (Trainer._inner_training_loop, _total_loss_scalar / effective_global_step). Its rate
+    was of all steps, and since 5.x is of those that were run.
+    """
+    said, last = json.loads(end["extra"] or "{}"), end["step"]
+    steps, losses = windows["step"], windows["loss"]
+    if start is None or last is None or not (steps[-1] <= last):
+        return False
+    rate = float(said.get("train_steps_per_second", "nan"))
+    if rate * end["seconds"] * MORE < last - start:
+        return True
+    summed = float(said.get("train_loss", "nan")) * last
+    logged = float(np.sum(losses * np.diff(steps, prepend=start)))
+    return bool(logged > LEAST_LOSS * steps[-1] and logged > MORE * summed)
+
+
+MORE: Final = 1.05
+"""So many times the steps of a process, or what it has summed over them, is of more than its own:
+rates and losses are printed to some digits."""
+LEAST_LOSS: Final = 0.01
+"""A mean loss below this may be rounding: the Trainer's have four decimals."""
 
 
 def _counts_from_earlier(windows: Columns) -> bool:

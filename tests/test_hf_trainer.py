@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -248,7 +249,7 @@ def test_a_bar_at_the_end_alone_times_all_steps_together(tmp_path: Path) -> None
     log = tmp_path / "run.log"
     end = (
         "{'train_runtime': 82.4, 'train_samples_per_second': 0.971, 'train_steps_per_second': "
-        "0.485, 'train_loss': 2.1, 'epoch': 1.0}"
+        "0.485, 'train_loss': 2.5, 'epoch': 1.0}"
     )
     bar = "100%|##########| 40/40 [01:22<00:00,  2.06s/it]"
     dicts = [DICT.format(2.5).replace("0.1}", f"{step / 40}}}") for step in range(1, 41)]
@@ -659,6 +660,27 @@ def test_ranks_that_share_tokens_may_have_counted_them_twice(
     (row,) = metrics_of(tmp_path / "run.log", trained(*shown), **sharing)
     assert row["tgs"] is None
     assert SHARED in row["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("summed", "rate", "whole"),
+    [(40, 40, True), (20, 40, False), (40, 20, False), (None, 40, True)],
+    ids=["begun at 0", "resumed", "resumed, transformers 5", "no mean"],
+)
+def test_the_state_of_a_resumed_run_has_the_time_of_its_last_process_alone(
+    summed: int | None, rate: int, *, whole: bool, tmp_path: Path
+) -> None:
+    """Its mean loss is the sum of that process over all steps, or its rate is of its own steps."""
+    lines = [{"epoch": n / 40, "loss": 2.5, "step": n} for n in range(10, 41, 10)]
+    end = {"epoch": 1.0, "step": 40, "total_flos": 0.0, "train_runtime": 80.0}
+    end |= {} if summed is None else {"train_loss": 2.5 * summed / 40}
+    end |= {"train_samples_per_second": 1.0, "train_steps_per_second": rate / 80}
+    state = {"global_step": 40, "log_history": [*lines, end], "logging_steps": 10, "max_steps": 40}
+    path = tmp_path / "trainer_state.json"
+    path.write_text(json.dumps(state, indent=2, sort_keys=True))
+    facts = {"gpus": 1, "seq_len": 2048, "global_batch_size": 2, "packed": True}
+    (row,) = analyse(read_logs(path, facts=facts)).metrics.to_dicts()
+    assert row["tgs_end_to_end"] == (2048 if whole else None)
 
 
 @pytest.mark.parametrize(

@@ -774,6 +774,7 @@ HF_STATE: Final = LogFormat(
             regex=r'"log_history": \{(?=.*"train_runtime": (?P<seconds>[\d.e+-]+))'
             r'(?=.*"step": (?P<step>\d+))(?=.*"total_flos": (?P<total_flos>[\d.e+-]+))?'
             r'(?=.*"train_loss": (?P<train_loss>[\w.+-]+))?'
+            r'(?=.*"train_steps_per_second": (?P<train_steps_per_second>[\d.e+-]+))?'
             r'.*"train_samples_per_second": (?P<train_samples_per_second>[\d.e+-]+)'
             r'(?:.*"train_tokens_per_second": (?P<tokens_per_second_of_a_device>[\d.e+-]+))?',
             kind="end",
