@@ -177,3 +177,41 @@ def test_axolotls_count_over_ranks_that_share_a_sequence_gives_no_rate(tmp_path:
     _, row = of(tmp_path / "run.log", lines)
     assert row["tgs"] is None
     assert any("summed over all processes" in told for told in row["warnings"])
+
+
+def state(process: int, *, device: str = "cuda", cast: str = "bf16") -> list[str]:
+    """What each of Accelerate's processes says of itself."""
+    return [
+        "11/20/2026 15:06:01 - INFO - __main__ - Distributed environment: DEEPSPEED  Backend: nccl",
+        "Num processes: 4",
+        f"Process index: {process}",
+        f"Local process index: {process}",
+        f"Device: {device}:{process}" if device != "cpu" else "Device: cpu",
+        "",
+        f"Mixed precision type: {cast}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("device", "cast", "told"),
+    [("cuda", "bf16", ("4", "bf16")), ("npu", "no", ("4", None)), ("cpu", "fp8", (None, None))],
+)
+def test_accelerates_processes_and_precision_stand_before_a_bar_alone(
+    device: str, cast: str, told: tuple[str | None, str | None], tmp_path: Path
+) -> None:
+    """run_clm_no_trainer.py; copies of the ranks stand line by line, or one after the other."""
+    head = "11/20/2026 15:06:02 - INFO - __main__ - "
+    header = (
+        "***** Running training *****",
+        "  Instantaneous batch size per device = 2",
+        "  Total train batch size (w. parallel, distributed & accumulation) = 16",
+        "  Gradient Accumulation steps = 2",
+        "  Total optimization steps = 40",
+    )
+    said = [*(head + line for line in header), *(bar(step, 4 * step) for step in range(1, 41))]
+    copies = [state(process, device=device, cast=cast) for process in range(4)]
+    mixed = [line for lines in zip(*copies, strict=True) for line in lines]
+    for states in (copies[0], [*copies[0], *copies[1]], mixed):
+        facts, row = of(tmp_path / "run.log", [*states, *said])
+        assert (facts.get("gpus"), facts.get("precision")) == told
+        assert (row["steps"], row["global_batch_size"]) == (40, 16)

@@ -4,6 +4,8 @@ Unsloth prints two banners: of the device and the libraries as it loads a model,
 of the Trainer's own header, of the batch as training begins. `Num GPUs used` are the devices that
 one process has the model on (since March 2025), before that `Num GPUs` are the processes.
 Axolotl prints its config as JSON, with what it has filled in, without what is null.
+Accelerate's scripts without a Trainer (run_clm_no_trainer.py) print its state, each process its own,
+and then the Trainer's header and a bar alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Final
 from ingest.log_format import PREFERENCE, REINFORCEMENT, Block, json_lines
 
 UNSLOTH: Final = "unslothai/unsloth/unsloth/models"
+ACCELERATE: Final = "huggingface/accelerate/src/accelerate/state.py@v1.10.0"
 AXOLOTL: Final = "axolotl-ai-cloud/axolotl/src/axolotl/cli/config.py@00ce888"
 
 BANNER: Final = r"==\(\(====\)\)==  Unsloth - \d+x faster free finetuning \| Num GPUs"
@@ -62,6 +65,15 @@ def _unsloth_batch(lines: Sequence[str]) -> dict[str, str]:
         ranks, each = int(processes[1] or processes[2]), int(used[1]) if used else 1
         facts |= {"gpus": str(ranks * each)} | ({"data_parallel": str(ranks)} if each == 1 else {})
     return facts | ({"trainable": "full"} if _ALL.search(text) else {})
+
+
+def _accelerate(lines: Sequence[str]) -> dict[str, str]:
+    """Processes, each of which has a device, and the type that their multiplications are cast to."""
+    text = "\n".join(lines)
+    processes = re.search(r"Num processes: (\d+)", text) if "Device: cpu" not in text else None
+    cast = re.search(r"Mixed precision type: (bf16|fp16)\b", text)
+    found = {"gpus": processes, "precision": cast}
+    return {fact: match[1] for fact, match in found.items() if match}
 
 
 _NUMBERS: Final = {
@@ -139,6 +151,25 @@ def _trained(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 BLOCKS: Final = (
+    Block(
+        start=r"Distributed environment: [\w.]+(?:  Backend: \w+)?\s*$",
+        end=r"Mixed precision type: \w+\s*$",
+        include_start=True,
+        include_end=True,
+        most_lines=200,  # copies of several ranks, one between the other
+        read=_accelerate,
+        example=(
+            "11/20/2026 15:06:01 - INFO - __main__ - Distributed environment: DEEPSPEED  Backend: "
+            "nccl",
+            "Num processes: 8",
+            "Process index: 0",
+            "Local process index: 0",
+            "Device: cuda:0",
+            "",
+            "Mixed precision type: bf16",
+        ),
+        printed_by=f"{ACCELERATE} AcceleratorState.__repr__",
+    ),
     Block(
         start=r"==\(\(====\)\)==  Unsloth(?: [\d.]+)?: Fast ",
         end=LAST_OF_BANNER,
