@@ -443,7 +443,7 @@ def _groups(
 
     rows: as for `_candidates`.
     """
-    find = _Sets(t.run["run_id"] for t in told)
+    find = _Sets(told)
     maybe: list[Pair] = []
     unsure: list[Unsure] = []
     linked: list[tuple[str, str]] = []
@@ -474,12 +474,12 @@ def _settled(find: _Sets, maybe: Iterable[Pair]) -> list[Unsure]:
     """Join pairs that fit by their losses and fit nothing else; ids of those that stay in doubt."""
     near, left = _by_folder([pair for pair in maybe if not find.same(*_ids(*pair))])
     for a, b in near:
-        if not (find.clash(a, b) or _of_other_ranks(a, b)):
+        if not (find.clash(a, b) or find.parts(a, b) or _of_other_ranks(a, b)):
             find.join(a, b)
     fits = _fits(left)
     unsure: list[Unsure] = []
     for a, b in left:
-        if find.same(*_ids(a, b)) or find.clash(a, b):
+        if find.same(*_ids(a, b)) or find.clash(a, b) or find.parts(a, b):
             continue
         others = {
             find.root(x.run["run_id"]) for one in (a, b) for x in (one, *fits[one.run["run_id"]])
@@ -536,8 +536,9 @@ def _shared(a: _Told, b: _Told) -> int:
 class _Sets:
     """Run ids in disjoint sets, each of them a launch, which has each rank of a format once."""
 
-    def __init__(self, ids: Iterable[str]) -> None:
-        self.parent = {run_id: run_id for run_id in ids}
+    def __init__(self, told: Iterable[_Told]) -> None:
+        self.sources = {one.run["run_id"]: [one] for one in told}
+        self.parent = {run_id: run_id for run_id in self.sources}
         self.held: dict[str, set[tuple[str, str]]] = {}
 
     def root(self, run_id: str) -> str:
@@ -553,9 +554,23 @@ class _Sets:
         mine, other = (self.held.get(self.root(t.run["run_id"]), _held(t)) for t in (a, b))
         return a.ranks.isdisjoint(b.ranks) and not mine.isdisjoint(other)
 
+    def parts(self, a: _Told, b: _Told) -> bool:
+        """Whether joining them would put sources of one format together that are of two launches.
+
+        A state of a run that was resumed has the losses of all its launches.
+        """
+        mine, other = (self.sources[self.root(t.run["run_id"])] for t in (a, b))
+        return any(
+            x.run["log_format"] == y.run["log_format"] and _verdict(x, y) == "other"
+            for x in mine
+            for y in other
+            if x.has_losses and y.has_losses and not _of_other_ranks(x, y)
+        )
+
     def join(self, a: _Told, b: _Told) -> None:
         one, other = self.root(a.run["run_id"]), self.root(b.run["run_id"])
         both = self.held.pop(one, _held(a)) | self.held.pop(other, _held(b))
+        self.sources[one] += self.sources.pop(other)
         self.parent[other] = one
         self.held[one] = both
 

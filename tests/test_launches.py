@@ -305,6 +305,21 @@ def test_two_that_fit_by_their_losses_alone_are_left_apart_and_said() -> None:
     assert "may tell of the same launch as" in united.doubts["s"][0]
 
 
+def test_the_state_of_a_resumed_run_does_not_make_one_launch_of_its_two() -> None:
+    """It has the losses of both, and the run time that the second one prints at its end."""
+    first, second = (
+        source(name, measured(seed, 40)) for name, seed in (("first", 1), ("second", 2))
+    )
+    first["steps"], second["steps"] = first["steps"][:24], second["steps"][19:]
+    whole = state("state", measured(1, 40))
+    for one in (second, whole):
+        name = one["runs"][0]["run_id"]
+        end = {"run_id": name, "line": 90, "kind": "end", "seconds": 608.1234, "text": ""}
+        one["events"] = [end]
+    assert groups(first, second, whole) == [["first"], ["second", "state"]]
+    assert groups(first, whole) == [["first", "state"]]
+
+
 SAVED = "out/checkpoint-{}/trainer_state.json"
 
 
