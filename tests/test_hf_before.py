@@ -162,6 +162,8 @@ def test_axolotl_says_its_config_and_counts_tokens_of_all_ranks(tmp_path: Path) 
         ({"rl": "grpo"}, {"objective": "reinforcement"}),
         ({"sequence_parallel_degree": 2}, {"context_parallel": "2", "global_batch_size": "16"}),
         ({"logging_steps": 0.1}, {"log_interval": None}),
+        ({"rl": ["dpo"], "world_size": "8", "micro_batch_size": True, "lora_r": None},
+         {"objective": None, "gpus": None, "micro_batch_size": None, "global_batch_size": None}),
     ],
 )  # fmt: skip
 def test_axolotl_says_what_is_trained_and_how(

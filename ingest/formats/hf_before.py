@@ -40,8 +40,8 @@ _BATCH: Final = {
     "global_batch_size": r"Total batch size(?: \([^)]*\))? = ([\d,]+)",
     "total_steps": r"Total steps = ([\d,]+)",
 }
-_PROCESSES: Final = re.compile(r"Num GPUs = (\d+)\s|Data Parallel GPUs = (\d+) ")
-_USED: Final = re.compile(r"Num GPUs used = (\d+)\s")
+_PROCESSES: Final = re.compile(r"Num GPUs = (\d{1,9})\s|Data Parallel GPUs = (\d{1,9}) ")
+_USED: Final = re.compile(r"Num GPUs used = (\d{1,9})\s")
 _ALL: Final = re.compile(r"([\d,]+)(?: of |/)\1 \(")
 
 
@@ -108,7 +108,7 @@ def _axolotl(lines: Sequence[str]) -> dict[str, str]:
     packs = {"document_mask": "true"} if said.get("sample_packing") is True else {}
     checkpoints = {"recompute": "full"} if said.get("gradient_checkpointing") else {}
     compiled = {"compile": "true"} if said.get("torch_compile") is True else {}
-    aligns = [_ALIGNS[said["rl"]]] if said.get("rl") in _ALIGNS else []
+    aligns = [_ALIGNS[by]] if (by := str(said.get("rl"))) in _ALIGNS else []
     aligns += [PREFERENCE] if said.get("reward_model") is True else []
     facts |= packs | checkpoints | compiled | dict(aligns)
     return facts | _batch(facts) | _trained(said) | _precision(said)
