@@ -84,9 +84,8 @@ def clock(
         this line speaks of; null where no line before it is stamped
     after_s: from the last step line to the last stamp
     wall_s: from the first stamp to the last
-    runtime_s: of the whole training as the log prints it, or between its stamped start and end; not
-        where it is of a part of the steps
-        where the steps have no stamps
+    runtime_s: of the whole training as the log prints it, but not where that is of a part of the
+        steps; or between its stamped start and end where the steps have no stamps
     engine_s: between the first and the last stamp of a companion's step lines
 
     A time is null where the log has no stamp for it.

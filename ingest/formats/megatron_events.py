@@ -300,6 +300,7 @@ def event_format(
         utc=True,
         evidence=("elapsed", "stamp"),
         elapsed_covers="interval",
+        rate_covers=like.rate_covers,
         implies=like.implies,
         join=partial(_rows, head=head, tags=tags),
         file_names=("*tfevents*",),
