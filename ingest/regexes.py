@@ -86,14 +86,14 @@ class Guarded:
 
     def search(self, text: str) -> re.Match[str] | None:
         """Search a text, as re.Pattern.search."""
-        for literal in self._literals:
-            if literal in text:
-                return self._regex.search(text)
-        return None
+        return self._regex.search(text) if self.holds(text) else None
 
     def holds(self, text: str) -> bool:
         """Whether a text holds a literal that it needs."""
-        return any(literal in text for literal in self._literals)
+        for literal in self._literals:  # noqa: SIM110 - a generator takes three times as long
+            if literal in text:
+                return True
+        return False
 
 
 def _begins(way: Sequence[tuple[re.Pattern[str], int]], text: str, begin: int) -> int | None:

@@ -477,26 +477,19 @@ class _Search:
             if number > self._last:
                 break
             (line,) = Chunk(number, raws[place].as_py()).lines()
-            shows = self._shows(line)
-            self._in_vain += not shows
-            if shows or self._is_of_a_fork(line):
+            if self._changes(line):
                 return places[index + 1 :]
         return places[:0]
 
-    def _is_of_a_fork(self, line: NumberedLine) -> bool:
-        """Whether a line that shows nothing is sifted out by all words of the marks that it shares.
+    def _changes(self, line: NumberedLine) -> bool:
+        """Whether other lines are sought behind it: it shows a format that none has shown before.
 
-        Forks print the step line of what was found but for one word: each would be looked at.
+        Or it shares words with a mark that it does not show, as forks print the step line of what
+        was found but for one word: then all words of that mark are sought.
         """
         text = self.cleaner.strip(line.text)
-        near = {mark.pattern for _, mark in self._signatures if mark.holds(text)} - self._of_forks
-        self._of_forks |= near
-        return bool(near)
-
-    def _shows(self, line: NumberedLine) -> bool:
-        """Whether it shows a format that none has shown before."""
-        text = self.cleaner.strip(line.text)
-        new = [f for f, signature in self._signatures if signature.search(text)]
+        near = [(f, signature) for f, signature in self._signatures if signature.holds(text)]
+        new = [f for f, signature in near if signature.search(text)]
         headed = {name for name, header in self._headers if header.search(text)}
         self.found |= {f.name: line for f in new}
         self.headed |= headed
@@ -504,7 +497,12 @@ class _Search:
             self._last = min(self._last, line.number + SNIFFED_LINES)
         self._signatures = tuple(one for one in self._signatures if one[0].name not in self.found)
         self._headers = tuple(one for one in self._headers if one[0] not in self.headed)
-        return bool(new or headed)
+        if new or headed:
+            return True
+        self._in_vain += 1
+        forks = {signature.pattern for _, signature in near} - self._of_forks
+        self._of_forks |= forks
+        return bool(forks)
 
 
 class _Marks(NamedTuple):

@@ -9,7 +9,7 @@ Frames in, frames out; no file is opened here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import takewhile
 from typing import Any, Final
 
@@ -30,17 +30,15 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     BESIDE_TRAINING,
-    UNFAIR,
     WALL_CLOCKS,
     Clean,
-    accumulated,
+    Updates,
     behind_step_1,
     clean_of,
     coarseness,
     evidence_of,
     is_coarse,
     lines_of,
-    optimizer_steps,
     spoilers,
     stamp_error,
     timed_of,
@@ -112,7 +110,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
         row |= _no_rate(windows, run | row, facts)
         return row
     steady = clean_of(windows, evidence)
-    updates = _updates(windows, steady, evidence)
+    updates = Updates.of(windows, evidence, steady.at)
     if updates is not None and not updates.found:
         row["throughput_warnings"] = [NO_UPDATE]
         return row
@@ -122,46 +120,22 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row |= _claims(windows, lines_of(windows, evidence, steady))
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
-    uncounted, sliced = (
-        counts.why_uncounted(windows, facts),
-        counts.of_slices(windows, steady.at, facts),
-    )
-    row["throughput_warnings"] += filter(None, [uncounted, sliced])
-    if updates is not None and abs(updates.found / updates.fair - 1) > UNFAIR:
-        row["throughput_warnings"].append(updates.text)
+    of_ranks = counts.why_uncounted(windows, facts), counts.of_slices(windows, steady.at, facts)
+    row["throughput_warnings"] += filter(None, of_ranks)
+    if updates is not None and not updates.is_fair:
+        row["throughput_warnings"].append(_unfair(updates))
     if (other := other_work(facts.get("objective"))) is not None:
         row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class Updates:
-    """Optimizer steps in the steady windows of a run whose steps are micro-steps.
-
-    found: of those windows; fair: as many as so many micro-steps have on the whole
-    """
-
-    found: int
-    fair: float
-
-    @property
-    def text(self) -> str:
-        """The warning where they are not their share."""
-        side = "high" if self.found < self.fair else "low"
-        return (
-            f"optimizer steps in the steady windows: {self.found}, for so many micro-steps "
-            f"{self.fair:.3g} would be their share: TGS is too {side}{NOT_RANKED}"
-        )
-
-
-def _updates(windows: Columns, steady: Clean, evidence: str) -> Updates | None:
-    """Optimizer steps in the steady windows; None where no micro-steps are accumulated."""
-    every = accumulated(windows)
-    if every == 1:
-        return None
-    spans = windows[f"{evidence}_span"][steady.at]
-    found = optimizer_steps(windows["step"][steady.at], spans, every)
-    return Updates(int(found.sum()), float(spans.sum()) / every)
+def _unfair(updates: Updates) -> str:
+    """The warning where optimizer steps in the steady windows are not their share."""
+    side = "high" if updates.found < updates.fair else "low"
+    return (
+        f"optimizer steps in the steady windows: {updates.found}, for so many micro-steps "
+        f"{updates.fair:.3g} would be their share: TGS is too {side}{NOT_RANKED}"
+    )
 
 
 def _rates(windows: Columns, steady: Clean, evidence: str, facts: dict[str, Any]) -> dict[str, Any]:

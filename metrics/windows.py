@@ -406,10 +406,10 @@ def _with_engine(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _restarts(events: pl.DataFrame) -> pl.DataFrame:
-    """Run and line of the events behind which the printed rate starts anew."""
+def _restarts() -> pl.Expr:
+    """Of an event whether the printed rate starts anew behind it."""
     said = pl.col("extra").str.json_path_match(f"$.{RESTARTS}") == "rate"
-    return events.filter(kind="evaluation").filter(said)
+    return ((pl.col("kind") == "evaluation") & said).fill_null(value=False)
 
 
 def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -418,7 +418,7 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     That is one between two lines where an evaluation is out of step with them: the steps up to it
     are then in the rate of neither. `restarts`: how many there are since the line before.
     """
-    found = _restarts(events).filter(pl.col("step").is_not_null())
+    found = events.filter(_restarts(), pl.col("step").is_not_null())
     if not found.height:
         none = pl.lit(None, pl.Int64)
         return steps.with_columns(rated_from=none, restarts=none)
@@ -443,11 +443,9 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """
     collected = pl.col("kind") == "gc"
     places = steps.filter("timed").select("run_id", "line", at=pl.col("line")).sort("line")
-    anew = _restarts(events).select("run_id", "line", anew=True).unique()
     after = pl.col("line") > pl.col("line").filter("anew").max().fill_null(0)
     kinds = (
-        events.select("run_id", "line", "kind", "seconds")
-        .join(anew, on=["run_id", "line"], how="left", maintain_order="left")
+        events.select("run_id", "line", "kind", "seconds", anew=_restarts())
         .sort("line")
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
         .group_by("run_id", "at", maintain_order=True)
@@ -625,6 +623,32 @@ UNFAIR: Final = 0.1
 """How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
 
 
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """Optimizer steps in some windows of a run whose steps are micro-steps.
+
+    found: of those windows; fair: as many as so many micro-steps have on the whole
+    """
+
+    found: int
+    fair: float
+
+    @classmethod
+    def of(cls, run: Columns, evidence: str, at: Whole) -> Updates | None:
+        """Those of windows, by place; None where no micro-steps are accumulated."""
+        every = accumulated(run)
+        if every == 1:
+            return None
+        spans = run[f"{evidence}_span"][at]
+        found = optimizer_steps(run["step"][at], spans, every)
+        return cls(int(found.sum()), float(spans.sum()) / every)
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether they are about as many as is their share."""
+        return not self.fair or abs(self.found / self.fair - 1) <= UNFAIR
+
+
 def optimizer_steps(last: Array, spans: Array, every: int) -> Array:
     """How many of each stretch of micro-steps end an optimizer step: the multiples of `every`.
 
@@ -666,13 +690,10 @@ def evidence_of(run: Columns, preferred: Sequence[str]) -> str | None:
 
 def is_fair(run: Columns, evidence: str) -> bool:
     """Whether windows, warm-up among them, hold about as many optimizer steps as is their share."""
-    every = accumulated(run)
-    if every == 1:
+    if accumulated(run) == 1:
         return True
-    at = timed_of(run, evidence, ~explained(run, evidence)).at
-    spans = run[f"{evidence}_span"][at]
-    found = optimizer_steps(run["step"][at], spans, every).sum()
-    return bool(abs(found * every - spans.sum()) <= UNFAIR * spans.sum())
+    updates = Updates.of(run, evidence, timed_of(run, evidence, ~explained(run, evidence)).at)
+    return updates is None or updates.is_fair
 
 
 def is_coarse(run: Columns, counted: Clean) -> bool:

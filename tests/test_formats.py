@@ -265,13 +265,13 @@ def test_few_lines_are_looked_at_one_by_one_however_many_steps_a_log_has(
     log_format: LogFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at = list[str]()
-    shows = _Search._shows
+    changes = _Search._changes
 
     def counted(search: _Search, line: NumberedLine) -> bool:
         looked_at.append(line.text)
-        return shows(search, line)
+        return changes(search, line)
 
-    monkeypatch.setattr(_Search, "_shows", counted)
+    monkeypatch.setattr(_Search, "_changes", counted)
     lines = "".join(f"{line.example}\n" for line in log_format.steps) * (
         1_000 // len(log_format.steps)
     )

@@ -16,7 +16,6 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from ingest.intake import ingest
 from ingest.parse import Parsed
-from ingest.schema import TABLES
 from ingest.store import Store
 from metrics.analysis import analyse
 
@@ -165,8 +164,7 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
     store = Store(folder / "store")
     outcomes = ingest([folder], store)
     assert {o.status for o in outcomes} == {"read"}
-    tables = {name: store.table(name) for name in TABLES}
-    return list(analyse(tables).metrics.iter_rows(named=True))
+    return list(analyse(store.tables()).metrics.iter_rows(named=True))
 
 
 FORMATS = {False: "megatron-lm-tensorboard", True: "megatron-deepspeed-tensorboard"}
@@ -271,7 +269,7 @@ def test_of_neox_the_rate_is_that_of_the_log_lines(tmp_path: Path, *, beside: bo
         (tmp_path / "facts.toml").write_text(facts)
     store = Store(tmp_path / "store")
     assert {o.status for o in ingest([tmp_path], store)} == {"read"}
-    (row,) = analyse({name: store.table(name) for name in TABLES}).metrics.iter_rows(named=True)
+    (row,) = analyse(store.tables()).metrics.iter_rows(named=True)
     assert row["tgs"] == pytest.approx(steady_rate(), rel=1e-4)
     assert (row["framework"], row["steps"], len(row["sources"])) == ("deepspeed", 6, 1 + beside)
     assert row["time_basis"] == "elapsed"
