@@ -178,14 +178,13 @@ def _length_of_all(rows: Rows) -> list[Fact]:
     """The length of samples where every line prints the same, and not by chance."""
     if len(rows) < TELLING or not rows.has("sequence_length"):
         return []
-    lengths = set[int | None]()
+    lengths = set[Any]()
     for frame in rows.frames("sequence_length"):
-        lengths.update(frame["sequence_length"].unique().to_list())
-        if len(lengths) > 1:
+        printed = frame["sequence_length"]
+        lengths |= {printed.min(), printed.max()} if len(printed) else set()
+        if printed.null_count() or len(lengths) > 1:
             return []
-    length = lengths.pop()
-    if length is None:
-        return []
+    (length,) = lengths
     why = "inferred: every line prints this length"
     return [{"name": "seq_len", "value": str(length), "origin": why, "line": None}]
 

@@ -143,7 +143,7 @@ class Plan:
         It also replaces the same content as an earlier reader read it.
         """
         sources = whole(tables["sources"])
-        path, sha256, step_lines = sources.select("path", "sha256", "step_lines").row(0)
+        path, sha256, step_lines = (sources[name][0] for name in ("path", "sha256", "step_lines"))
         runs = whole(tables["runs"])["run_id"].to_list()
         outer, log = _apart(whole(tables["facts"]))
         before = self.stored.get(sha256)
