@@ -9,7 +9,9 @@ CHECKED := $(SOURCES) tests benchmarks sample_logs/make_synthetic.py
 export PYTHONDONTWRITEBYTECODE :=
 
 # One virtual environment: two rules that install into it at once would spoil it.
+ifndef IS_INSTALLED
 .NOTPARALLEL:
+endif
 
 .PHONY: demo test lint types tests test-ray golden corpus coverage changes audit evidence thorough verify \
 	year kills browser screenshots clean gate fuzz bench bench-ingest bench-start bench-chart \
@@ -23,7 +25,9 @@ demo: $(VENV)/installed
 	@echo
 	@echo "The page: demo/report.html"
 
-test: lint types tests test-ray
+# The tests with Ray mostly wait, so they run beside the others.
+test: lint types
+	+$(MAKE) --jobs 2 --output-sync=line --no-print-directory IS_INSTALLED=yes tests test-ray
 
 lint: $(VENV)/tested
 	$(BIN)/ruff check $(CHECKED)
