@@ -49,6 +49,11 @@ class Cost:
     peak_bytes: int | None = None
     said: str = ""
 
+    def __add__(self, other: Cost) -> Cost:
+        """Of both, one behind the other."""
+        cpus = self.cpu_s, other.cpu_s
+        return Cost(self.wall_s + other.wall_s, None if None in cpus else sum(filter(None, cpus)))
+
 
 Run = Callable[[], Cost]
 Word = str | Path

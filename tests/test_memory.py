@@ -89,9 +89,9 @@ def test_processes_that_are_started_have_it_too() -> None:
     assert int(said(code)) == 0
 
 
-def test_polars_gives_back_what_it_does_not_use_unless_the_user_has_it_otherwise() -> None:
+def test_polars_keeps_little_of_what_it_does_not_use_unless_the_user_has_it_otherwise() -> None:
     code = BEGIN + "print(os.environ['_RJEM_MALLOC_CONF'], 'polars' in sys.modules)"
-    assert said(code).endswith("muzzy_decay_ms:0 False\n")
+    assert said(code).endswith("muzzy_decay_ms:0,narenas:4 False\n")
     assert said(code, _RJEM_MALLOC_CONF="narenas:2") == "narenas:2 False\n"
 
 
