@@ -337,16 +337,23 @@ def _runs_of(table: Table) -> Callable[[], frozenset[str]]:
 def _renamed(tables: LogTables, ids: Mapping[str, str]) -> dict[str, Table]:
     if all(own == run for run, own in ids.items()):
         return dict(tables)
-    own = pl.col("run_id").replace(ids)
 
     def named(table: Table) -> Table:
         """Its columns stay what they are: a frame of none to see that takes as long as the rows."""
         if isinstance(table, pl.DataFrame):
-            return table.with_columns(own)
+            return _with_ids(table, ids)
         each = table.frames
-        return Streamed(table.schema, table.height, lambda: (f.with_columns(own) for f in each()))
+        return Streamed(table.schema, table.height, lambda: (_with_ids(f, ids) for f in each()))
 
     return {n: named(table) if "run_id" in table.columns else table for n, table in tables.items()}
+
+
+def _with_ids(frame: pl.DataFrame, ids: Mapping[str, str]) -> pl.DataFrame:
+    """The rows with these ids of their runs; mostly all are of one, and no thread is waited for."""
+    if len(ids) == 1:
+        own = pl.Series("run_id", [*ids.values()], pl.String).new_from_index(0, frame.height)
+        return frame.clone().replace_column(frame.columns.index("run_id"), own)
+    return frame.with_columns(pl.col("run_id").replace(ids))
 
 
 def _kind_of_origin() -> pl.Expr:
