@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -45,6 +46,11 @@ nothing there is one. Of other frameworks' logs nothing may mean any number."""
 SUMS_PROCESSES: Final = "transformers"
 """Its num_input_tokens_seen, and axolotl's tokens/total, are sums over all processes, also where
 some of them are given the same tokens (Trainer._inner_training_loop, accelerator.gather)."""
+
+SUMS_RANKS: Final = "mindspeed-llm"
+"""Its tokens are summed over all ranks, each of which has counted the whole of a sequence that it
+shares, and its log never says how many do (TrainMonitor._compute_throughput_metrics and
+Trainer._get_batch_samples_ulysses of Ascend/MindSpeed-LLM/mindspeed_llm/fsdp2@2f0d9f7)."""
 
 FEWEST_DIGITS: Final = 4
 """Digits that a counter has at least (transformers since 5.0); where it shows fewer, it is round by
@@ -167,8 +173,9 @@ def _consumed_tokens() -> pl.Expr:
 
 
 def _non_padding() -> pl.Expr:
-    """Null where ranks share tokens (`shared_tokens`): each of them may have counted them."""
-    return pl.when(~shared_tokens()).then(pl.col("non_padding_tokens") / pl.col("gpus"))
+    """Null where ranks share tokens, and whether each of them counts them is not known."""
+    known = ~shared_tokens() | (pl.col("framework") == SUMS_RANKS)
+    return pl.when(known).then(pl.col("non_padding_tokens") / pl.col("gpus"))
 
 
 def shared_tokens() -> pl.Expr:
@@ -182,15 +189,26 @@ def _given_to_several() -> pl.Expr:
     return pl.any_horizontal(pl.col("tensor_parallel") > 1, pl.col("context_parallel") > 1)
 
 
+def _each_once() -> pl.Expr:
+    """The counter without padding less what ranks count that others of their group count too."""
+    groups = pl.col("gpus") / pl.col("data_parallel")
+    degrees = (pl.coalesce(name, 1) for name in ("tensor_parallel", "context_parallel"))
+    times = pl.coalesce(groups, prod(degrees))
+    counter = pl.col("consumed_non_padding")
+    return pl.when(pl.col("framework") == SUMS_RANKS).then(counter / times).otherwise(counter)
+
+
 def with_non_padding(steps: pl.DataFrame) -> pl.DataFrame:
     """Adds `non_padding_tokens`: of one step over all ranks, by the counter without padding.
 
+    Of that counter only what others do not count too is left, where it is known how it is summed.
     A mean over the steps since the counter's last value. Where the counter is printed too coarsely
     for that, over so many lines that its last digits leave no more than COARSE open. Null where the
     counter begins anew, and before its first value.
     """
     if steps["consumed_non_padding"].null_count() == steps.height:
         return steps.with_columns(non_padding_tokens=pl.lit(None, pl.Float64))
+    steps = steps.with_columns(consumed_non_padding=_each_once())
     runs = steps.select("step", "consumed_non_padding", "timed", run=pl.col("run_id").rle_id())
     each = (_between(run) for (_,), run in runs.group_by("run", maintain_order=True))
     return steps.with_columns(
@@ -574,12 +592,22 @@ def lacking(windows: Columns, run: Mapping[str, Any], facts: Mapping[str, Any]) 
 
 
 def why_uncounted(windows: Columns, facts: Mapping[str, Any]) -> str | None:
-    """Why a count of tokens without padding that the log prints gives no figure."""
+    """Why a count of tokens without padding that the log prints gives no figure, or no sure one."""
     if not windows.known("consumed_non_padding"):
         return facts.get("uncounted_tokens") or _summed_twice(windows)
-    if windows.known("non_padding_count") or facts.get("gpus") is None or windows.height == 1:
+    if facts.get("gpus") is None or windows.height == 1:
         return None
+    if windows.known("non_padding_count"):
+        return MAY_BE_SHARED if _may_share(windows) else None
     return SHARED if windows.known("non_padding_tokens") else TOO_COARSE
+
+
+def _may_share(windows: Columns) -> bool:
+    """Whether ranks may have counted each other's tokens, and no fact says that none are shared."""
+    degrees = ("tensor_parallel", "context_parallel")
+    unsaid = any(windows.value(name) is None for name in degrees)
+    told = windows.value("data_parallel") is not None
+    return windows.value("framework") == SUMS_RANKS and unsaid and not told
 
 
 def _summed_twice(windows: Columns) -> str | None:
@@ -596,6 +624,11 @@ SUMMED: Final = (
 SHARED: Final = (
     "the log's tokens without padding are summed over all ranks, and some of them are given the "
     "same ones: how often each was counted is not known"
+)
+MAY_BE_SHARED: Final = (
+    "the log's tokens are summed over all ranks, and those that share a sequence count it each; "
+    "how many do it does not say, and TGS may be as many times too high; --set context_parallel "
+    f"and tensor_parallel, 1 where none do{NOT_RANKED}"
 )
 TOO_COARSE: Final = "the log prints its tokens without padding too seldom or too coarsely to count"
 

@@ -13,6 +13,7 @@ from ingest.schema import TABLES
 from metrics.analysis import analyse
 from metrics.fairness import compare
 from metrics.table import NOT_RANKED
+from metrics.tokens import MAY_BE_SHARED
 
 ROOT = Path(__file__).parents[1]
 TITAN = ROOT / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
@@ -384,8 +385,8 @@ def test_pauses_between_many_lines_of_unknown_batches_cost_the_rank(ingest, stor
     assert said.endswith(f"without a known cause{NOT_RANKED}")
 
 
-def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, logs):
-    """It was Megatron-DeepSpeed's, which fills every sample; these hold 830 of 4,096."""
+def mindspeed_llm(path):
+    """A log of which each sample holds 830 of 4,096 tokens."""
     line = "INFO [{:%Y-%m-%d %H:%M:%S}] >>  iteration {:8d}/     400 | consumed samples: {:10d} "
     line += "| consumed tokens: {:10d} | elapsed time per iteration (ms): 2000.00 | tokens/s: "
     line += "26560.00 | mfu: 20.50 | learning rate: 1.000000E-05 | global batch size:    64 | "
@@ -396,8 +397,16 @@ def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, l
     for step in range(10, 310, 10):
         at += timedelta(seconds=20)
         log += line.format(at, step, 64 * step, 53120 * step, 2 - step / 1000)
-    (logs / "m.log").write_text(log)
-    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=4096"]))
+    path.write_text(log)
+
+
+ALONE = ("context_parallel=1", "tensor_parallel=1")
+
+
+def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, logs):
+    """It was Megatron-DeepSpeed's, which fills every sample."""
+    mindspeed_llm(logs / "m.log")
+    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "seq_len=4096", *ALONE]))
     row = metrics(store).row(0, named=True)
     assert (row["framework"], row["packed"]) == ("mindspeed-llm", None)
     assert "trainable" in row["missing"]
@@ -405,6 +414,25 @@ def test_the_tokens_of_a_mindspeed_llm_line_are_without_padding(ingest, store, l
     assert row["tgs_slots"] == pytest.approx(64 * 4096 / 16 / 2)
     assert row["logged_mfu"] == pytest.approx(0.205)
     assert row["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("told", "tgs"),
+    [
+        ((), None),
+        (ALONE[:1], None),
+        (("data_parallel=16",), 1660),
+        (("context_parallel=4", "tensor_parallel=2"), 207.5),
+        (("data_parallel=2",), 207.5),
+    ],
+)
+def test_ranks_that_share_a_sequence_count_it_each(told, tgs, ingest, store, logs):
+    """With eight of them TGS was eight times too high, and MindSpeed-LLM's log says nothing."""
+    mindspeed_llm(logs / "m.log")
+    ingest(logs / "m.log", extra=given.from_flags(["gpus=16", "packed=false", *told]))
+    row = metrics(store).row(0, named=True)
+    assert row["warnings"] == ([MAY_BE_SHARED] if tgs is None else [])
+    assert (row["tgs"], row["tgs_end_to_end"]) == pytest.approx((tgs or 1660,) * 2)
 
 
 @pytest.mark.parametrize(("red", "plain"), [("", ""), ("\x1b[36m", "\x1b[39m")])

@@ -670,5 +670,6 @@ MINDSPEED_LLM: Final = replace(
 )
 """Its lines look like Megatron-DeepSpeed's. The time is the mean since the line before, checkpoints
 included. Tokens are without padding (the sum of each attention mask), since the process started,
-summed over all ranks: those that share a sequence (context_parallel) count it each. The batch is its
-setting, also of the step that an epoch ends. `tokens/s` is of all ranks."""
+summed over all ranks: those that share a sequence (context_parallel, tensor_parallel) count it each
+(metrics.tokens.SUMS_RANKS). The batch is its setting, also of the step that an epoch ends.
+`tokens/s` is of all ranks."""
