@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from ingest.accumulation import accumulated_otherwise
 from ingest.alignment import align, beside_printed, merely_counted, stride, stride_by_epochs
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
@@ -470,6 +471,7 @@ class Parser:
         if self.primary.finer_clock is not None:
             launch.rows.alter(partial(finer, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
+            _regroup(launch, int(accumulation or 0))
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
@@ -628,6 +630,19 @@ def _began(launch: Launch) -> datetime | None:
     early = takewhile(lambda event: first is None or event["line"] < first, launch.events)
     stamps = chain([launch.first_stamp], (e["logged_at"] for e in early), [launch.started_at])
     return next((stamp for stamp in stamps if stamp is not None), None)
+
+
+def _regroup(launch: Launch, stated: int) -> None:
+    """What steps consume by the timer, where they have other micro-steps than stated."""
+    found = accumulated_otherwise(launch.rows, stated)
+    if found is None:
+        return
+    batch = optional(whole, launch.last_said("global_batch_size"))
+    change = found.change(int(batch or 0))
+    if change is not None:
+        launch.rows.alter(change)
+    why = f"inferred: its micro-steps over its steps (log:{found.line})"
+    launch.facts.append(_stated(found.line, "batch_changes", found.text, why, ""))
 
 
 def _stretch(launch: Launch, steps: int, known_by: str) -> None:

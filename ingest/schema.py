@@ -276,6 +276,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "micro_batch_size": FactName("int", "sequences", "per data-parallel rank and micro-step"),
     "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
     "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
+    "batch_changes": FactName(
+        "text", "", "how a log shows that steps have other batches than it says"
+    ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),
     "tensor_parallel": FactName("int", "ranks", "share the same tokens"),

@@ -120,8 +120,12 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row |= _claims(windows, lines_of(windows, evidence, steady))
     row |= evidences.summary(windows, run, evidence) | counts.summary(windows, facts)
     row["throughput_warnings"] = _warnings(windows, steady, run, evidence, row)
-    of_ranks = counts.why_uncounted(windows, facts), counts.of_slices(windows, steady.at, facts)
-    row["throughput_warnings"] += filter(None, of_ranks)
+    doubts = (
+        counts.why_uncounted(windows, facts),
+        counts.of_slices(windows, steady.at, facts),
+        counts.changed(windows, facts),
+    )
+    row["throughput_warnings"] += filter(None, doubts)
     if updates is not None and not updates.is_fair:
         row["throughput_warnings"].append(_unfair(updates))
     if (other := other_work(facts.get("objective"))) is not None:

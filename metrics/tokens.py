@@ -447,6 +447,7 @@ def _cause(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | Non
     causes = (
         _ramp_up(windows, facts, apart),
         _curriculum(windows, facts, apart),
+        facts.get("batch_changes") if apart.other in OF_WHOLE_BATCH else None,
         _grown(windows, apart),
         per_ms(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
         _few_print(windows, facts, apart),
@@ -638,6 +639,13 @@ def text(one: Counted) -> str:
     used, other = f"{one.used.name} {one.ours:,.1f}", f"{one.count.name} {one.mean:,.1f}"
     both = f"{used} / {other} tokens per GPU and step"
     return both if one.cause is None else f"{both}: {one.cause}"
+
+
+def changed(windows: Columns, facts: Mapping[str, Any]) -> str | None:
+    """A warning where steps have other batches than the log says, and these are not known."""
+    told = facts.get("batch_changes")
+    unseen = set(windows.texts("counted_by").tolist()) & set(OF_WHOLE_BATCH)
+    return f"{told}{NOT_RANKED}" if told and unseen else None
 
 
 def warning(one: Counted) -> str | None:
