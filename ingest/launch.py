@@ -157,6 +157,21 @@ class Launch:
             rank, progress = row["rank"], self.progress_of(row)
             self.last_steps[rank] = progress.counted[rank] = row["step"]
 
+    def give_back(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The last row, which is none of this launch then, where another process has printed it.
+
+        row: with which it starts again. A counter of its own, as the engine's timer has, is printed
+        right behind the line of the step. So where that starts again, this line is of its process
+        too, though the step goes on, as it does behind a checkpoint.
+        """
+        last = self.rows[-1]
+        stamps = last["logged_at"], row["logged_at"]
+        beside = row["form"].counts and not last["form"].counts and last["rank"] == row["rank"]
+        if not beside or None in stamps or abs(stamps[1] - stamps[0]) > SKEW:
+            return None
+        self.rows, self.last_line = self.rows.without_last(), last["line"] - 1
+        return last
+
     def forget(self) -> None:
         """The launch is over: what tells whether a line is still of it is not needed any more."""
         self.progress, self.last_steps = {}, {}

@@ -386,11 +386,15 @@ class Parser:
             row["step"] = launch.count_on(row["form"], row["rank"])
             row["counted"] = not (row["form"].every_step or launch.interval)
         self._say(launch, row["line"], row.pop("says"), text)
+        if self.quotes(row["form"]):
+            row["text"] = text[:QUOTED_CHARACTERS]
+        self._keep(launch, row, text)
+
+    def _keep(self, launch: Launch, row: dict[str, Any], text: str) -> None:
+        """One more row of a launch."""
         if not launch.rows:
             launch.first_step_text = text
             launch.first_stamp, self._start = self._start, None
-        if self.quotes(row["form"]):
-            row["text"] = text[:QUOTED_CHARACTERS]
         launch.rows.append(row)
         launch.last_line, launch.last_step_text = row["line"], text
         if launch.started_at is None:
@@ -416,8 +420,13 @@ class Parser:
         end of training, belong to the launch before, and so does what was stated before such an
         end.
         """
-        end = max(self.out.launches[-1].ends.values(), default=0)
+        last = self.out.launches[-1]
+        end = max(last.ends.values(), default=0)
         stated = [item.at for item in self._pending if item.kind in STATED and item.at > end]
+        if self._marker is None and (beside := last.give_back(row)) is not None:
+            launch = self._begin_at(beside["line"], last.last_step_text)
+            self._keep(launch, beside, last.last_step_text)
+            return launch
         number, first = self._marker or (row["line"], text)
         return self._begin_at(min([number, *stated]), first)
 

@@ -69,6 +69,14 @@ class Rows(Pieces):
         """No rows, for others of the same launch."""
         return Rows(self._spool, self._forms)
 
+    def without_last(self) -> Rows:
+        """All rows but the last."""
+        out, left = self.like(), len(self) - 1
+        for frame in self.frames():
+            out.extend(frame[:left])
+            left -= min(left, frame.height)
+        return out
+
     def at(self, rank: str | None, step: int) -> Iterator[Row]:
         """The rows of that rank and step, with SOUGHT at least, in their order.
 

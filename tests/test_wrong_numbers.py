@@ -67,6 +67,61 @@ def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
     assert metrics(store)["tgs"].to_list() == pytest.approx([1024.0, 1024.0])
 
 
+TIMER = "[{at:%Y-%m-%d %H:%M:%S},001] [INFO] [timer.py:264:stop] epoch=0/micro_step={count}"
+TIMER += "/global_step={count}, RunningAvgSamplesPerSec=8.0, CurrSamplesPerSec=8.0\n"
+
+
+def engine_lines(began: datetime, behind: int, steps: int) -> str:
+    """Those of a process that goes on behind a step: a second a step, each tenth printed."""
+    return "".join(
+        form.format(at=began + timedelta(seconds=count), step=behind + count, count=count)
+        for count in range(10, steps + 1, 10)
+        for form in (ENGINE, TIMER)
+    )
+
+
+@pytest.mark.parametrize("behind", [130, 120, 100])
+def test_the_first_step_behind_a_checkpoint_is_of_the_process_that_prints_it(
+    behind, ingest, parse, store, logs
+):
+    """The timer starts again, the step goes on: that one was of the launch before, half an hour
+    long, and of the one behind it (a third of the rate, ranked)."""
+    began = datetime(2026, 1, 1, 8)
+    text = engine_lines(began, 0, 130) + engine_lines(began + timedelta(hours=0.5), behind, 200)
+    (logs / "run.log").write_text(text)
+    ingest(
+        logs / "run.log", extra=given.from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"])
+    )
+    first, second = metrics(store).sort("name").iter_rows(named=True)
+    assert first["warnings"] == []
+    assert (first["tgs"], second["tgs"]) == pytest.approx((2048, 2048))
+    assert second["continues"] == first["run_id"]
+    assert first["repeated_steps"] == (130 - behind) // 10
+    launches = parse("deepspeed", text).launches
+    assert [(one.first_line, one.last_line, len(one.rows)) for one in launches] == [
+        (1, 26, 26),
+        (27, 66, 40),
+    ]
+    assert [one.run_id for one in launches] == [first["run_id"], second["run_id"]]
+
+
+def test_a_dump_of_the_engines_configuration_begins_a_launch(ingest, store, logs):
+    """Of another job whose steps happen to go on; its log has nothing else of its start."""
+    began = datetime(2026, 1, 1, 8)
+    dump = "[{}] [INFO] [config.py:1003:print] DeepSpeedEngine configuration:\n"
+    dump += "[{}] [INFO] [config.py:1007:print]   train_batch_size ............. {}\n"
+    text = ""
+    for hour, behind, batch in ((8, 0, 8), (9, 400, 16)):
+        at = f"2026-01-01 {hour:02}:00:00,000"
+        lines = engine_lines(began.replace(hour=hour), behind, 200).splitlines(keepends=True)
+        text += dump.format(at, at, batch) + "".join(lines[::2])
+    (logs / "run.log").write_text(text)
+    ingest(logs / "run.log", extra=given.from_flags(["gpus=2", "seq_len=512"]))
+    rows = metrics(store).sort("name")
+    assert rows["tgs"].to_list() == pytest.approx([2048, 4096])
+    assert rows["continues"].to_list() == [None, None]
+
+
 def test_pipeline_stages_without_prefix_are_one_launch(ingest, store, logs):
     lines = []
     for line in titan_text().replace("[rank0]:", "").splitlines():
