@@ -291,6 +291,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         "dtype of the matmuls; of fp8, mxfp8 and nvfp4 lm_head and attention are in bf16",
         ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"),
     ),
+    "mixed_precision": FactName(
+        "text", "", "what casts to `precision`; none: the run is of fp32 whatever its config says"
+    ),
     "recompute": FactName(
         "text",
         "",

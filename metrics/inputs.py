@@ -65,7 +65,21 @@ def holding(facts: pl.DataFrame) -> pl.DataFrame:
         .sort("run_id", "name", "rank", pl.col("sequence").neg())
         .unique(["run_id", "name"], keep="first", maintain_order=True)
         .select("run_id", "name", "value", "origin", "line", "text")
+        .pipe(_with_uncast)
     )
+
+
+def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
+    """With fp32 as the precision of runs that nothing casts, unless somebody gave another one."""
+    uncast = held.filter(name="mixed_precision", value="none")
+    if uncast.is_empty():
+        return held
+    by_hand = pl.col("origin").str.contains("^(?:flag|sidecar)")
+    named = held.filter((pl.col("name") == "precision") & ~by_hand)
+    changed = uncast.join(named, on="run_id", how="semi").with_columns(
+        name=pl.lit("precision"), value=pl.lit("fp32")
+    )
+    return held.update(changed, on=["run_id", "name"])
 
 
 def typed(held: pl.DataFrame) -> pl.DataFrame:

@@ -101,6 +101,7 @@ def test_all_origins_of_a_real_ingest_are_put_in_order(
         "context_parallel": ("1", "log"),
         "expert_parallel": ("1", "log"),
         "global_batch_size": ("36", "companion"),
+        "mixed_precision": ("FSDP", "log"),
         "precision": ("bf16", "inferred"),
         "trainable": ("full", "inferred"),
     }

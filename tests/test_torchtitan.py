@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
@@ -249,6 +249,61 @@ def test_a_mesh_of_one_device_begins_a_launch_behind_one_that_has_its_own(
     lines = [meshes[0], *titan(steps=5).splitlines(), meshes[1], *titan(steps=5).splitlines()]
     launches = parse("torchtitan", lines).launches
     assert [one.last_said("gpus") for one in launches] == ["8", "1"]
+
+
+CONFIG = (
+    "Running with args: {'training': {'seq_len': 1000, 'mixed_precision_param': 'bfloat16'}, "
+    "'parallelism': {'data_parallel_shard_degree': 1}}"
+)
+DDP = "Building 1-D device mesh with ['dp_replicate'], [2]", "Applied DDP to the model"
+
+
+@pytest.mark.parametrize(
+    ("header", "precision"),
+    [
+        pytest.param(DDP, "fp32", id="DDP"),
+        pytest.param(DDP[1:], "fp32", id="DDP, its mesh not told"),
+        pytest.param(["Building 0-D device mesh with [], []"], "fp32", id="one device"),
+        pytest.param(["Building 1-D device mesh with ['tp'], [8]"], "fp32", id="TP alone"),
+        pytest.param([*DDP, "Mixed precision training is handled by AMP"], "bf16", id="AMP"),
+        pytest.param(
+            ["Mixed precision training is handled by AMP", *DDP], "bf16", id="ranks out of order"
+        ),
+        pytest.param(
+            ["Building 1-D device mesh with ['dp'], [2]", "Applied FSDP to the model"],
+            "bf16",
+            id="FSDP of 2024",
+        ),
+        pytest.param(
+            ["Building 2-D device mesh with ['dp_shard', 'tp'], [2, 4]"], "bf16", id="FSDP"
+        ),
+        pytest.param(
+            ["Building 2-D device mesh with ['dp_shard_mod_ep', 'dp_shard_in_ep'], [4, 2]"],
+            "bf16",
+            id="FSDP of experts",
+        ),
+        pytest.param(
+            ["Building 1-D device mesh with ['cp'], [8]", "Applied FSDP to the model"],
+            "bf16",
+            id="CP",
+        ),
+        pytest.param([], "bf16", id="nothing told"),
+    ],
+)
+def test_without_fsdp_nothing_was_cast_before_amp_came(
+    header: Sequence[str], precision: str, rates: Any, titan: Any
+) -> None:
+    """The MFU of such a run was of the BF16 peak, and it stood among those of bf16."""
+    said = [f"[titan] 2025-01-02 03:03:01,900 - root - INFO - {one}" for one in (CONFIG, *header)]
+    lines = [*said, *titan(steps=5).splitlines()]
+    facts = ("model=llama3-8b", "accelerator=NVIDIA H100 80GB HBM3", "gpus=2")
+    row = rates(lines, *facts)
+    if precision == "bf16":
+        assert (row["precision"], row["missing"]) == ("bf16", [])
+    else:
+        assert (row["precision"], row["mfu"], row["missing"]) == (None, None, ["precision"])
+        assert "fp32, but not whether TF32 was on" in " ".join(row["warnings"])
+        assert rates(lines, *facts, "precision=tf32")["precision"] == "tf32"
 
 
 def test_a_brace_in_a_text_that_is_cut_off_takes_no_time(parse: Any, titan: Any) -> None:

@@ -190,6 +190,10 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     return facts | _attention(config)
 
 
+UNCAST: Final = "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and then prints that"
+"""Until then such a run is of fp32 whatever its configuration names (pytorch/torchtitan#630, #1303);
+the mesh of one device, and that of replicas or of tensor-parallel ranks alone, is without FSDP."""
+
 LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
 """What the config says of LoRA, which quantizes nothing."""
 
@@ -940,6 +944,32 @@ TORCHTITAN: Final = LogFormat(
             printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
         ),
         FactLine(
+            anchor="Applied ",
+            regex=r"Applied (?P<mixed_precision>FSDP|HSDP|fully_shard) to the model",
+            example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
+            "model",
+            printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
+        ),
+        FactLine(
+            anchor="Applied DDP to the model",
+            regex="Applied DDP to the model",
+            constants={"mixed_precision": "none"},
+            inferred=UNCAST,
+            example="Applied DDP to the model",
+            printed_by="pytorch/torchtitan/torchtitan/parallelisms/parallelize_llama.py@004b314",
+            composed=True,
+        ),
+        FactLine(
+            anchor="-D device mesh with ",
+            regex=r"Building \d+-D device mesh with [\[(]"
+            r"(?![^\])]{0,200}'(?:dp|dp_shard\w*|cp)')[^\])]{0,200}[\])]",
+            constants={"mixed_precision": "none"},
+            inferred=UNCAST,
+            example="Building 1-D device mesh with ['dp_replicate'], [8]",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/parallel_dims.py@29624e3",
+            composed=True,
+        ),
+        FactLine(
             anchor="AC activation checkpointing to the model",
             regex=r"Applied \w+AC activation checkpointing to the model",
             constants={"document_mask": "true"},
@@ -964,6 +994,14 @@ TORCHTITAN: Final = LogFormat(
             regex=r"Mixed precision training is handled by (?:AMP|fully_shard|FSDP)",
             constants={"precision": "bf16"},
             inferred="Torchtitan's default of mixed_precision_param is bfloat16; it is not printed",
+            example="[rank0]:[titan] 2026-11-20 15:35:21,880 - root - INFO - Mixed precision "
+            "training is handled by AMP",
+            printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
+            composed=True,
+        ),
+        FactLine(
+            anchor="Mixed precision training is handled by",
+            regex=r"Mixed precision training is handled by (?P<mixed_precision>AMP|fully_shard|FSDP)",
             example="[rank0]:[titan] 2026-11-20 15:35:21,880 - root - INFO - Mixed precision "
             "training is handled by AMP",
             printed_by="pytorch/torchtitan/torchtitan/distributed/utils.py@73a0e69",
