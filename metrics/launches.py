@@ -102,6 +102,9 @@ STREAM: Final = re.compile(
 )
 """Of a file's name what says which of a job's streams it holds: X.out, stderr.log, X.e17."""
 
+NODE: Final = re.compile(r"(?<![a-z])(?:node|worker|host|machine)[-_.]?\d+", re.IGNORECASE)
+"""Of a path what says which node's a file is: node0.log, worker-1/train.log."""
+
 CLOCK_UNIT: Final = 1.5
 """Seconds between a run time and the last of a clock of whole seconds that began with it."""
 
@@ -110,6 +113,11 @@ STREAMS_FIT: Final = "one has the losses, the other a clock, both end alike, and
 STREAMS_MAY_FIT: Final = (
     "one has the losses, the other a clock, of as many steps, in one folder; their names (X.out, "
     "X.err) or the whole run time would tell"
+)
+
+NODES_MAY_FIT: Final = (
+    "they are named for two nodes, have the same losses, end alike, and no stamps decide: nodes of "
+    "one job, or the same job on each"
 )
 
 SAME_STEP: Final = ("family", "unit", "step")
@@ -458,7 +466,8 @@ def _groups(
         elif verdict == "maybe":
             maybe.append((a, b))
         elif verdict == "doubt":
-            unsure.append((*_ids(a, b), STREAMS_MAY_FIT))
+            why = STREAMS_MAY_FIT if _are_streams(a, b) else NODES_MAY_FIT
+            unsure.append((*_ids(a, b), why))
     unsure += _settled(find, [pair for pair in maybe if not _are_streams(*pair)])
     unsure += _settled(find, [pair for pair in maybe if _are_streams(*pair)])
     return find.groups(), unsure, linked
@@ -670,7 +679,8 @@ def _verdict(a: _Told, b: _Told) -> str:
     if _are_streams(a, b):
         return _streams_of_one(*_losses_first(a, b))
     verdicts = {_twins(a, b, one, other) for one in a.series for other in b.series}
-    return next((word for word in ("same", "maybe") if word in verdicts), "other")
+    found = next((word for word in ("same", "maybe") if word in verdicts), "other")
+    return "doubt" if found == "other" and _may_be_nodes(a, b) else found
 
 
 def _twins(a: _Told, b: _Told, one: _Series, other: _Series) -> str:
@@ -736,6 +746,33 @@ def _streams_of_one(losses: _Told, clock: _Told) -> str:
     names = (STREAM.sub("*", told.file) for told in (losses, clock))
     alike = len(set(names)) == 1 and losses.file != clock.file
     return "maybe" if alike and off else "doubt"
+
+
+def _may_be_nodes(a: _Told, b: _Told) -> bool:
+    """Whether two sources may be two nodes' of one job, where none has stamps that would tell.
+
+    Such nodes print the same losses, and do not wait for each other longer than they are in step.
+    """
+    named = a.path != b.path and NODE.sub("*", a.path) == NODE.sub("*", b.path)
+    if not named or a.run["log_format"] != b.run["log_format"]:
+        return False
+    one, other = a.series[0], b.series[0]
+    stamped = np.isfinite(one.stamps).any() and np.isfinite(other.stamps).any()
+    steps, mine, theirs = np.intersect1d(
+        one.steps, other.steps, assume_unique=True, return_indices=True
+    )
+    if stamped or len(steps) < FEWEST_STEPS:
+        return False
+    bits = [_agreement(one, other, name, mine, theirs) or 0.0 for name in FIGURES]
+    return not _against(*bits) and sum(bits) >= LOSS_BITS_ALONE and _end_alike(a, b)
+
+
+def _end_alike(a: _Told, b: _Told) -> bool:
+    """Whether two sources print about the same whole run time, or else the same last seconds."""
+    runtimes = [abs(x - y) for x, _ in a.runtimes for y, _ in b.runtimes]
+    clocks = [abs(x - y) for x in a.clock or () for y in b.clock or ()]
+    off = runtimes or clocks
+    return bool(off) and min(off) <= CLOCK_UNIT
 
 
 def _saved_by_one(one: str, other: str) -> bool:

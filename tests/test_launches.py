@@ -669,3 +669,37 @@ def test_a_loss_off_the_course_is_another_training() -> None:
     second = course("second", 41, 90, START + timedelta(hours=1))
     second["steps"] = [{**row, "loss": row["loss"] + 5} for row in second["steps"]]
     assert linked(course("first", 1, 50, START), second)["second"] == (None, 0)
+
+
+def consoles(*names: str, seconds: Sequence[float] = (3600.1, 3600.4)) -> list[dict[str, Rows]]:
+    """The Trainer's dicts as each node of a job prints them to a file of its own, unstamped."""
+    run = {"log_format": "hf-trainer", "framework": "transformers", "evidence": ["clock"]}
+    out = []
+    for name, whole in zip(names, seconds, strict=True):
+        rows = [
+            {"step": n, "loss": round(8 / n + 1 / 7, 10), "since_start_s": round(n / 40 * whole)}
+            for n in range(2, 41, 2)
+        ]
+        ended = {"run_id": name, "kind": "end", "seconds": whole, "line": 99}
+        out.append(source(name, rows, **run) | {"events": [ended]})
+    return out
+
+
+@pytest.mark.parametrize(
+    ("names", "seconds", "doubted"),
+    [
+        (("node0.log", "node1.log"), (3600.1, 3600.4), True),
+        (("worker-1/train.log", "worker-2/train.log"), (3600.1, 3600.4), True),
+        (("node0.log", "node1.log"), (3600.1, 3604.0), False),
+        (("node0/a.log", "node1/b.log"), (3600.1, 3600.4), False),
+        (("seed0.log", "seed1.log"), (3600.1, 3600.4), False),
+    ],
+)
+def test_what_may_be_two_nodes_of_one_job_says_so(
+    names: Sequence[str], seconds: Sequence[float], *, doubted: bool
+) -> None:
+    """They were two runs of one setup, without a word."""
+    united = unite(tables(*consoles(*names, seconds=seconds)))
+    assert len(united.members) == 2
+    assert set(united.doubts) == (set(names) if doubted else set())
+    assert all("nodes of one job" in said for whole in united.doubts.values() for said in whole)
