@@ -287,6 +287,11 @@ DDP = "Building 1-D device mesh with ['dp_replicate'], [2]", "Applied DDP to the
             "bf16",
             id="CP",
         ),
+        pytest.param(
+            [DDP[0], "Applied Data Parallel (simple_fsdp) (dp mode=replicate) to the model"],
+            "bf16",
+            id="SimpleFSDP",
+        ),
         pytest.param([], "bf16", id="nothing told"),
     ],
 )

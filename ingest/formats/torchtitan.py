@@ -190,7 +190,9 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     return facts | _attention(config)
 
 
-UNCAST: Final = "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and then prints that"
+UNCAST: Final = (
+    "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
+)
 """Until then such a run is of fp32 whatever its configuration names (pytorch/torchtitan#630, #1303);
 the mesh of one device, and that of replicas or of tensor-parallel ranks alone, is without FSDP."""
 
@@ -945,7 +947,8 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="Applied ",
-            regex=r"Applied (?P<mixed_precision>FSDP|HSDP|fully_shard) to the model",
+            regex=r"Applied (?P<mixed_precision>FSDP|HSDP|fully_shard|Data Parallel(?= \())"
+            r"(?: \([^)]{1,40}\)){0,2} to the model",  # the last is SimpleFSDP's
             example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
             "model",
             printed_by="pytorch/torchtitan/torchtitan/models/llama3/infra/parallelize.py@81af883",
