@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +39,7 @@ LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
 TELLING: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
-MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules"})
+MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
 
@@ -154,9 +155,36 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
     if log_format.counts_worlds:
         worlds = world_size.of_xtuner_v1(launches)
     return [
-        implied + _gpus_from_rates(launch.rows) + _length_of_all(launch.rows) + world
+        implied
+        + _gpus_from_rates(launch.rows)
+        + _length_of_all(launch.rows)
+        + _replica_groups(launch)
+        + world
         for launch, world in zip(launches, worlds, strict=True)
     ]
+
+
+def _replica_groups(launch: Launch) -> list[Fact]:
+    """How many replica groups share the global batch, in the log of one of them.
+
+    TorchFT's groups are alike: Torchtitan's global batch is local batch x accumulation x
+    data-parallel ranks of one group x groups
+    (pytorch/torchtitan/torchtitan/components/ft/manager.py@0a8e148 FTManager.get_dp_info).
+    """
+    if launch.last_said("replica_group") is None:
+        return []
+    said = [launch.last_said(name) or "" for name in (*_OF_ONE_GROUP, "global_batch_size")]
+    if not all(re.fullmatch(r"[1-9]\d{0,17}", value, re.ASCII) for value in said):
+        return []
+    *own, whole = map(int, said)
+    groups, rest = divmod(whole, math.prod(own))
+    if rest or not groups:
+        return []
+    why = "inferred: the global batch over the batch of this replica group"
+    return [{"name": "replica_groups", "value": str(groups), "origin": why, "line": None}]
+
+
+_OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
 
 
 def _gpus_from_rates(rows: Rows) -> list[Fact]:

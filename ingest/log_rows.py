@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
+from polars import selectors as cs
 
 from ingest import bulk, endings
 from ingest import facts as given
@@ -258,6 +259,7 @@ def _logs(
         for launch in mine:
             _date(launch)
             _name_rank(text.source.path, primary, launch)
+            _name_group(launch)
     inferred = iter(given.inferred(primary, [launch for mine in launches for launch in mine]))
     for text, mine in zip(texts, launches, strict=True):
         yield _log(text, primary, companions, [(launch, next(inferred)) for launch in mine])
@@ -371,6 +373,15 @@ def _name_rank(path: Path, primary: LogFormat, launch: Launch) -> None:
     match = next(filter(None, (re.search(pattern, str(path)) for pattern in patterns)), None)
     if match and not any(frame["rank"].count() for frame in launch.rows.frames("rank")):
         launch.rows.alter(lambda frame: frame.with_columns(rank=pl.lit(match[1])))
+
+
+def _name_group(launch: Launch) -> None:
+    """Ranks in the log of a replica group have its number before theirs: each has a rank 0."""
+    said = {fact["value"] for fact in launch.facts if fact["name"] == "replica_group"}
+    if len(said) == 1:
+        rank = cs.by_name("rank", require_all=False)
+        behind = pl.concat_str(pl.lit(said.pop()), rank, separator=":", ignore_nulls=True)
+        launch.rows.alter(lambda frame: frame.with_columns(rank=behind))
 
 
 def _name(path: Path) -> str:

@@ -98,7 +98,12 @@ FACTS: Final[dict[str, Column]] = {
 STEPS: Final[dict[str, Column]] = {
     "run_id": Column(TEXT, "", "the run"),
     "line": Column(INT, "line", "in the source, from 1"),
-    "rank": Column(TEXT, "", "the launcher's or framework's rank tag as printed; null without"),
+    "rank": Column(
+        TEXT,
+        "",
+        "the launcher's or framework's rank tag as printed, behind the number of the replica group "
+        "that a log is of; null without",
+    ),
     "step": Column(
         INT, "steps", "in the unit `runs.step_unit`, counted from the start of training"
     ),
@@ -281,6 +286,10 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),
+    "replica_groups": FactName(
+        "int", "", "jobs that train one model together, each with its GPUs and its log (TorchFT)"
+    ),
+    "replica_group": FactName("int", "", "which of these the log is of, from 0"),
     "tensor_parallel": FactName("int", "ranks", "share the same tokens"),
     "pipeline_parallel": FactName("int", "ranks", "share the same tokens"),
     "context_parallel": FactName("int", "ranks", "share one sequence (also sequence parallel)"),

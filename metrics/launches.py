@@ -40,6 +40,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from metrics import replica_groups
 from metrics.arrays import Array, Whole
 from metrics.digits import STAMP_ERROR, Digits, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
@@ -156,9 +157,18 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     told = _told(tables, runs, rows)
     groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
     said = _facts_said(tables)
+    replica = replica_groups.of_sources(tables["facts"])
     members = {}
     for group in groups:
-        order = sorted(group, key=lambda run_id: (-said.get(run_id, 0), runs[run_id]["name"]))
+        # the first replica group saves for all, so that its log has the checkpoints
+        order = sorted(
+            group,
+            key=lambda run_id: (
+                replica.get(run_id, [0]),
+                -said.get(run_id, 0),
+                runs[run_id]["name"],
+            ),
+        )
         members[order[0]] = [runs[run_id] for run_id in order]
     doubts = _doubts(members, unsure)
     linked: dict[str, list[str]] = {}
@@ -168,6 +178,11 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     merged = dict(tables)
     if any(len(group) > 1 for group in groups):
         merged = pooled(tables, members)
+    if of_groups := replica_groups.told(replica, tables["facts"], members):
+        facts = replica_groups.of_told(tables["facts"], merged["facts"], of_groups)
+        reasons = replica_groups.doubts(merged["steps"], tables["facts"], of_groups)
+        merged |= {"facts": facts}
+        doubts = {lead: [*doubts.get(lead, []), *reasons.get(lead, [])] for lead in members}
     return United(merged, members, doubts, linked, _ends(rows))
 
 

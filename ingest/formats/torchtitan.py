@@ -37,6 +37,7 @@ TRAINER_PY: Final = "pytorch/torchtitan/torchtitan/trainer.py@b5bcd76"
 PROFILING: Final = "pytorch/torchtitan/torchtitan/tools/profiling.py@81af883"
 CHECKPOINT: Final = "pytorch/torchtitan/torchtitan/components/checkpoint.py@81af883"
 DCP: Final = "pytorch/torchtitan/torchtitan/components/checkpointer/dcp.py@b5bcd76"
+TORCHFT: Final = "pytorch/torchft/torchft/manager.py@35ca865 Manager"
 FLAME: Final = "fla-org/flame/train.py@f08046c"
 DOCUMENTS_SINCE: Final = (
     "Torchtitan's language models mask documents since 2026-06 (PR #3571, Flex and block_causal)"
@@ -187,7 +188,16 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     compiled = [_section(config, section).get(key) for section, key in places]
     if said := [value for value in compiled if isinstance(value, bool)]:
         facts["compile"] = str(said[0]).lower()
-    return facts | _attention(config)
+    return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
+
+
+def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
+    """Which of TorchFT's replica groups a job is, and of how many; 0 of them is unsaid."""
+    if fault_tolerance.get("enable") is not True:
+        return {}
+    places = {"replica_groups": ("group_size", 1), "replica_group": ("replica_id", 0)}
+    said = {fact: fault_tolerance.get(key) for fact, (key, _) in places.items()}
+    return {fact: str(n) for fact, n in said.items() if type(n) is int and n >= places[fact][1]}
 
 
 UNCAST: Final = (
@@ -349,6 +359,8 @@ KNOWN: Final = (
         "fla-org/flame/flame/train.py@623b845",
     ),
     *_plain(FLAME, "***** Running training *****", "  Warmup steps = "),
+    *_plain(TORCHFT, "] should_commit=True enough_replicas=", "] peers need recovery from us ["),
+    *_plain(CHECKPOINT, "Staging ft checkpoint took ", " doesn't save checkpoint."),  # of its data
     *_plain(
         TRAINER_PY,
         "Deterministic algorithm enabled",
@@ -754,6 +766,16 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         EventLine(
+            anchor="should_commit=False ",
+            regex=r"should_commit=False enough_replicas=(?P<enough>\w+), errored=(?P<error>.*)",
+            kind="warning",
+            example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_0:"
+            "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 21] should_commit=False "
+            "enough_replicas=True, errored=aborted",
+            printed_by=f"{TORCHFT}.should_commit",
+            composed=True,
+        ),
+        EventLine(
             anchor="Loss or gradient norm is not finite",
             regex=r"(?P<error>Loss or gradient norm is not finite on at least one rank"
             r"(?: at step (?P<step>\d+))?.*)",
@@ -845,6 +867,16 @@ TORCHTITAN: Final = LogFormat(
             example="[rank0]:[titan] 2026-11-20 15:53:46,957 - root - INFO - Building device mesh "
             "with parallelism: pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1, ep=1",
             printed_by=PARALLEL,
+        ),
+        FactLine(
+            anchor="reconfiguring for quorum_id=",
+            regex=r"\[torchtitan_ft_(?P<replica_group>\d{1,9}):\S{1,99} - step \d{1,19}\] "
+            r"reconfiguring for quorum_id=",
+            example="[titan] 2025-07-16 11:22:33,456 - torchft.manager - INFO - [torchtitan_ft_1:"
+            "0b57c1de-8a4e-4c5b-9d5e-2f6f5f1f7a10/0 - step 0] reconfiguring for quorum_id=1 "
+            "store_prefixed_addr='node1:33745/torchft/1/0'",
+            printed_by=f"{TORCHFT} _async_quorum",
+            composed=True,
         ),
         FactLine(
             anchor="total parameters",
