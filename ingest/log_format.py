@@ -144,6 +144,11 @@ def rate_restarts(printed: Mapping[str, str]) -> Mapping[str, str]:
     return {**printed, "restarts": "rate"}
 
 
+def profiled(printed: Mapping[str, str]) -> Mapping[str, str]:
+    """Fields of an event of a profiler under which steps ran, up to the one that it names."""
+    return {**printed, "profiled": "steps"}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """Facts that stand on several lines, from a line with `start` to one that matches `end`.

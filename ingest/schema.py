@@ -318,6 +318,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         "bool", "", "lines print no step: each counts as one, however many lie between two"
     ),
     "average_window": FactName("int", "steps", "steps that a printed time averages over"),
+    "profiled_steps": FactName(
+        "int", "steps", "under the profiler before it writes their traces, its warm-up included"
+    ),
     "averaged_rates": FactName(
         "text", "", "printed rates that are means over several steps, as columns of `steps`"
     ),

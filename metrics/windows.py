@@ -78,6 +78,13 @@ it starts anew (Torchtitan's), and then nothing of what was before: see `spoiler
 RESTARTS: Final = "restarts"
 """In the `extra` of an evaluation: `rate`, where the printed rate starts anew behind it."""
 
+PROFILED: Final = "profiled"
+"""In the `extra` of a profiler's event: `steps`, where the steps up to its own ran under it."""
+
+DEFAULT_PROFILED_STEPS: Final = 4
+"""Torchtitan's profiler_warmup of 3 and profiler_active of 1, where the config does not say
+(pytorch/torchtitan/torchtitan/tools/profiling.py@018740b)."""
+
 
 def _of_one_clock(steps: pl.DataFrame) -> pl.DataFrame:
     """Steps of which one rank of each run tells the seconds since its start, that which tells most.
@@ -243,6 +250,7 @@ _INPUTS: Final = (
     "log_interval",
     "steps_counted",
     "average_window",
+    "profiled_steps",
 )
 _DIFFERENCES: Final = ("step", *MOMENTS.values(), "consumed_samples", "consumed_tokens")
 _TIMED: Final = (*MOMENTS.values(), "elapsed_s", "logged_tgs", "logged_samples_per_second")
@@ -438,24 +446,27 @@ def _with_restarts(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """`events`: kinds of those between the line before and this one, of those with a time.
 
-    `rate_events`: those behind which the rate does not start anew. `gc_s`: the time that garbage
-    collection printed there, of all ranks; null where it did not.
+    With them a profiler that some step between the two ran under, and that writes later what it
+    saw. `rate_events`: those behind which the rate does not start anew. `gc_s`: the time that
+    garbage collection printed there, of all ranks; null where it did not.
     """
     collected = pl.col("kind") == "gc"
     places = steps.filter("timed").select("run_id", "line", at=pl.col("line")).sort("line")
     after = pl.col("line") > pl.col("line").filter("anew").max().fill_null(0)
-    kinds = (
+    fell = (
         events.select("run_id", "line", "kind", "seconds", anew=_restarts())
         .sort("line")
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
-        .group_by("run_id", "at", maintain_order=True)
-        .agg(
-            events=pl.col("kind").unique(maintain_order=True),
-            rate_events=pl.col("kind").filter(after).unique(maintain_order=True),
-            gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
-                pl.col("seconds").filter(collected).sum()
-            ),
-        )
+    )
+    profiled = _profiled(steps, events)
+    if profiled.height:
+        fell = pl.concat([fell, profiled.select(fell.columns)], how="vertical_relaxed")
+    kinds = fell.group_by("run_id", "at", maintain_order=True).agg(
+        events=pl.col("kind").unique(maintain_order=True),
+        rate_events=pl.col("kind").filter(after).unique(maintain_order=True),
+        gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
+            pl.col("seconds").filter(collected).sum()
+        ),
     )
     joined = steps.join(
         kinds,
@@ -465,6 +476,29 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         maintain_order="left",
     )
     return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
+
+
+def _profiled(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """An event for each line with a time of whose steps some ran under a profiler; `at`: the line.
+
+    Its traces are written, and told of, behind the last of these steps. No rows where none ran.
+    """
+    of_profiler = events.filter(pl.col("kind") == "profiler", pl.col("step").is_not_null())
+    written = of_profiler.filter(pl.col("extra").str.json_path_match(f"$.{PROFILED}") == "steps")
+    if not written.height:
+        return written
+    first = pl.col("step") - pl.col("apart").fill_null(pl.col("step")) + 1
+    lines = steps.filter("timed").select(
+        "run_id", "line", "profiled_steps", at="line", last="step", step=first
+    )
+    next_written = written.select("run_id", "step", until="step").sort("step")
+    found = lines.sort("step").join_asof(
+        next_written, on="step", by="run_id", strategy="forward", check_sortedness=False
+    )
+    reach = pl.col("profiled_steps").fill_null(DEFAULT_PROFILED_STEPS)
+    return found.filter(pl.col("until") - reach < pl.col("last")).with_columns(
+        kind=pl.lit("profiler"), seconds=pl.lit(None, pl.Float64), anew=pl.lit(value=False)
+    )
 
 
 def _smeared() -> pl.Expr:

@@ -210,7 +210,8 @@ def test_checkpoints_of_torchtitan_do_not_slow_the_steps() -> None:
 
     The windows behind them say 2397, 5314, 5377, 5390 and 5374 tps, the others 5465 to 5917. The
     499 steps after the first are trained at 5654.8 (sum of steps / sum of steps over tps), those
-    without the 49 behind checkpoints at 5841.8: the checkpoints take 3.2 %.
+    without the 49 behind checkpoints at 5841.8: the checkpoints take 3.2 %. Before each of them a
+    profiler runs, of which the first says 5555 and the next 5849; without these, at 5849.2.
     """
     log = CORPUS / "torchtitan/msg_2025-07-01_c31ff8b053.txt"
     lines = grep(log, r"step: +(\d+)  loss: .*?tps: ([\d,]+)")[:51]
@@ -224,9 +225,12 @@ def test_checkpoints_of_torchtitan_do_not_slow_the_steps() -> None:
 
     row = analysed(log, name="msg_2025-07-01_c31ff8b053#1")
     assert rate(spans) == pytest.approx(5654.8, abs=0.1)
-    assert row["tgs"] == pytest.approx(rate([x for x in spans if x[0] not in spilt]))
-    assert row["tgs"] == pytest.approx(5841.8, abs=0.1)
-    assert rate(spans) / row["tgs"] - 1 == pytest.approx(-0.0320, abs=5e-5)
+    without = rate([x for x in spans if x[0] not in spilt])
+    assert without == pytest.approx(5841.8, abs=0.1)
+    assert rate(spans) / without - 1 == pytest.approx(-0.0320, abs=5e-5)
+    left_out = spilt | {100, 200, 300, 400, 500}
+    assert row["tgs"] == pytest.approx(rate([x for x in spans if x[0] not in left_out]))
+    assert row["tgs"] == pytest.approx(5849.2, abs=0.1)
 
 
 # -- Megatron: evaluation within the next `elapsed time per iteration` -----------------------

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ingest import facts as given
+from ingest.formats.torchtitan import job_config
 from ingest.log_rows import read_source
 from ingest.schema import TABLES
 from metrics.analysis import analyse
@@ -393,3 +394,64 @@ def test_slow_steps_that_no_rate_holds_show_in_the_stamps(
     assert told.endswith(NOT_RANKED) == (beyond is not None)
     assert beyond is None or f"by time stamps these take {beyond} than as many" in told
     assert row["tgs"] == pytest.approx(1000 * 240 / timed, rel=1e-3)
+
+
+def profiled(log_freq: int, dump: str = "Dumping profiler traces") -> list[str]:
+    """Forty steps of 1 s of 2,000 tokens; those from 17 to 20 take 2 s, the traces 3 s."""
+    ends = [float(n + max(0, min(n, 20) - 16) + (3 if n > 20 else 0)) for n in range(41)]
+    prefix = "[titan] 2026-03-02 10:11:{:06.3f} - root - INFO - "
+    lines, last = [prefix.format(0) + "Training starts at step 1"], 0
+    for n in range(1, 41):
+        if n == 1 or not n % log_freq:
+            tps = 2000 * (n - last) / (ends[n] - ends[last])
+            lines.append(
+                prefix.format(ends[n]) + f"step: {n:2}  loss:  9.0000  memory:  1.00GiB(1.00%)  "
+                f"tps: {tps:,.0f}  tflops: 1.00  mfu: 1.00%"
+            )
+            last = n
+        if n == 20:
+            lines.append(prefix.format(ends[n]) + f"{dump} at step 20")
+            lines.append(prefix.format(ends[n] + 3) + f"Finished {dump.lower()} in 3.00 seconds")
+    return [line.replace(".", ",", 1) for line in lines]
+
+
+@pytest.mark.parametrize(("log_freq", "windows"), [(1, 34), (2, 17), (10, 1)])
+def test_steps_under_the_profiler_are_left_out_like_the_writing_of_its_traces(
+    rates: Any, log_freq: int, windows: int
+) -> None:
+    """Traces of step 20 are of steps 17 to 20: the profiler warms up, then it records."""
+    row = rates(profiled(log_freq), *GIVEN)
+    assert row["windows"] == windows
+    assert row["tgs"] == pytest.approx(2000.0)
+    assert row["tgs_end_to_end"] == pytest.approx(2000 * 40 / 47, rel=1e-4)
+    assert "profiler" in row["excluded_causes"]
+    assert {lost["cause"] for lost in row["time_lost"]} >= {"profiler"}
+
+
+def test_how_many_steps_are_profiled_can_be_said(rates: Any) -> None:
+    row = rates(profiled(1), *GIVEN, "profiled_steps=2")
+    assert row["windows"] == 36
+    assert row["tgs"] == pytest.approx(2000 * 36 / 38)
+
+
+def test_a_snapshot_of_memory_is_of_no_step(rates: Any) -> None:
+    row = rates(profiled(1, "Dumping memory snapshot"), *GIVEN)
+    assert row["windows"] == 38
+    assert row["tgs"] == pytest.approx(2000 * 38 / 42)
+
+
+@pytest.mark.parametrize(
+    ("config", "steps"),
+    [
+        ({"enable_profiling": True, "profiler_warmup": 3, "profiler_active": 1}, "4"),
+        ({"enable_profiling": True, "profiler_warmup": 0, "profiler_active": 10}, "10"),
+        ({"enable_profiling": True, "profile_freq": 100}, None),
+        ({"enable_profiling": True, "profiler_warmup": 0, "profiler_active": 0}, None),
+        ({"enable_profiling": False, "profiler_warmup": 3, "profiler_active": 1}, None),
+    ],
+)
+def test_the_job_config_says_how_many_steps_are_profiled(
+    config: dict[str, Any], steps: str | None
+) -> None:
+    for section in ("profiling", "profiler"):  # the older name first
+        assert job_config({section: config}).get("profiled_steps") == steps

@@ -26,6 +26,7 @@ from ingest.log_format import (
     StepLine,
     json_lines,
     known,
+    profiled,
     rate_restarts,
 )
 
@@ -188,7 +189,17 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
     compiled = [_section(config, section).get(key) for section, key in places]
     if said := [value for value in compiled if isinstance(value, bool)]:
         facts["compile"] = str(said[0]).lower()
+    facts |= _profiled_steps(_section(config, "profiler") or _section(config, "profiling"))
     return facts | _replica_group(_section(config, "fault_tolerance")) | _attention(config)
+
+
+def _profiled_steps(profiler: Mapping[str, Any]) -> dict[str, str]:
+    """Steps of a cycle under the profiler: it warms up, then it records."""
+    if profiler.get("enable_profiling") is not True:
+        return {}
+    numbers = [profiler.get(key) for key in ("profiler_warmup", "profiler_active")]
+    known = [n for n in numbers if type(n) is int and n >= 0]
+    return {"profiled_steps": str(sum(known))} if len(known) == len(numbers) and any(known) else {}
 
 
 def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
@@ -689,10 +700,19 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         EventLine(
-            anchor="Dumping ",
-            regex=r"Dumping (?:profiler traces|traces|memory snapshot) at step (?P<step>\d+)",
+            anchor=" traces at step ",
+            regex=r"Dumping (?:profiler )?traces at step (?P<step>\d+)",
             kind="profiler",
+            read=profiled,
             example="Dumping profiler traces at step 10",
+            printed_by=PROFILING,
+            composed=True,
+        ),
+        EventLine(
+            anchor="Dumping memory snapshot",
+            regex=r"Dumping memory snapshot at step (?P<step>\d+)",
+            kind="profiler",
+            example="Dumping memory snapshot at step 10",
             printed_by=PROFILING,
             composed=True,
         ),
