@@ -6,13 +6,22 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from ingest.scan.stamps import YEAR_UNKNOWN, YEARS
+from ingest.scan.stamps import COMPACT, WIDTH_OF_DATE, YEAR_UNKNOWN, YEARS
+
+_COMPACT: Final = r"\d{8} \d\d:\d\d:\d\d"
+COMPACT_STAMP: Final = re.compile(rf"\[(?P<stamp>{_COMPACT})\](?=\[)")
+"""Of the head that AMD's Primus gives the lines of what runs on it, whatever their own is:
+`[20260306 10:15:16][rank-7/8][INFO ] [--------trainer.py:2382] : `, in its files with the user, the
+module and the address of the node before the rank (AMD-AGI/Primus
+primus/core/utils/logger.py@0db5d5d)."""
 
 LAUNCHER_RANK: Final = re.compile(
     r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
-    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\])"
+    r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\]"
+    rf"|\[{_COMPACT}\]\[(?:.{{0,199}}?\[)?rank-(?P<primus>\d{{1,9}})/\d{{1,9}}\])"
 )
-"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner."""
+"""Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner and
+Primus."""
 GLUED: Final = re.compile(r"\[(?:rank|default|trainer)\d")
 """The tag of torchrun behind what was printed without a newline, such as a progress bar."""
 
@@ -23,22 +32,22 @@ _EPOCH: Final = re.compile(r"\d{10}(?:\.\d+)?|\d{13}|\d{16}")
 def rank_of(text: str) -> str | None:
     """The launchers' tags before a line, outermost first: `1: [rank0]:` is 1:0.
 
-    XTuner's own is the global rank, so it stands for all.
+    XTuner's own and that of Primus are the global rank, so they stand for all.
     """
     ranks: dict[str, str] = {}  # by tag: torchrun's may come twice
     match = LAUNCHER_RANK.match(text)
     if match is None and (glued := GLUED.search(text)):
         match = LAUNCHER_RANK.match(text, glued.start())
     while match:
-        if match["xtuner"]:
-            return match["xtuner"]
+        if whole := match["xtuner"] or match["primus"]:
+            return str(whole)
         ranks[match[0].strip()] = next(group for group in match.groups() if group)
         match = LAUNCHER_RANK.match(text, match.end())
     return ":".join(ranks.values()) or None
 
 
 def parse_stamp(text: str) -> datetime | None:
-    """`2026-11-20 15:34:16,731`, `2024/08/27 06:33:10`, `05/04 15:24:10` (year unknown).
+    """`2026-11-20 15:34:16,731`, `20260306 10:15:16`, `05/04 15:24:10` (year unknown).
 
     A bare number counts from the epoch, in s (with a fraction), ms or us.
     """
@@ -46,6 +55,8 @@ def parse_stamp(text: str) -> datetime | None:
     if len(parts) < 3 and _EPOCH.fullmatch(text):  # noqa: PLR2004 - date and time have more
         seconds = float(text) / 10 ** max(0, 3 * ((len(text.partition(".")[0]) - 10) // 3))
         return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+    if len(parts) == COMPACT and len(parts[0]) == WIDTH_OF_DATE:
+        parts[:1] = parts[0][:4], parts[0][4:6], parts[0][6:]
     digits = [int(part[:9]) for part in parts]
     if len(digits) in (5, 6) and len(text) < 16:  # noqa: PLR2004 - no year
         digits = [YEAR_UNKNOWN, *digits]

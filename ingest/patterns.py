@@ -24,7 +24,7 @@ from ingest.fields import (
     refuse_another_record,
     refuse_half_a_number,
 )
-from ingest.heads import parse_stamp, rank_of
+from ingest.heads import COMPACT_STAMP, parse_stamp, rank_of
 from ingest.log_format import Block, EventLine, FactLine, LogFormat, StepLine
 from ingest.numbers import optional, whole
 from ingest.other_lines import kind_of
@@ -259,6 +259,7 @@ class Patterns:
     def stamp(self, text: str, end: int = PREFIX_REACH) -> datetime | None:
         """The last time stamp that stands before the record, or inside its own prefix.
 
+        Where there is none of the format, that of a head which others put before its lines.
         An event may print it at its own end (`[after dataloaders are built] datetime: …`). A time
         that counts from the epoch is a field of the record, wherever it stands.
         """
@@ -271,6 +272,7 @@ class Patterns:
         reach = len(text) if self.primary.utc else max(end, PREFIX_REACH)
         for found in clock.finditer(text, 0, reach):  # noqa: B007 - the last one
             pass
+        found = found or COMPACT_STAMP.search(text, 0, reach)
         return parse_stamp(found["stamp"]) if found else None
 
 

@@ -75,6 +75,13 @@ def test_colours_with_and_without_escape_character_are_stripped(colour: str, par
         ("[rank2]:[rank2]:[titan] ", "2"),
         ("[trainer55|7]:", "55"),
         ("[1,4]<stdout>:", "4"),
+        ("[20260306 10:15:16][rank-7/8][INFO ] [--------trainer.py:2382] : ", "7"),
+        (
+            "[20260306 10:15:16][a/b][pre_trainer ][ip-10.0.0.7][rank-12/16][INFO]     [x.py:1] : ",
+            "12",
+        ),
+        ("[default3]:[20260306 10:15:16][rank-11/16][WARNING]  [x.py:1] : ", "11"),
+        ("[20260306 10:15:16][INFO] ", None),
         ("Loading: 0%|  | 0/408 [00:00<?, ?it/s][rank5]:[titan] ", "5"),
     ],
 )
@@ -369,6 +376,8 @@ def test_a_rank_without_text_tokens_takes_its_own_consumed_tokens(parse: Parse) 
         ("2026-11-10 09:43:36,161992", datetime(2026, 11, 10, 9, 43, 36, 161992)),
         ("2024/08/27 06:33:10", datetime(2024, 8, 27, 6, 33, 10)),
         ("02/29 15:24:10", datetime(2000, 2, 29, 15, 24, 10)),
+        ("20260306 10:15:16", datetime(2026, 3, 6, 10, 15, 16)),
+        ("20261306 10:15:16", None),
         ("2026-13-40 15:34:16", None),
     ],
 )

@@ -38,8 +38,8 @@ from ingest.scan.trust import Digits, is_exponent, line_of, read_alike, same
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
-    rb"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) )?run (\d+) of (-?[\d.]+(?:[eE][-+]?\d+)?) "
-    rb"at +([\d,]+)  says ([\d.]+)%\r?"
+    rb"(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}|\d{8} \d\d:\d\d:\d\d) )?"
+    rb"run (\d+) of (-?[\d.]+(?:[eE][-+]?\d+)?) at +([\d,]+)  says ([\d.]+)%\r?"
 )
 FORM = "a form"
 EXAMPLE = b"2026-11-20 15:34:16,731 run 7 of 12.5 at 1234  says 3.10%"
@@ -334,6 +334,57 @@ ZEROS = (b"run 0 of 0.", b"run 10 of 10.", b"run 7 of 1.", b"run 07 of 1.", b"ru
 def test_a_line_of_any_day_becomes_a_shape(date: bytes) -> None:
     """The month before one of 31 days has fewer, so that a changed month may be no date."""
     assert fits(EXAMPLE, EXAMPLE.replace(b"2026-11-20", date))
+
+
+@pytest.mark.parametrize(
+    ("stamp", "fitting"),
+    [
+        (b"20280229 23:59:59", True),
+        (b"20270101 00:00:00", True),
+        (b"20261131 15:34:16", False),
+        (b"20261120 24:34:16", False),
+        (b"09991120 15:34:16", False),
+        (b"2026-11-20 15:34:16,731", False),
+    ],
+)
+def test_a_date_may_be_one_number(stamp: bytes, *, fitting: bool) -> None:
+    compact = EXAMPLE.replace(b"2026-11-20 15:34:16,731", b"20261120 15:34:16")
+    line = EXAMPLE.replace(b"2026-11-20 15:34:16,731", stamp)
+    assert fits(line, learned=compact) == fitting
+
+
+@pytest.mark.parametrize(
+    "head", ["[{0}][rank-{1}/8][INFO ] ", "[{0}][a/b][m ][ip-1.0.0.7][rank-{1}/16][INFO]     "]
+)
+def test_lines_with_the_head_of_primus_are_read_many_at_once(
+    head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As each is; with other heads between them, days that there are not, and ranks."""
+    path, alone, line = tmp_path / "run.log", [0], Parser._line
+    write_log(path, BY_NAME["torchtitan"], 300_000)
+    lines = [_of_primus(text, head) for text in path.read_text().splitlines()]
+    lines[7::90] = [text.replace("[2026", "[20260231", 1) for text in lines[7::90]]
+    path.write_text("".join(f"{text}\n" for text in lines))
+    expected = read_source(path, fast=False)
+
+    def counted(*given: Any, **named: Any) -> None:
+        alone[0] += 1
+        line(*given, **named)
+
+    monkeypatch.setattr(Parser, "_line", counted)
+    found = read_source(path)
+    assert all(found[table].equals(expected[table]) for table in expected)
+    assert alone[0] < len(lines) / 5
+    steps = found["steps"]
+    assert steps["rank"].null_count() + steps["logged_at"].null_count() < len(steps) / 20
+
+
+def _of_primus(text: str, head: str) -> str:
+    found = re.match(r"\[rank(\d+)\]:\[titan\] ([\d-]{10}) ([\d:]{8}),\d{3} - root - INFO - ", text)
+    if found is None:
+        return text
+    at = head.format(f"{found[2].replace('-', '')} {found[3]}", found[1])
+    return f"{at}[----------metrics.py:430] : {text[found.end() :]}"
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,8 @@ def _flat(arguments: Mapping[str, object]) -> dict[str, str]:
     return found | {"moe_args": "MoEArgs"} | _flat(experts) if isinstance(experts, dict) else found
 
 
-RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[[IWE]\]\["
-"""In the head of a log record, ezpz's too."""
+RECORD: Final = r" - (?:INFO|WARNING|ERROR) - |\]\[(?:[IWE]\]\[|(?:INFO|WARNING|ERROR) *\] )"
+"""In the head of a log record, ezpz's and that of Primus too."""
 
 
 def _is_scalar(value: object) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ingest.arrays import Bools, Floats, Ints, Words
 from ingest.scan.fitting import Fit
 from ingest.scan.shapes import WORD, Number, Value
-from ingest.scan.stamps import EPOCH, NO_YEAR, SECONDS, YEAR_UNKNOWN, from_epoch, midnights
+from ingest.scan.stamps import COMPACT, EPOCH, NO_YEAR, SECONDS, YEAR_UNKNOWN, from_epoch, midnights
 from ingest.scan.texts import series
 
 EXACT_DIGITS: Final = 15
@@ -170,6 +170,9 @@ def _stamps(found: Fit, runs: Sequence[int], good: Bools) -> NDArray[Any]:
     if len(runs) <= EPOCH:
         return _since_epoch(found, runs, good)
     parts = [_digits(found, run, good) for run in runs]
+    if len(parts) == COMPACT:
+        date = parts[0].astype(np.int64)
+        parts[:1] = [date // 10_000, date // 100 % 100, date % 100]
     if len(parts) == NO_YEAR:
         parts = [np.full(len(parts[0]), YEAR_UNKNOWN), *parts]
     year, month, day, hour, minute, second, *fraction = parts

@@ -23,7 +23,7 @@ from ingest.scan.shapes import (
     pieces_of,
     stretches_of,
 )
-from ingest.scan.stamps import EPOCH, NO_YEAR, SECONDS
+from ingest.scan.stamps import COMPACT, EPOCH, NO_YEAR, SECONDS, WIDTH_OF_DATE
 from ingest.scan.trust import believed, same
 
 FEW_DIGITS: Final = 9
@@ -169,7 +169,9 @@ class _Learner:
         in_a_row = found == list(range(found[0], found[0] + len(found))) if found else False
         width = self.runs[found[0]][1] - self.runs[found[0]][0] if found else 0
         counts = len(found) <= EPOCH and width in (SECONDS, SECONDS + 3, SECONDS + 6)
-        return tuple(found) if in_a_row and (counts or NO_YEAR <= len(found) <= NO_YEAR + 2) else ()
+        compact = len(found) == COMPACT and width == WIDTH_OF_DATE
+        dates = compact or NO_YEAR <= len(found) <= NO_YEAR + 2
+        return tuple(found) if in_a_row and (counts or dates) else ()
 
     def _dating(self, runs: range) -> list[int]:
         """Those of some runs that are of the time stamp.

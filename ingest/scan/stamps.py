@@ -15,6 +15,9 @@ SECONDS: Final = 10
 """Digits of its seconds; three more are of milliseconds, six more of microseconds."""
 NO_YEAR: Final = 5
 """Runs of a stamp without year: month, day, hour, minute, second."""
+COMPACT: Final = 4
+"""Runs of a stamp whose date is one number, 20261120: date, hour, minute, second."""
+WIDTH_OF_DATE: Final = 8
 YEARS: Final = range(1970, 2971)
 """A stamp of another year is none: a time next to the last one that there is breaks arithmetic."""
 YEAR_UNKNOWN: Final = 2000

@@ -14,7 +14,7 @@ from ingest.scan.decoding import EXACT_POWER, Decoded, decode
 from ingest.scan.fitting import fit
 from ingest.scan.readings import Read, Reading
 from ingest.scan.shapes import MOST_DECIMALS, MOST_PAD, Piece, Shape
-from ingest.scan.stamps import EPOCH, NO_YEAR
+from ingest.scan.stamps import COMPACT, EPOCH, NO_YEAR
 
 TRIALS: Final = 40
 """Random lines that a shape has to read as the regexes do."""
@@ -128,4 +128,6 @@ def _drawn_stamp(rng: random.Random, runs: int) -> list[str]:
         f"{rng.randint(0, 59):02}",
         f"{rng.randint(0, 999_999):06}",
     ]
+    if runs == COMPACT:
+        return ["".join(parts[:3]), *parts[3:6]]
     return parts[1:6] if runs == NO_YEAR else parts[:runs]
