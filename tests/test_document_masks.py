@@ -175,6 +175,7 @@ def test_the_config_of_several_lines_is_read(parse: Parse) -> None:
         "precision": "bf16",
         "compile": "false",
         "attention": "flex",
+        "mixed_precision": "FSDP",
     }
     assert found == {name: (value, "log") for name, value in expected.items()}
     assert parsed.other_lines == 0
@@ -190,6 +191,7 @@ def test_the_config_on_one_line_is_read(parse: Parse, head: str) -> None:
         "precision": "bf16",
         "recompute": "selective",
         "compile": "true",
+        "mixed_precision": "FSDP",
     }
     assert found == {name: (value, "log") for name, value in expected.items()}
 
@@ -279,7 +281,7 @@ def test_a_damaged_config_states_nothing(parse: Parse, config: str) -> None:
 
 def test_a_config_that_is_cut_off_takes_no_other_line(parse: Parse) -> None:
     found = facts(parse("torchtitan", [*dump(CONFIG)[:9], FSDP, STEP]))
-    assert found == {"precision": ("bf16", "inferred")}
+    assert found == {"precision": ("bf16", "inferred"), "mixed_precision": ("FSDP", "log")}
 
 
 def test_version_and_config_belong_to_the_launch_that_they_begin(parse: Parse) -> None:

@@ -17,7 +17,9 @@ from metrics.table import METRICS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-EXAMPLES = sorted(p for p in (DOCS / "examples").iterdir() if p.suffix != ".py")  # no notebooks
+EXAMPLES = sorted(
+    path for path in (DOCS / "examples").iterdir() if path.is_file() and path.suffix != ".py"
+)  # no notebooks
 PAGE = (DOCS / "nightly.md").read_text(encoding="utf-8")
 CRON_RANGES = {"minute": 59, "hour": 23, "day": 31, "month": 12, "weekday": 7}
 

@@ -612,9 +612,12 @@ def test_a_companion_states_only_what_the_primary_does_not(parse: Parse) -> None
 def test_a_fact_says_where_it_stands(parse: Parse, by_name: dict[str, LogFormat]) -> None:
     applied = next(f for f in by_name["torchtitan"].facts if f.inferred)
     facts = parse("torchtitan", ["x", "torchtitan version: 1.2", applied.example]).launches[0].facts
-    assert [fact["line"] for fact in facts] == [2, 3]
-    assert facts[0]["origin"] == "log:2"
-    assert facts[1]["origin"].startswith("inferred: ")
+    stands = {fact["name"]: (fact["line"], fact["origin"].partition(" ")[0]) for fact in facts}
+    assert stands == {
+        "framework_version": (2, "log:2"),
+        "precision": (3, "inferred:"),
+        "mixed_precision": (3, "log:3"),
+    }
     assert facts[1]["origin"].endswith("(log:3)")
 
 
