@@ -3,8 +3,8 @@
     python -m benchmarks.chart [--quick] [-h]
 
 Ours shows TGS, MFU, loss and memory over the steps of one run by bins, the other a line of its TGS.
-Both have to tell of each point, and of the same least and most. A row more has the least that it
-takes with the same renderer: one line through as many bins, without anything else.
+Both have to tell of each point, and of the same least and most. A row more has the least that ours
+takes with this library: it starts and draws that figure, which is made before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def chart(bench: Bench) -> Iterator[Row]:
     """The course of a run, aggregated, against a line through all points."""
     (log,) = write_night(bench.folder, 1, Plan(), only=[0])
     points = bench.sizes["points"]
-    raw, least = "raw Altair chart", "the least that it takes: one line through the bins"
+    raw, least = "raw Altair chart", "the least that it takes: the same figure, made before, drawn"
     runs = {
         name: partial(inside, [*WORK, which, log, str(points), bench.folder / f"{which}.svg"])
         for name, which in (("ours", "ours"), (raw, "raw"), (least, "least"))
