@@ -14,7 +14,7 @@ from metrics import quantiles
 from metrics.arrays import Array, Flags
 from metrics.columns import Columns, median
 from metrics.statistics import FEWEST_WINDOWS, MAD_TO_SIGMA, autocorrelation
-from metrics.windows import behind_step_1, clean_of, evidence_of, stamp_error
+from metrics.windows import behind_step_1, clean_of, evidence_of, stamp_error, timed_of
 
 FALSE_ALARM: Final = 0.01
 """Chance that a run without warm-up is given one."""
@@ -69,7 +69,8 @@ def _marked(run: Columns, preferred: list[str]) -> tuple[Flags, Array]:
         counted = clean_of(run, evidence)
         pace = _pace(counted.seconds, counted.tokens)
         pace[np.isnan(pace)] = median(pace[~np.isnan(pace)])
-        opening = int(len(pace) > 1 and counted.at[0] == behind_step_1(run, evidence))
+        later = timed_of(run, evidence, ~run.flags("first")).at
+        opening = int(len(later) > 1 and counted.at[0] == behind_step_1(run, evidence))
         cut = opening + warm_up(pace[opening:])
         warming[counted.at[:cut]] = True
         unsure = stamp_error(run, evidence)

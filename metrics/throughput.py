@@ -30,6 +30,7 @@ from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     BESIDE_TRAINING,
+    PROFILED,
     WALL_CLOCKS,
     Clean,
     Updates,
@@ -253,9 +254,20 @@ def _warnings(
         _printed_coarsely(windows, steady, evidence, row),
         _single_micro_steps(run, evidence),
         _out_of_step(windows, steady, evidence),
+        _under_a_profiler(windows, steady),
     )
     told = (doubt for doubt in doubts if doubt is not None)
     return [*row["evidence_warnings"], *row["token_warnings"], *told]
+
+
+def _under_a_profiler(windows: Columns, steady: Clean) -> str | None:
+    held = windows.holds([PROFILED])[steady.at]
+    if not held.any():
+        return None
+    return (
+        f"{held.sum()} of {len(held)} windows hold steps that ran under a profiler, which slows "
+        f"them: behind the start there are no others{NOT_RANKED}"
+    )
 
 
 def _without_data(windows: Columns, run: Mapping[str, Any], evidence: str) -> str | None:

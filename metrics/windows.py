@@ -79,8 +79,11 @@ RESTARTS: Final = "restarts"
 """In the `extra` of an evaluation: `rate`, where the printed rate starts anew behind it."""
 
 PROFILED: Final = "profiled"
-"""In the `extra` of a profiler's event: `steps`, where the steps up to its own ran under it."""
+"""In the `extra` of a profiler's event: `steps`, where the steps up to its own ran under it. Among
+the `events` of a window: some of its steps did, and it counts, for there are no others."""
 
+START_LINES: Final = 2
+"""Step 1, and the rest of the first interval."""
 DEFAULT_PROFILED_STEPS: Final = 4
 """Torchtitan's profiler_warmup of 3 and profiler_active of 1, where the config does not say
 (pytorch/torchtitan/torchtitan/tools/profiling.py@018740b)."""
@@ -458,7 +461,7 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         .sort("line")
         .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
     )
-    profiled = _profiled(steps, events)
+    profiled = _profiled(steps, events, fell)
     if profiled.height:
         fell = pl.concat([fell, profiled.select(fell.columns)], how="vertical_relaxed")
     kinds = fell.group_by("run_id", "at", maintain_order=True).agg(
@@ -478,10 +481,12 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
 
 
-def _profiled(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> pl.DataFrame:
     """An event for each line with a time of whose steps some ran under a profiler; `at`: the line.
 
     Its traces are written, and told of, behind the last of these steps. No rows where none ran.
+    kind: "profiler"; PROFILED of a run with no other line behind its start, but such that events
+    (fell) spoil: there these are all that there is, some hundredths slower.
     """
     of_profiler = events.filter(pl.col("kind") == "profiler", pl.col("step").is_not_null())
     written = of_profiler.filter(pl.col("extra").str.json_path_match(f"$.{PROFILED}") == "steps")
@@ -492,12 +497,20 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         "run_id", "line", "profiled_steps", at="line", last="step", step=first
     )
     next_written = written.select("run_id", "step", until="step").sort("step")
-    found = lines.sort("step").join_asof(
+    under = lines.sort("step").join_asof(
         next_written, on="step", by="run_id", strategy="forward", check_sortedness=False
     )
     reach = pl.col("profiled_steps").fill_null(DEFAULT_PROFILED_STEPS)
-    return found.filter(pl.col("until") - reach < pl.col("last")).with_columns(
-        kind=pl.lit("profiler"), seconds=pl.lit(None, pl.Float64), anew=pl.lit(value=False)
+    under = under.filter(pl.col("until") - reach < pl.col("last"))
+    spoiling = fell.filter(pl.col("kind").is_in(BESIDE_TRAINING), pl.col("anew").not_())
+    others = lines.filter(pl.col("last").rank("ordinal").over("run_id") > START_LINES)
+    for some in (under, spoiling):
+        others = others.join(some, on=["run_id", "at"], how="anti")
+    kind = pl.when(pl.col("run_id").is_in(others["run_id"].unique().implode()))
+    return under.with_columns(
+        kind=kind.then(pl.lit("profiler")).otherwise(pl.lit(PROFILED)),
+        seconds=pl.lit(None, pl.Float64),
+        anew=pl.lit(value=False),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -426,6 +427,36 @@ def test_steps_under_the_profiler_are_left_out_like_the_writing_of_its_traces(
     assert row["tgs_end_to_end"] == pytest.approx(2000 * 40 / 47, rel=1e-4)
     assert "profiler" in row["excluded_causes"]
     assert {lost["cause"] for lost in row["time_lost"]} >= {"profiler"}
+
+
+def test_steps_under_the_profiler_count_where_there_are_no_others(rates: Any) -> None:
+    """Each tenth step a line, each 20th the traces: start-up is not what is left."""
+    seconds = (1.4 if n <= 10 else 2.0 if n % 20 == 1 else 1.0 for n in range(1, 101))
+    ends = list(accumulate(seconds))
+    prefix = "[titan] 2026-03-02 10:{:02.0f}:{:06.3f} - root - INFO - "
+    lines, last, rated_from = [], 0, 0.0
+    for n in (1, *range(10, 101, 10)):
+        head = prefix.format(*divmod(ends[n - 1], 60)).replace(".", ",", 1)
+        tps = 2000 * (n - last) / (ends[n - 1] - rated_from)
+        lines.append(
+            f"{head}step: {n:2}  loss:  9.0000  memory:  1.00GiB(1.00%)  tps: {tps:,.0f}  "
+            "tflops: 1.00  mfu: 1.00%"
+        )
+        if n % 20 == 0:
+            lines.append(f"{head}Dumping profiler traces at step {n}")
+        last, rated_from = n, ends[n - 1]
+    row = rates(lines, *GIVEN)
+    assert (row["windows"], row["tgs"]) == (5, pytest.approx(2000, rel=1e-3))
+    (told,) = (one for one in row["warnings"] if "under a profiler" in one)
+    assert told.startswith("5 of 5 windows")
+    assert told.endswith(NOT_RANKED)
+
+
+def test_start_up_is_no_pace_where_all_else_is_spoiled(rates: Any) -> None:
+    lines = profiled(10, "Dumping memory snapshot")
+    dump = next(line for line in lines if "Dumping" in line)
+    each = [part for line in lines if "ump" not in line for part in (line, dump)]
+    assert rates(each, *GIVEN)["tgs"] is None
 
 
 def test_how_many_steps_are_profiled_can_be_said(rates: Any) -> None:
