@@ -8,11 +8,12 @@ micro-steps beside steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from ingest.log_format import LAUNCH_STEPS
@@ -21,6 +22,8 @@ from ingest.rows import FORM, Rows
 MICRO_STEP: Final = pl.col("extra").str.extract(r'"micro_step": "(\d{1,12})"').cast(pl.Int64)
 """Of the process, or of an epoch where the training tells the engine of these."""
 RATE: Final = "logged_samples_per_second"
+APART: Final = 1.5
+"""How many times the configured batch the timer's may seem: its rate leaves waiting out."""
 CONFIGURED: Final = "samples_per_second_as_configured"
 """What a row keeps of a rate that is of another batch than its step has."""
 
@@ -31,7 +34,8 @@ class Accumulated:
 
     least, most: micro-steps of an optimizer step, as means between two of its lines; stated: as
     configured, 0 where the log does not say; first: its first line; line: the first that tells of
-    others; from_start: whether each count is of all that the process has trained
+    others; is_sure: whether each count is of all that the process has trained, and one
+    configuration is stated; batch: samples of a step by its rate and the stamps, null without these
     """
 
     least: float
@@ -39,7 +43,8 @@ class Accumulated:
     stated: int
     first: int
     line: int
-    from_start: bool
+    is_sure: bool
+    batch: float | None
 
     @property
     def text(self) -> str:
@@ -51,21 +56,25 @@ class Accumulated:
     def change(self, batch: int) -> Callable[[pl.DataFrame], pl.DataFrame] | None:
         """What makes samples of the counts; None where they do not tell these.
 
-        batch: samples of an optimizer step as configured, 0 where the log does not say.
+        batch: samples of an optimizer step as configured, 0 where the log does not say. A timer
+        that was built with another is of another engine (for evaluation, or a second model).
         """
         of_all_ranks, rest = divmod(batch, self.stated or 1)
-        known = self.from_start and self.stated and of_all_ranks and not rest
+        mine = self.batch is not None and 1 / APART < self.batch / (batch or np.inf) < APART
+        known = self.is_sure and self.stated and of_all_ranks and not rest and mine
         return partial(_with_samples, of_all_ranks, self.first) if known else None
 
 
-def accumulated_otherwise(rows: Rows, stated: int) -> Accumulated | None:
-    """What the timer of a launch counts, where that is not `stated` micro-steps in each step.
+def accumulated_otherwise(rows: Rows, said: Sequence[int]) -> Accumulated | None:
+    """What the timer of a launch counts, where that is not `said` micro-steps in each step.
 
-    None where it is, or where nothing is stated and each step has as many; and where the timer
-    stops once a step, as the pipeline engine's does.
+    said: by each configuration that the log states, the last one holds; None where it is any of
+    these, or where nothing is said and each step has as many; and where the timer stops once a
+    step, as the pipeline engine's does.
     """
-    if any(_each_has(rows, count) for count in dict.fromkeys((stated or 1, 1))):
+    if any(_each_has(rows, count) for count in dict.fromkeys((*reversed(said), 1))):
         return None
+    stated = said[-1] if said else 0
     counts = pl.concat([_counts(frame) for frame in rows.frames(*_TOLD)])
     counter = ("rank", "epoch")
     begins = (pl.int_range(pl.len()).over(counter) == 0) & (pl.col("epoch") == 0)
@@ -80,12 +89,19 @@ def accumulated_otherwise(rows: Rows, stated: int) -> Accumulated | None:
         return None
     other = each.filter(pl.col("each") != (stated or each["each"][0]))
     one = counts.select(*counter).n_unique() == 1 and counts["epoch"][0] == 0
-    from_start = one and known.height == counts.height
+    is_sure = one and known.height == counts.height and len({*said}) == 1
     lines = counts["line"][0], other["line"][0]
-    return Accumulated(least, most, stated, *lines, from_start)  # type: ignore[arg-type]
+    return Accumulated(least, most, stated, *lines, is_sure, _batch(counts))  # type: ignore[arg-type]
 
 
-_TOLD: Final = (FORM, "line", "rank", "epoch", "step", "extra")
+_TOLD: Final = (FORM, "line", "rank", "epoch", "step", "extra", "logged_at", RATE)
+
+
+def _batch(counts: pl.DataFrame) -> float | None:
+    """Samples of a step by the timer's rate and the time between its lines."""
+    seconds = pl.col("logged_at").diff().dt.total_microseconds() / 1e6
+    batches = counts.select(pl.col(RATE) * seconds / pl.col("step").diff())
+    return batches.to_series().median()  # type: ignore[return-value]
 
 
 def _each_has(rows: Rows, count: int) -> bool:
@@ -104,7 +120,7 @@ def _places(rows: Rows) -> list[int]:
 
 def _counts(frame: pl.DataFrame) -> pl.DataFrame:
     """Both counts of the timer's lines."""
-    told = frame.select("line", "rank", "epoch", "step", micro=MICRO_STEP)
+    told = frame.select("line", "rank", "epoch", "step", "logged_at", RATE, micro=MICRO_STEP)
     return told.filter(pl.col("micro").is_not_null())
 
 

@@ -9,7 +9,8 @@ from typing import Final
 from ingest.scan.stamps import COMPACT, WIDTH_OF_DATE, YEAR_UNKNOWN, YEARS
 
 _COMPACT: Final = r"\d{8} \d\d:\d\d:\d\d"
-COMPACT_STAMP: Final = re.compile(rf"\[(?P<stamp>{_COMPACT})\](?=\[)")
+_OF_PRIMUS: Final = r"\[(?:.{0,199}?\[)?rank-"
+COMPACT_STAMP: Final = re.compile(rf"\[(?P<stamp>{_COMPACT})\](?={_OF_PRIMUS}\d)")
 """Of the head that AMD's Primus gives the lines of what runs on it, whatever their own is:
 `[20260306 10:15:16][rank-7/8][INFO ] [--------trainer.py:2382] : `, in its files with the user, the
 module and the address of the node before the rank (AMD-AGI/Primus
@@ -18,7 +19,7 @@ primus/core/utils/logger.py@0db5d5d)."""
 LAUNCHER_RANK: Final = re.compile(
     r"\s*(?:\[(?:rank|default|trainer)(\d{1,9})(?:\\?\|\d{1,9})?\]:|(\d{1,9}): "
     r"|\[\d{1,9},(\d{1,9})\]<std(?:out|err)>:|\[XTuner\]\[RANK (?P<xtuner>\d{1,9})\]"
-    rf"|\[{_COMPACT}\]\[(?:.{{0,199}}?\[)?rank-(?P<primus>\d{{1,9}})/\d{{1,9}}\])"
+    rf"|\[{_COMPACT}\]{_OF_PRIMUS}(?P<primus>\d{{1,9}})/\d{{1,9}}\])"
 )
 """Tags of torchrun (role and rank, perhaps `|` local rank), srun --label, Open MPI, XTuner and
 Primus."""

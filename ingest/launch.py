@@ -27,6 +27,9 @@ LAST_STEP: Final = 2**63 - 1
 ROWS: Final = 2**20
 """Rows that are counted together are fewer than this."""
 
+MOST_BESIDE: Final = 64
+"""Lines of steps, of all ranks, that stand before the counter's at most."""
+
 SKEW: Final = timedelta(seconds=1)
 """Ranks that are in step stamp a step at most so far apart, also in whole seconds."""
 
@@ -157,20 +160,27 @@ class Launch:
             rank, progress = row["rank"], self.progress_of(row)
             self.last_steps[rank] = progress.counted[rank] = row["step"]
 
-    def give_back(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The last row, which is none of this launch then, where another process has printed it.
+    def give_back(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The last rows, none of this launch then, where another process has printed them.
 
         row: with which it starts again. A counter of its own, as the engine's timer has, is printed
-        right behind the line of the step. So where that starts again, this line is of its process
-        too, though the step goes on, as it does behind a checkpoint.
+        with the line of the step, or some steps behind it. So where that starts again, the lines
+        before it are of its process too, though the step goes on, as it does behind a checkpoint:
+        those that stand nearer to it in time than to the counter's last line.
         """
-        last = self.rows[-1]
-        stamps = last["logged_at"], row["logged_at"]
-        beside = row["form"].counts and not last["form"].counts and last["rank"] == row["rank"]
-        if not beside or None in stamps or abs(stamps[1] - stamps[0]) > SKEW:
-            return None
-        self.rows, self.last_line = self.rows.without_last(), last["line"] - 1
-        return last
+        if not row["form"].counts:
+            return []
+        last = list(self.rows.behind(max(0, len(self.rows) - MOST_BESIDE)))
+        counted = (at for at, one in reversed([*enumerate(last)]) if one["form"].counts)
+        at = next(counted, None)
+        if at is None or None in (row["logged_at"], *(one["logged_at"] for one in last[at:])):
+            return []
+        before, now = last[at]["logged_at"], row["logged_at"]
+        nearer = (now - one["logged_at"] < one["logged_at"] - before for one in last[at + 1 :])
+        mine = last[at + 1 + next((n for n, is_it in enumerate(nearer) if is_it), len(last)) :]
+        if mine:
+            self.rows, self.last_line = self.rows.without_last(len(mine)), mine[0]["line"] - 1
+        return mine
 
     def forget(self) -> None:
         """The launch is over: what tells whether a line is still of it is not needed any more."""

@@ -423,9 +423,10 @@ class Parser:
         last = self.out.launches[-1]
         end = max(last.ends.values(), default=0)
         stated = [item.at for item in self._pending if item.kind in STATED and item.at > end]
-        if self._marker is None and (beside := last.give_back(row)) is not None:
-            launch = self._begin_at(beside["line"], last.last_step_text)
-            self._keep(launch, beside, last.last_step_text)
+        if self._marker is None and (beside := last.give_back(row)):
+            launch = self._begin_at(beside[0]["line"], last.last_step_text)
+            for one in beside:
+                self._keep(launch, one, last.last_step_text)
             return launch
         number, first = self._marker or (row["line"], text)
         return self._begin_at(min([number, *stated]), first)
@@ -480,7 +481,7 @@ class Parser:
         if self.primary.finer_clock is not None:
             launch.rows.alter(partial(finer, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
-            _regroup(launch, int(accumulation or 0))
+            _regroup(launch)
             aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
@@ -641,9 +642,12 @@ def _began(launch: Launch) -> datetime | None:
     return next((stamp for stamp in stamps if stamp is not None), None)
 
 
-def _regroup(launch: Launch, stated: int) -> None:
+def _regroup(launch: Launch) -> None:
     """What steps consume by the timer, where they have other micro-steps than stated."""
-    found = accumulated_otherwise(launch.rows, stated)
+    said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
+    found = accumulated_otherwise(
+        launch.rows, [int(n) for one in said if (n := optional(whole, one))]
+    )
     if found is None:
         return
     batch = optional(whole, launch.last_said("global_batch_size"))

@@ -69,9 +69,9 @@ class Rows(Pieces):
         """No rows, for others of the same launch."""
         return Rows(self._spool, self._forms)
 
-    def without_last(self) -> Rows:
-        """All rows but the last."""
-        out, left = self.like(), len(self) - 1
+    def without_last(self, count: int) -> Rows:
+        """All rows but the last so many."""
+        out, left = self.like(), len(self) - count
         for frame in self.frames():
             out.extend(frame[:left])
             left -= min(left, frame.height)

@@ -301,8 +301,11 @@ FACT_NAMES: Final[dict[str, FactName]] = {
         ("fp32", "tf32", "fp16", "bf16", "fp8", "fp8+lm_head", "mxfp8", "nvfp4"),
     ),
     "mixed_precision": FactName(
-        "text", "", "what casts to `precision`; none: the run is of fp32 whatever its config says"
+        "text",
+        "",
+        "what casts to `precision`; none: that is `weights_precision`, whatever the config says",
     ),
+    "weights_precision": FactName("text", "", "dtype of the weights, where it is not fp32"),
     "recompute": FactName(
         "text",
         "",

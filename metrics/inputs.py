@@ -70,16 +70,22 @@ def holding(facts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
-    """With fp32 as the precision of runs that nothing casts, unless somebody gave another one."""
+    """With the dtype of the weights as the precision of runs that nothing casts.
+
+    Unless somebody gave another one.
+    """
     uncast = held.filter(name="mixed_precision", value="none")
     if uncast.is_empty():
         return held
     by_hand = pl.col("origin").str.contains("^(?:flag|sidecar)")
     named = held.filter((pl.col("name") == "precision") & ~by_hand)
-    changed = uncast.join(named, on="run_id", how="semi").with_columns(
-        name=pl.lit("precision"), value=pl.lit("fp32")
+    weights = held.filter(name="weights_precision").select("run_id", weights="value")
+    changed = (
+        uncast.join(named, on="run_id", how="semi")
+        .join(weights, on="run_id", how="left")
+        .with_columns(name=pl.lit("precision"), value=pl.col("weights").fill_null("fp32"))
     )
-    return held.update(changed, on=["run_id", "name"])
+    return held.update(changed.drop("weights"), on=["run_id", "name"])
 
 
 def typed(held: pl.DataFrame) -> pl.DataFrame:

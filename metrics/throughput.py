@@ -124,7 +124,7 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     doubts = (
         counts.why_uncounted(windows, facts),
         counts.of_slices(windows, steady.at, facts),
-        counts.changed(windows, facts),
+        counts.changed(windows, steady.at, facts),
     )
     row["throughput_warnings"] += filter(None, doubts)
     if updates is not None and not updates.is_fair:

@@ -641,10 +641,13 @@ def text(one: Counted) -> str:
     return both if one.cause is None else f"{both}: {one.cause}"
 
 
-def changed(windows: Columns, facts: Mapping[str, Any]) -> str | None:
-    """A warning where steps have other batches than the log says, and these are not known."""
+def changed(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | None:
+    """A warning where steps have other batches than the log says, and these are not known.
+
+    at: places of the windows that count
+    """
     told = facts.get("batch_changes")
-    unseen = set(windows.texts("counted_by").tolist()) & set(OF_WHOLE_BATCH)
+    unseen = set(windows.texts("counted_by")[at].tolist()) & set(OF_WHOLE_BATCH)
     return f"{told}{NOT_RANKED}" if told and unseen else None
 
 

@@ -23,11 +23,10 @@ CONFIGURED = 4
 MicroSteps = Callable[[int], int]
 
 
-def dump() -> str:
+def dump(count: int = CONFIGURED, batch: int = CONFIGURED * SAMPLES) -> str:
     """What the engine prints of its configuration."""
     line = "[2026-05-01 10:00:00,000] [INFO] [config.py:1007:print]   {} {} {}\n"
-    batch = CONFIGURED * SAMPLES
-    values = {"gradient_accumulation_steps": CONFIGURED, "train_batch_size": batch}
+    values = {"gradient_accumulation_steps": count, "train_batch_size": batch}
     return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
 
 
@@ -140,3 +139,20 @@ def test_the_same_micro_steps_in_each_step_tell_nothing(text, measured, store):
     measured(text)
     assert store.table("steps")["consumed_samples"].null_count() == 60
     assert store.table("facts").filter(name="batch_changes").is_empty()
+
+
+@pytest.mark.parametrize("other", [(1, 32), (2, 32), (1, 2)])
+def test_an_engine_that_is_another_changes_no_batch(
+    other: tuple[int, int], measured: Callable[..., dict[str, object]]
+) -> None:
+    """A second one, for evaluation say, prints its configuration behind that of the training."""
+    row = measured(dump() + dump(*other) + "".join(trained(steadily(CONFIGURED))))
+    is_right = row["tgs"] == pytest.approx(TGS)
+    assert is_right or any(one.endswith(NOT_RANKED) for one in row["warnings"])  # type: ignore[attr-defined]
+
+
+def test_a_configuration_that_is_not_the_timers_changes_no_batch(
+    measured: Callable[..., dict[str, object]],
+) -> None:
+    row = measured(dump(1, 2) + "".join(trained(steadily(CONFIGURED))))
+    assert any(one.endswith(NOT_RANKED) for one in row["warnings"])  # type: ignore[attr-defined]

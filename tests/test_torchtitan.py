@@ -294,6 +294,16 @@ DDP = "Building 1-D device mesh with ['dp_replicate'], [2]", "Applied DDP to the
             "bf16",
             id="SimpleFSDP",
         ),
+        pytest.param(
+            ["Building 2-D device mesh with ['dp_replicate', 'fsdp'], [2, 4]"],
+            "bf16",
+            id="a name that may be FSDP's",
+        ),
+        pytest.param(
+            [CONFIG.replace("{'seq_len'", "{'dtype': 'bfloat16', 'seq_len'"), *DDP],
+            "bf16",
+            id="weights of bf16",
+        ),
         pytest.param([], "bf16", id="nothing told"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -105,21 +106,29 @@ def test_the_first_step_behind_a_checkpoint_is_of_the_process_that_prints_it(
     assert [one.run_id for one in launches] == [first["run_id"], second["run_id"]]
 
 
-def test_a_dump_of_the_engines_configuration_begins_a_launch(ingest, store, logs):
-    """Of another job whose steps happen to go on; its log has nothing else of its start."""
-    began = datetime(2026, 1, 1, 8)
-    dump = "[{}] [INFO] [config.py:1003:print] DeepSpeedEngine configuration:\n"
-    dump += "[{}] [INFO] [config.py:1007:print]   train_batch_size ............. {}\n"
-    text = ""
-    for hour, behind, batch in ((8, 0, 8), (9, 400, 16)):
-        at = f"2026-01-01 {hour:02}:00:00,000"
-        lines = engine_lines(began.replace(hour=hour), behind, 200).splitlines(keepends=True)
-        text += dump.format(at, at, batch) + "".join(lines[::2])
+@pytest.mark.parametrize("resumed", [*product([135, 130, 121], [1, 2])])
+def test_so_are_its_lines_before_the_timers_whoever_prints_them(
+    resumed, ingest, parse, store, logs
+):
+    """Resumed at a step that is no tenth one, the step is printed before the timer's tenth is."""
+    behind, ranks = resumed
+    text, hours = "", timedelta(hours=0.5)
+    for began, first, steps in ((0 * hours, 0, 139), (hours, behind, 200)):
+        for count in range(1, steps + 1):
+            at = datetime(2026, 1, 1, 8) + began + timedelta(seconds=count)
+            its = [ENGINE] * ((first + count) % 10 == 0) + [TIMER] * (count % 10 == 0)
+            for form, rank in product(its, range(ranks)):
+                tag = f"[rank{rank}]: " if ranks > 1 else ""
+                text += tag + form.format(at=at, step=first + count, count=count)
     (logs / "run.log").write_text(text)
-    ingest(logs / "run.log", extra=given.from_flags(["gpus=2", "seq_len=512"]))
+    facts = given.from_flags(["gpus=2", "seq_len=512", "global_batch_size=8"])
+    ingest(logs / "run.log", extra=facts)
     rows = metrics(store).sort("name")
-    assert rows["tgs"].to_list() == pytest.approx([2048, 4096])
-    assert rows["continues"].to_list() == [None, None]
+    assert rows["tgs"].to_list() == pytest.approx([2048, 2048], rel=1e-3)
+    assert [len(one.rows) for one in parse("deepspeed", text).launches] == [
+        26 * ranks,
+        (20 + (behind + 200) // 10 - behind // 10) * ranks,
+    ]
 
 
 def test_pipeline_stages_without_prefix_are_one_launch(ingest, store, logs):

@@ -663,7 +663,7 @@ PROFILE_FILE: Final = (
 CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
-    r"|DeepSpeed info: version=|DeepSpeed(?:Light|Engine) configuration:|\bstep=0, skipped=0"
+    r"|DeepSpeed info: version=|\bstep=0, skipped=0"
 )
 
 DEEPSPEED: Final = LogFormat(

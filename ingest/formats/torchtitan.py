@@ -164,7 +164,8 @@ NUMBERS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }
 """Fact: where it stands in the job config, newer name first."""
 
-DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+FP32: Final = "fp32"
+DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": FP32}
 QUANTIZED: Final = re.compile(r"float8|fp8|mx|nvfp4|quantize|torchao", re.IGNORECASE)
 
 
@@ -180,6 +181,8 @@ def job_config(config: Mapping[str, Any]) -> dict[str, str]:
         facts["quantization"] = quantized
     elif dtype := DTYPES.get(str(_section(config, "training").get("mixed_precision_param"))):
         facts["precision"] = dtype
+    if (weights := DTYPES.get(str(_section(config, "training").get("dtype")), FP32)) != FP32:
+        facts["weights_precision"] = weights
     recompute = _section(config, "activation_checkpoint").get("mode")
     if recompute in ("none", "full", "selective"):
         facts["recompute"] = str(recompute)
@@ -214,8 +217,9 @@ def _replica_group(fault_tolerance: Mapping[str, Any]) -> dict[str, str]:
 UNCAST: Final = (
     "without FSDP Torchtitan casts to mixed_precision_param since 2025-06 only, and prints that"
 )
-"""Until then such a run is of fp32 whatever its configuration names (pytorch/torchtitan#630, #1303);
-the mesh of one device, and that of replicas or of tensor-parallel ranks alone, is without FSDP."""
+"""Until then such a run is of the dtype of its weights, fp32 unless training.dtype says otherwise,
+whatever mixed_precision_param is (pytorch/torchtitan#630, #1303); the mesh of one device, and that
+of replicas, pipeline or tensor-parallel ranks alone, is without FSDP."""
 
 LORA_KEYS: Final = {"rank", "alpha", "target_modules", "merge_adapter", "save_format"}
 """What the config says of LoRA, which quantizes nothing."""
@@ -1017,7 +1021,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="-D device mesh with ",
             regex=r"Building \d+-D device mesh with [\[(]"
-            r"(?![^\])]{0,200}'(?:dp|dp_shard\w*|cp)')[^\])]{0,200}[\])]",
+            r"(?:'(?:dp_replicate|tp|sp|pp)'(?:, ?)?){0,4}[\])]",
             constants={"mixed_precision": "none"},
             inferred=UNCAST,
             example="Building 1-D device mesh with ['dp_replicate'], [8]",
