@@ -16,12 +16,12 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from ingest.alignment import RATE, has_micro_steps
 from ingest.log_format import LAUNCH_STEPS
 from ingest.rows import FORM, Rows
 
 MICRO_STEP: Final = pl.col("extra").str.extract(r'"micro_step": "(\d{1,12})"').cast(pl.Int64)
 """Of the process, or of an epoch where the training tells the engine of these."""
-RATE: Final = "logged_samples_per_second"
 APART: Final = 1.5
 """How many times the configured batch the timer's may seem: its rate leaves waiting out."""
 CONFIGURED: Final = "samples_per_second_as_configured"
@@ -107,9 +107,7 @@ def _batch(counts: pl.DataFrame) -> float | None:
 def _each_has(rows: Rows, count: int) -> bool:
     """Whether each step has so many micro-steps by the counts since the start."""
     mine = _places(rows)
-    said = pl.format('"micro_step": "{}"', pl.col("step") * count)  # a regex takes longer
-    has = pl.col("extra").str.contains(said, literal=True).fill_null(value=False)
-    each = (~pl.col(FORM).is_in(mine) | has).all()
+    each = (~pl.col(FORM).is_in(mine) | has_micro_steps(count)).all()
     return all(f.select(each).item() for f in rows.frames(FORM, "step", "extra") if mine)
 
 

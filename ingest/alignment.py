@@ -60,7 +60,7 @@ def align(rows: Rows, accumulation: int) -> Aligned:
         steps, there = told.placed(relations)
         several = told.of_several(relations)
         if accumulation > 1:
-            several |= told.mine & said.select(_one_stop()).to_series().to_numpy()
+            several |= told.mine & said.select(has_micro_steps(1)).to_series().to_numpy()
         lone = np.flatnonzero(several & said[RATE].is_not_null().to_numpy())
         moved = [pl.Series("step", steps, pl.Int64), *(_set_aside(said, lone) if len(lone) else ())]
         _take(out, frame, moved, there)
@@ -395,19 +395,25 @@ def _timed_alone(rows: Rows) -> bool:
     counts = np.array([bool(form.counts) for form in rows.all_forms])
     for frame in rows.frames(FORM, "step", "extra", RATE):
         rated = counts[frame[FORM].to_numpy()] & frame[RATE].is_not_null().to_numpy()
-        if rated.any() and frame.select((pl.lit(pl.Series(rated)) & _one_stop()).any()).item():
+        if (
+            rated.any()
+            and frame.select((pl.lit(pl.Series(rated)) & has_micro_steps(1)).any()).item()
+        ):
             return True
     return False
 
 
-def _one_stop() -> pl.Expr:
-    """Whether the timer stopped once a step although several micro-steps make it.
+def has_micro_steps(count: int) -> pl.Expr:
+    """Whether the timer has counted so many micro-steps for each step since its process started.
 
-    So it does under Megatron without pipeline: its `micro_step` keeps step with `global_step`, and
-    it has timed the last micro-step alone.
+    One, although several micro-steps make a step, where it stopped once a step. So it does under
+    Megatron without pipeline: its `micro_step` keeps step with `global_step`, and it has timed the
+    last micro-step alone.
     """
-    same = pl.format('"micro_step": "{}"', pl.col("step"))  # a regex takes four times as long
-    return pl.col("extra").str.contains(same, literal=True).fill_null(value=False)
+    said = pl.format(
+        '"micro_step": "{}"', pl.col("step") * count
+    )  # a regex takes four times as long
+    return pl.col("extra").str.contains(said, literal=True).fill_null(value=False)
 
 
 def _beside(rate: float, extra: str | None) -> str:

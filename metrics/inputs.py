@@ -16,6 +16,8 @@ from metrics import accelerators
 from metrics.table import NOT_RANKED
 
 PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
+BY_HAND: Final = "^(?:flag|sidecar)"
+"""Origins of facts that somebody gave of a run, whatever its log states."""
 
 SETUP: Final = (
     "gpus",
@@ -77,7 +79,7 @@ def _with_uncast(held: pl.DataFrame) -> pl.DataFrame:
     uncast = held.filter(name="mixed_precision", value="none")
     if uncast.is_empty():
         return held
-    by_hand = pl.col("origin").str.contains("^(?:flag|sidecar)")
+    by_hand = pl.col("origin").str.contains(BY_HAND)
     named = held.filter((pl.col("name") == "precision") & ~by_hand)
     weights = held.filter(name="weights_precision").select("run_id", weights="value")
     changed = (

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from metrics.inputs import holding
+from metrics.inputs import BY_HAND, holding
 from metrics.table import NOT_RANKED
 
 OF_GROUP: Final = ("gpus", "data_parallel", "replicas")
@@ -23,9 +23,6 @@ OF_GROUP: Final = ("gpus", "data_parallel", "replicas")
 
 OF_ALL: Final = "global_batch_size"
 """The fact that it states of all groups, which have equal shares of it."""
-
-BY_HAND: Final = r"^(?:flag|sidecar)"
-"""Origins of facts that are of the launch as it is, whatever a log states."""
 
 UNLIKE: Final = "TorchFT's replica groups are not known to have the same number of GPUs each"
 
@@ -55,10 +52,8 @@ def of_sources(facts: pl.DataFrame) -> dict[str, list[int]]:
 
     facts: of all sources, as in ingest.schema.
     """
-    said = facts.filter(pl.col("name") == "replica_group").join(
-        holding(facts.filter(pl.col("name") == "replica_group")).select("run_id", held="origin"),
-        on="run_id",
-    )
+    mine = facts.filter(pl.col("name") == "replica_group")
+    said = mine.join(holding(mine).select("run_id", held="origin"), on="run_id")
     kind = r"^\w+"
     alike = pl.col("origin").str.extract(kind, 0) == pl.col("held").str.extract(kind, 0)
     groups = said.filter(alike).group_by("run_id").agg(_number().unique().sort().drop_nulls())
