@@ -445,7 +445,10 @@ class _Search:
         watch = Watch.of(_noise(formats), marks)
         last = self._piece.number + newlines(self._piece.data) - 1
         detected = primaries[0], _companions(primaries[0], self, formats)
-        return None if watch is None else Beginning(detected, last, watch)
+        if watch is None:
+            return None
+        self._pieces = iter(())  # these know of this search: each would keep the other, and a chunk
+        return Beginning(detected, last, watch)
 
     @property
     def piece(self) -> bytes:
