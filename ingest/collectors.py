@@ -443,7 +443,11 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
     """What puts step lines together that are all broken at the same column."""
     if _WORD not in beginning:
         return None
-    starts = [at for at, line in enumerate(lines) if _begins_step(line)]
+    starts = list[int]()
+    for at in (at for at, line in enumerate(lines) if _begins_step(line)):
+        if starts and not _may_go_on(lines[starts[-1]], lines[starts[-1] + 1]):
+            return None
+        starts.append(at)
     if len(starts) < LEAST:
         return None
     lines = [line.rstrip(b"\r") for line in lines]
@@ -458,6 +462,15 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
             return None
         count += 1
     return made if count >= LEAST else None
+
+
+def _may_go_on(line: bytes, behind: bytes) -> bool:
+    """Whether a step line may be broken, by the line behind it; mostly the first tells.
+
+    As Broken has it, of a terminal of any width.
+    """
+    ended = line.rstrip().endswith(b"|")
+    return not (ended and _FIELD.match(behind.rstrip(b"\r")) is None) and not _begins_step(behind)
 
 
 def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
