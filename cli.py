@@ -490,9 +490,7 @@ def _echo_outcome(outcome: Outcome) -> None:
 
 def _echo_trouble(outcome: Outcome) -> None:
     """For mail and the logs of jobs: not a line for each log that was read as it should be."""
-    from ingest.intake import MOVED
-
-    as_ever = outcome.status == "known" and not outcome.message.endswith(MOVED)
+    as_ever = outcome.status == "known" and not outcome.urgent
     if not as_ever and (outcome.status != "read" or outcome.message):
         _echo_outcome(outcome)
 

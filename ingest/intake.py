@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
     (known, and it need not be opened to see that), failed (message says why), or passed: a file
     that a folder's walk came upon and that has no line of these frameworks; no message where that
     was seen before. A message of one that was read says what became of an earlier run, or that more
-    is to come.
+    is to come. urgent: of one that was read or known, that somebody has to see to it.
     """
 
     given: str
@@ -73,6 +73,7 @@ class Outcome(NamedTuple):
     step_lines: int = 0
     unread_lines: int = 0
     other_lines: int = 0
+    urgent: bool = False
 
     @property
     def path(self) -> Path:
@@ -236,7 +237,8 @@ class _Job:
         self.seen.append(Seen(found.identity, sha256, [*(given if here else []), *self.extra]))
         self._remember(found, sha256, beside)
         ignored = bool(given) and not here
-        return Outcome(found.path, "known", _known_as(found.identity, stored) + MOVED * ignored)
+        known = _known_as(found.identity, stored) + MOVED * ignored
+        return Outcome(found.path, "known", known, urgent=ignored)
 
     def _read(self, found: Found, path: Path, before: ReadBefore | None) -> Outcome:
         """before: how the same content stands in the store, if it does."""
@@ -556,7 +558,7 @@ def _remarked(outcome: Outcome, remark: Remark) -> Outcome:
         known = _known_as(identity(path), remark.known_as)
         return outcome._replace(message=f"{known}; the earlier run of {path} is kept")
     if remark.kind == "less":
-        return outcome._replace(message=f"{path} {LESS}")
+        return outcome._replace(message=f"{path} {LESS}", urgent=True)
     return outcome._replace(message=f"{path} holds another run now; the earlier one is kept")
 
 

@@ -244,7 +244,7 @@ def _read(order: Order, diary: _Diary) -> list[Outcome]:
     counts: dict[str, int] = {}
     for one in outcomes:
         counts[one.status] = counts.get(one.status, 0) + 1
-        if one.status == "read" and one.message.endswith(intake.LESS):
+        if one.status == "read" and one.urgent:
             diary.note(f"{one.message}.")
         elif one.status == "failed" or (one.status == "read" and one.message):
             diary.write(one.message)

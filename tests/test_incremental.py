@@ -593,6 +593,7 @@ def test_a_log_that_was_cut_short_keeps_what_was_read_of_it(
     first, cut = ingest(log.parent)
     assert said([first]) == UNCHANGED
     assert (cut.status, "holds fewer steps of its run" in cut.message) == ("read", True)
+    assert cut.urgent
     assert said(ingest(log.parent)) == UNCHANGED * 2
 
     def told() -> list[tuple[int, str]]:
@@ -803,6 +804,7 @@ def test_facts_beside_a_moved_log_are_told_of_and_those_of_before_stay(
     beside.rename(moved / "facts.toml")
     (outcome,) = ingest(moved)
     assert "its facts are used though that file is gone. Those beside this one" in outcome.message
+    assert outcome.urgent
     assert given() == {"accelerator": "NVIDIA H800"}
     store.remove(store.table("runs")["run_id"].to_list())
     (moved / "facts.toml").write_text('accelerator = "NVIDIA A100-SXM4-80GB"\n')
