@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from ingest.arrays import Bools, Bytes, Ints, Words
 from ingest.scan.block import SEEN, Block, view
@@ -95,12 +94,26 @@ class Walked:
                 return [alone]
         if not len(self.lines):
             return [pl.Series(dtype=pl.String)]
-        return [joined([one if isinstance(one, str) else self._digits(one) for one in pieces])]
+        spans = [one if isinstance(one, str) else self._span(one) for one in pieces]
+        same = [one.encode() if isinstance(one, str) else self._alike(*one) for one in spans]
+        if (parts := [one for one in same if one is not None]) == same:
+            return [laid(parts, len(self.lines))]
+        return [joined([one if isinstance(one, str) else self.block.texts(*one) for one in spans])]
 
-    def _digits(self, number: Number) -> pa.StringArray:
-        """The text of a number, sign and all; a copy."""
-        begins = self.begins[number.first] - number.negative
-        return self.block.texts(begins, self.stops[number.last])
+    def _span(self, number: Number) -> tuple[Ints, Ints]:
+        """Where the text of a number begins and ends in each line, sign and all."""
+        return self.begins[number.first] - number.negative, self.stops[number.last]
+
+    def _alike(self, begins: Ints, stops: Ints) -> Bytes | None:
+        """The bytes from each of these places to its other one, if they are as many in all lines.
+
+        As of a number of steps: laid side by side in less than half the time of joining.
+        """
+        width = int(stops[0] - begins[0])
+        if not width or (stops - begins != width).any():
+            return None
+        rows = view(self.block.bytes, np.dtype(f"V{width}"))[begins]
+        return rows.view(np.uint8).reshape(len(begins), width)
 
 
 @dataclass(slots=True)
@@ -230,7 +243,10 @@ def together(shape: Shape, parts: Iterable[Walked | Sheet]) -> Fit:
 
 def fit(block: Block, shape: Shape, free: Bools) -> Walked | Sheet:
     """The lines that fit the shape; free: which of them may."""
-    return (lay if shape.is_fixed else walk)(block, shape, as_long(block, shape, free))
+    lines = as_long(block, shape, free)
+    if shape.is_fixed:
+        return lay(block, shape, lines)
+    return walk(block, shape, ending(block, shape, lines))
 
 
 def as_long(block: Block, shape: Shape, free: Bools) -> Ints:
@@ -278,8 +294,7 @@ def _within(rows: Bytes, limits: tuple[Bytes, Bytes]) -> Bools:
 
 
 def walk(block: Block, shape: Shape, lines: Ints) -> Walked:
-    """Lines that are walked through from their starts to their ends."""
-    lines = ending(block, shape, lines)
+    """Lines that are walked through from their starts; all of them end as the shape does."""
     found, at = Walked(block, shape, lines, {}, {}, {}), block.starts[lines]
     good, head = np.ones(len(at), bool), np.zeros(len(at), np.uint64)
     for stretch in shape.stretches:
