@@ -96,8 +96,9 @@ class Walked:
             return [pl.Series(dtype=pl.String)]
         spans = [one if isinstance(one, str) else self._span(one) for one in pieces]
         same = [one.encode() if isinstance(one, str) else self._alike(*one) for one in spans]
-        if (parts := [one for one in same if one is not None]) == same:
-            return [laid(parts, len(self.lines))]
+        alike = [one for one in same if one is not None]
+        if len(alike) == len(same):
+            return [laid(alike, len(self.lines))]
         return [joined([one if isinstance(one, str) else self.block.texts(*one) for one in spans])]
 
     def _span(self, number: Number) -> tuple[Ints, Ints]:
