@@ -645,13 +645,12 @@ def _began(launch: Launch) -> datetime | None:
 def _regroup(launch: Launch) -> None:
     """What steps consume by the timer, where they have other micro-steps than stated."""
     said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
-    found = accumulated_otherwise(
-        launch.rows, [int(n) for one in said if (n := optional(whole, one))]
-    )
+    counts = [int(n) for one in said if (n := optional(whole, one))]
+    batch = int(optional(whole, launch.last_said("global_batch_size")) or 0)
+    found = accumulated_otherwise(launch.rows, counts, batch)
     if found is None:
         return
-    batch = optional(whole, launch.last_said("global_batch_size"))
-    change = found.change(int(batch or 0))
+    change = found.change(batch)
     if change is not None:
         launch.rows.alter(change)
     why = f"inferred: its micro-steps over its steps (log:{found.line})"

@@ -238,6 +238,9 @@ EVENT_KINDS: Final[dict[str, str]] = {
     "warning": "a warning that bears on the figures",
 }
 
+UNCHANGED: Final = "none"
+"""`batch_changes` of a log whose steps have the batch that it, or its reader, says."""
+
 FactKind = Literal["int", "float", "bool", "text", "json"]
 
 
@@ -282,7 +285,9 @@ FACT_NAMES: Final[dict[str, FactName]] = {
     "global_batch_size": FactName("int", "sequences", "per optimizer step over all ranks"),
     "gradient_accumulation": FactName("int", "micro-steps", "per optimizer step"),
     "batch_changes": FactName(
-        "text", "", "how a log shows that steps have other batches than it says"
+        "text",
+        "",
+        f"how a log shows that steps have other batches than it says; {UNCHANGED}: they have not",
     ),
     "data_parallel": FactName("int", "ranks", "replicas times shards"),
     "replicas": FactName("int", "", "of the sharded model; 1: shards on all data-parallel ranks"),

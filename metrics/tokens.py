@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
+from ingest.schema import UNCHANGED
 from metrics.arrays import Array, Whole
 from metrics.columns import Columns
 from metrics.digits import DISAGREEMENT, Digits, digits_of, half_unit
@@ -447,13 +448,19 @@ def _cause(windows: Columns, facts: Mapping[str, Any], apart: _Gap) -> str | Non
     causes = (
         _ramp_up(windows, facts, apart),
         _curriculum(windows, facts, apart),
-        facts.get("batch_changes") if apart.other in OF_WHOLE_BATCH else None,
+        _batch_changes(facts) if apart.other in OF_WHOLE_BATCH else None,
         _grown(windows, apart),
         per_ms(1 / (1 + apart.gap)) if apart.other == "samples_rate" else None,
         _few_print(windows, facts, apart),
         _padding(apart),
     )
     return next((cause for cause in causes if cause is not None), None)
+
+
+def _batch_changes(facts: Mapping[str, Any]) -> str | None:
+    """How the log shows that steps have other batches than it says; null where they have not."""
+    told = facts.get("batch_changes")
+    return None if told == UNCHANGED else told
 
 
 def per_ms(times: float, slack: float = 0.0) -> str | None:
@@ -646,7 +653,7 @@ def changed(windows: Columns, at: Whole, facts: Mapping[str, Any]) -> str | None
 
     at: places of the windows that count
     """
-    told = facts.get("batch_changes")
+    told = _batch_changes(facts)
     unseen = set(windows.texts("counted_by")[at].tolist()) & set(OF_WHOLE_BATCH)
     return f"{told}{NOT_RANKED}" if told and unseen else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 import pytest
@@ -30,29 +30,71 @@ def dump(count: int = CONFIGURED, batch: int = CONFIGURED * SAMPLES) -> str:
     return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
 
 
-def trained(micro_steps: MicroSteps, *, engine_from: int = 0, epoch: int = 300) -> Iterator[str]:
+def stamped(at: datetime) -> str:
+    return f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
+
+
+def engine_line(at: datetime, step: int) -> str:
+    return (
+        f"{stamped(at)} [logging.py:107:log_dist] [Rank 0] step={step}, skipped=0, lr=[0.001], "
+        "mom=[(0.9, 0.95)]\n"
+    )
+
+
+def trained(
+    micro_steps: MicroSteps,
+    *,
+    engine_from: int = 0,
+    epoch: int = 300,
+    ranks: Sequence[str] = ("",),
+    timed_s: float | None = None,
+) -> Iterator[str]:
     """Step lines of 300 steps, each tenth printed; the timer prints the configured batch's rate.
 
-    micro_steps: of each step; engine_from: the step of the checkpoint; epoch: steps in one
+    micro_steps: of each step; engine_from: the step of the checkpoint; epoch: steps in one; ranks:
+    tags of those that print; timed_s: the last micro-step of a step, of a timer that is stopped
+    once a step
     """
     at, micro = STARTED, 0
     for step in range(1, 301):
         count = micro_steps(step)
-        at, micro = at + timedelta(seconds=count * MICRO_STEP_S), micro + count
+        at += timedelta(seconds=count * MICRO_STEP_S)
+        micro += count if timed_s is None else 1
         if step % 10 == 0:
-            stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO]"
-            rate = CONFIGURED * SAMPLES / (count * MICRO_STEP_S)
-            yield (
-                f"{stamp} [logging.py:107:log_dist] [Rank 0] step={engine_from + step}, skipped=0, "
-                "lr=[0.001], mom=[(0.9, 0.95)]\n"
-            )
-            yield (
-                f"{stamp} [timer.py:264:stop] epoch={(step - 1) // epoch}/micro_step={micro}"
+            rate = CONFIGURED * SAMPLES / (timed_s or count * MICRO_STEP_S)
+            timer = (
+                f"{stamped(at)} [timer.py:264:stop] epoch={(step - 1) // epoch}/micro_step={micro}"
                 f"/global_step={step}, RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, "
                 "MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
             )
+            for line in (engine_line(at, engine_from + step), timer):
+                yield from (tag + line for tag in ranks)
         if step % epoch == 0:
             micro = 0
+
+
+def trained_before_0_8(
+    micro_steps: MicroSteps, *, engine_from: int = 0, every: int = 10, once: bool = False
+) -> Iterator[str]:
+    """The same by a timer that prints a line each so many micro-steps, and no step.
+
+    every: optimizer steps between two lines of the engine, and micro-steps between the timer's;
+    once: whether it is stopped, and counts, once a step, so that it has timed the last micro-step
+    """
+    at, count = STARTED, 0
+    rate = SAMPLES / MICRO_STEP_S
+    for step in range(1, 301):
+        many = micro_steps(step)
+        for done in range(1, many + 1):
+            at += timedelta(seconds=MICRO_STEP_S)
+            count += not once or done == many
+            if done == many and (engine_from + step) % every == 0:
+                yield engine_line(at, engine_from + step)
+            if count % every == 0 and (not once or done == many):
+                yield (
+                    f"{stamped(at)} [timer.py:198:stop] 0/{count}, RunningAvgSamplesPerSec={rate}, "
+                    f"CurrSamplesPerSec={rate}, MemAllocated=0.36GB, MaxMemAllocated=15.06GB\n"
+                )
 
 
 @pytest.fixture
@@ -77,6 +119,7 @@ def ramps_up(step: int) -> int:
     return 1 + step // 60
 
 
+@pytest.mark.parametrize("ranks", [("",), ("[rank0]: ", "[rank1]: ")])
 @pytest.mark.parametrize(
     ("micro_steps", "engine_from"),
     [
@@ -89,9 +132,10 @@ def ramps_up(step: int) -> int:
         pytest.param(steadily(2), 0, id="fewer from the first step on"),
     ],
 )
-def test_samples_are_those_of_the_micro_steps(micro_steps, engine_from, measured):
+def test_samples_are_those_of_the_micro_steps(micro_steps, engine_from, ranks, measured):
     """Of a batch that doubled half way TGS was a third too low, in silence."""
-    row = measured(dump() + "".join(trained(micro_steps, engine_from=engine_from)))
+    lines = trained(micro_steps, engine_from=engine_from, ranks=ranks)
+    row = measured(dump() + "".join(lines))
     assert row["warnings"] == []
     assert row["tgs"] == pytest.approx(TGS)
     assert row["tgs_end_to_end"] == pytest.approx(TGS)
@@ -131,14 +175,85 @@ def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
     "text",
     [
         pytest.param(dump() + "".join(trained(steadily(4), epoch=100)), id="as configured"),
-        pytest.param(dump() + "".join(trained(steadily(1))), id="the timer stops once a step"),
         pytest.param("".join(trained(steadily(4))), id="no configuration"),
+        pytest.param(
+            dump() + "".join(trained(steadily(4), timed_s=0.6)), id="the timer stops once a step"
+        ),
     ],
 )
 def test_the_same_micro_steps_in_each_step_tell_nothing(text, measured, store):
     measured(text)
     assert store.table("steps")["consumed_samples"].null_count() == 60
     assert store.table("facts").filter(name="batch_changes").is_empty()
+
+
+SAYS = (
+    f"{CONFIGURED} are configured; --set global_batch_size and gradient_accumulation to what a "
+    "step had, and batch_changes=none"
+)
+
+
+def test_one_micro_step_of_a_step_that_was_timed_whole_is_not_ranked(measured):
+    """The engine was set to it before the first step: TGS was four times as high, in silence."""
+    text = dump() + "".join(trained(steadily(1)))
+    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    assert measured(text)["warnings"] == [told]
+
+
+def test_a_batch_that_its_reader_knows_is_ranked(measured):
+    batch = (f"global_batch_size={SAMPLES}", "gradient_accumulation=1", "batch_changes=none")
+    row = measured(dump() + "".join(trained(steadily(1))), *batch)
+    assert row["tgs"] == pytest.approx(TGS)
+    assert not any(NOT_RANKED in one for one in row["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("micro_steps", "counted"),
+    [
+        pytest.param(steadily(1), f"1 micro-step an optimizer step, and {SAYS}", id="one"),
+        pytest.param(steadily(8), f"8 micro-steps an optimizer step, and {SAYS}", id="more"),
+        pytest.param(
+            doubles_behind(150),
+            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            id="between two lines",
+        ),
+        pytest.param(
+            doubles_behind(153),
+            "4 to 8 micro-steps an optimizer step, and 4 are configured",
+            id="within a line",
+        ),
+        pytest.param(
+            ramps_up, "1 to 5 micro-steps an optimizer step, and 4 are configured", id="ramps up"
+        ),
+    ],
+)
+@pytest.mark.parametrize("average", ["RunningAvgSamplesPerSec", "SamplesPerSec"])
+def test_other_micro_steps_than_configured_show_before_0_8_too(
+    micro_steps, counted, average, measured
+):
+    """By the engine's lines before the timer's: the configured batch counted, in silence."""
+    text = "".join(trained_before_0_8(micro_steps))
+    if average == "SamplesPerSec":
+        text = text.replace("RunningAvg", "").replace("CurrSamplesPerSec=16.0, ", "")
+    assert measured(dump() + text)["warnings"] == [f"the timer counts {counted}{NOT_RANKED}"]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(trained_before_0_8(steadily(4)), id="as configured"),
+        pytest.param(trained_before_0_8(steadily(4), engine_from=503), id="resumed"),
+        pytest.param(
+            trained_before_0_8(steadily(4), engine_from=5, every=7),
+            id="a line in the middle of a step",
+        ),
+        pytest.param(trained_before_0_8(steadily(4), once=True), id="the timer stops once a step"),
+    ],
+)
+def test_micro_steps_as_configured_are_ranked_before_0_8(lines, measured):
+    row = measured(dump() + "".join(lines))
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS, rel=0.002)
 
 
 @pytest.mark.parametrize("other", [(1, 32), (2, 32), (1, 2)])
