@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest import facts as given
+from ingest.formats.deepspeed import CURRICULUM
 from ingest.schema import TABLES
 from metrics.analysis import analyse
 from metrics.fairness import compare
@@ -66,6 +67,38 @@ def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
     facts = given.from_flags(["seq_len=128", "gpus=1", "global_batch_size=8"])
     ingest(logs / "two.log", extra=facts)
     assert metrics(store)["tgs"].to_list() == pytest.approx([1024.0, 1024.0])
+
+
+@pytest.mark.parametrize(
+    ("line", "counts"),
+    [
+        ("curriculum_enabled ........... True", False),
+        ("curriculum_enabled_legacy .... True", False),
+        ("curriculum_enabled_legacy .... False", True),
+        (
+            "data_efficiency_config ....... {'enabled': True, 'data_sampling': {'enabled': True, "
+            "'curriculum_learning': {'enabled': True, 'curriculum_metrics': {'seqlen': {}}}}}",
+            False,
+        ),
+        (
+            "data_efficiency_config ....... {'enabled': True, 'data_sampling': {'enabled': True, "
+            "'curriculum_learning': {'enabled': False}}, 'data_routing': {'enabled': True}}",
+            True,
+        ),
+    ],
+)
+def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
+    line, counts, ingest, store, logs
+):
+    """The engine counts samples: with its curriculum each was of seq_len from the first, ranked."""
+    text = f"[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   {line}\n"
+    at = (datetime(2026, 1, 1, 9) + timedelta(seconds=10 * n) for n in range(1, 13))
+    steps = [ENGINE.format(at=one, step=10 * n) for n, one in enumerate(at, 1)]
+    (logs / "run.log").write_text(text + "".join(steps))
+    facts = given.from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
+    ingest(logs / "run.log", extra=facts)
+    (warnings,) = metrics(store)["warnings"].to_list()
+    assert warnings == ([] if counts else [f"{CURRICULUM}{NOT_RANKED}"])
 
 
 TIMER = "[{at:%Y-%m-%d %H:%M:%S},001] [INFO] [timer.py:264:stop] epoch=0/micro_step={count}"

@@ -131,6 +131,11 @@ RANKS_OF_ONE_BATCH: Final = {
 """Of the user's config: ranks that share the tokens of a micro-batch."""
 
 
+CURRICULUM: Final = (
+    "the configuration has a curriculum, by which samples grow in length, and no line prints that"
+)
+"""Of what prints no length of a step; Megatron-DeepSpeed does."""
+
 PROFILE_FACTS: Final = {
     "world size": "gpus",
     "data parallel size": "data_parallel",
@@ -427,6 +432,27 @@ FACTS: Final = (
         example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
         "data_efficiency_config ....... {'enabled': True, 'data_routing': {'enabled': True, "
         "'random_ltd': {'enabled': True, 'total_layer_num': 12}}}",
+        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        composed=True,
+    ),
+    FactLine(
+        anchor="  curriculum_enabled",
+        regex=rf"{DUMP}curriculum_enabled(?:_legacy)? \.+ True",
+        constants={"batch_changes": CURRICULUM},
+        example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   curriculum_enabled_legacy "
+        ".... True",
+        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        composed=True,
+    ),
+    FactLine(
+        anchor="'curriculum_learning': {'enabled': True",
+        regex=rf"{DUMP}data_efficiency_config \.+ \{{'enabled': True.*'data_sampling': "
+        r"\{'enabled': True.*'curriculum_learning': \{'enabled': True.*'seqlen",
+        constants={"batch_changes": CURRICULUM},
+        example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
+        "data_efficiency_config ....... {'enabled': True, 'seed': 1234, 'data_sampling': "
+        "{'enabled': True, 'num_epochs': 1000, 'num_workers': 0, 'curriculum_learning': "
+        "{'enabled': True, 'curriculum_metrics': {'seqlen': {'difficulty_type': 'value'}}}}}",
         printed_by=f"{CONFIG} DeepSpeedConfig.print",
         composed=True,
     ),
