@@ -101,6 +101,42 @@ def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
     assert warnings == ([] if counts else [f"{CURRICULUM}{NOT_RANKED}"])
 
 
+MEGATRON_HEADER = """\
+using world size: 8, data-parallel-size: 2, tensor-model-parallel size: 2
+------------------------ arguments ------------------------
+  bf16 ............................................ True
+  data_parallel_size .............................. 2
+  global_batch_size ............................... 8
+  micro_batch_size ................................ 4
+  pipeline_model_parallel_size .................... 2
+  seq_length ...................................... 512
+  tensor_model_parallel_size ...................... 2
+  world_size ...................................... 8
+-------------------- end of arguments ---------------------
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   gradient_accumulation_steps .. 1
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   train_batch_size ............. 8
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   train_micro_batch_size_per_gpu  4
+"""
+
+
+@pytest.mark.parametrize("launches", [1, 2])
+def test_megatrons_header_counts_where_its_iterations_are_in_the_log_of_another_node(
+    launches, ingest, store, logs
+):
+    """Its last rank prints these. A micro-batch was one GPU's, for 4 that train it: 4x, ranked."""
+    text = ""
+    for launch in range(launches):
+        at = datetime(2026, 1, 1 + launch, 9)
+        steps = (ENGINE.format(at=at + timedelta(seconds=n), step=n) for n in range(10, 130, 10))
+        text += MEGATRON_HEADER + "".join(steps)
+    (logs / "node0.log").write_text(text)
+    ingest(logs / "node0.log", extra=given.from_flags(["seq_len=512"]))
+    rows = metrics(store)
+    assert rows["tgs"].to_list() == pytest.approx([8 * 512 / 8] * launches)
+    assert rows["warnings"].to_list() == [[]] * launches
+    assert rows["gpus"].to_list() == [8] * launches
+
+
 TIMER = "[{at:%Y-%m-%d %H:%M:%S},001] [INFO] [timer.py:264:stop] epoch=0/micro_step={count}"
 TIMER += "/global_step={count}, RunningAvgSamplesPerSec=8.0, CurrSamplesPerSec=8.0\n"
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from ingest.formats import megatron_deepspeed as megatron
 from ingest.log_format import (
     ENGINE,
     GIB,
@@ -122,6 +123,16 @@ def _user_config(lines: Sequence[str]) -> dict[str, str]:
         if found := re.search(rf'"{name}": *([1-9]\d*)', text):
             said[fact] = found[1]
     return said
+
+
+def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
+    """Megatron's arguments, of a log without its iterations: it prints these on its last rank.
+
+    GPT-NeoX' header says of each value whether it was given.
+    """
+    if any(line.rstrip().endswith(("default", "updated")) for line in lines):
+        return {}
+    return megatron.HEADER.read(lines)
 
 
 RANKS_OF_ONE_BATCH: Final = {
@@ -627,6 +638,7 @@ FACTS: Final = (
 )
 
 BLOCKS: Final = (
+    replace(megatron.HEADER, read=_of_megatron),
     Block(
         start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
         end=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] ).*\{\s*$",
@@ -689,7 +701,7 @@ PROFILE_FILE: Final = (
 CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
-    r"|DeepSpeed info: version=|\bstep=0, skipped=0"
+    rf"|DeepSpeed info: version=|\bstep=0, skipped=0|{megatron.LAUNCH}"
 )
 
 DEEPSPEED: Final = LogFormat(

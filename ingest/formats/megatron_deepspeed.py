@@ -394,6 +394,22 @@ WORLD_SIZE: Final = FactLine(
     composed=True,
 )
 
+HEADER: Final = Block(
+    start=r"- arguments -",
+    end=r"- end of arguments -",
+    include_end=True,
+    read=_arguments,
+    example=(
+        "------------------------ arguments ------------------------",
+        "  num_layers ...................................... 12",
+        "  seq_length ...................................... 2048",
+        "-------------------- end of arguments ---------------------",
+    ),
+    printed_by=ARGUMENTS,
+)
+LAUNCH: Final = r"(?<!\(\) )using world size: |- arguments -"
+"""Of a launch: the one stands two lines before the other."""
+
 EFFECTIVE: Final = EventLine(
     anchor="Effective Tera Flops per GPU: ",
     regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
@@ -434,7 +450,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
-    launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
+    launch=LAUNCH,
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
     rate_covers="interval",
@@ -477,21 +493,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     ),
     events=(*EVENTS, EFFECTIVE),
     facts=(*FACTS, WORLD_SIZE),
-    blocks=(
-        Block(
-            start=r"- arguments -",
-            end=r"- end of arguments -",
-            include_end=True,
-            read=_arguments,
-            example=(
-                "------------------------ arguments ------------------------",
-                "  num_layers ...................................... 12",
-                "  seq_length ...................................... 2048",
-                "-------------------- end of arguments ---------------------",
-            ),
-            printed_by=ARGUMENTS,
-        ),
-    ),
+    blocks=(HEADER,),
 )
 
 MOST_AHEAD: Final = 16
