@@ -12,7 +12,7 @@ it prints enough.
 
 A log may not say over how many iterations it averages. It may be one (mmengine's window_size=1, as
 many configs with a throughput hook have): where its lines show single steps they are taken for
-that, else for means.
+that, else for means. Lines as far apart as a mean reaches show it by the rate beside each time.
 
 Frames in, frames out; no file is opened here.
 """
@@ -28,7 +28,7 @@ import polars as pl
 from ingest.schema import INT
 from metrics.arrays import Array
 from metrics.columns import MICROSECONDS, Columns
-from metrics.digits import DISAGREEMENT, STAMP_ERROR, digits_of, half_unit
+from metrics.digits import COARSEST, DISAGREEMENT, STAMP_ERROR, digits_of, half_unit
 
 MOVING: Final = pl.col("elapsed_covers") == "last_10"
 """Whether a step time is such a mean."""
@@ -41,11 +41,12 @@ def of_single_steps(steps: pl.DataFrame) -> pl.DataFrame:
 
     steps: sorted by run, with `step_time` [s], and `window_unsaid`.
     """
-    unsaid = pl.col("window_unsaid") & MOVING
-    close = steps.filter(unsaid & (pl.col("average_window") > pl.col("new_step")))
-    if close.is_empty():
+    close = pl.col("average_window") > pl.col("new_step")
+    telling = close | pl.col("logged_tgs").is_not_null()
+    found = steps.filter(pl.col("window_unsaid") & MOVING & telling)
+    if found.is_empty():
         return steps
-    asked = steps.filter(pl.col("run_id").is_in(close["run_id"].unique().implode()))
+    asked = steps.filter(pl.col("run_id").is_in(found["run_id"].unique().implode()))
     single = [run_id for run_id, run in Columns(asked).by_run().items() if _single(run)]
     mine = pl.col("run_id").is_in(single)
     return steps.with_columns(average_window=pl.when(mine).then(1).otherwise("average_window"))
@@ -70,12 +71,20 @@ def _shrinking(step: Array, seconds: Array, window: Array) -> bool:
 
 
 def _rated_alike(seconds: Array, rates: Array) -> bool:
-    """Whether times vary with the rates of single steps beside them: all products are alike."""
+    """Whether times vary with the rates of single steps beside them: all products are alike.
+
+    They are where one number lies within what the last digits of each line leave open.
+    """
     if not (np.isfinite(rates) & (rates > 0)).all():
         return False
-    unit, tokens = half_unit(seconds) + half_unit(rates), seconds * rates
-    alike = np.ptp(tokens) <= 2 * unit * tokens.min()
-    return bool(alike and np.ptp(seconds) > 4 * unit * seconds.min())
+    unsure, tokens = _half_units(seconds) + _half_units(rates), seconds * rates
+    alike = (tokens * (1 - unsure)).max() <= (tokens * (1 + unsure)).min()
+    return bool(alike and np.ptp(seconds) > 4 * (unsure * seconds).min())
+
+
+def _half_units(values: Array) -> Array:
+    """Half a unit of the last place of each value, as a fraction of it."""
+    return np.minimum(COARSEST, digits_of(values).units(values) / 2 / values)
 
 
 def _stamped_alike(step: Array, seconds: Array, window: Array, stamp: Array) -> bool:

@@ -31,17 +31,20 @@ from metrics.time_lost import START_UP, WARM_UP, time_lost
 from metrics.windows import (
     BESIDE_TRAINING,
     PROFILED,
+    UNFAIR,
     WALL_CLOCKS,
     Clean,
     Updates,
     behind_step_1,
     clean_of,
     coarseness,
+    counts_micro_steps,
     evidence_of,
     is_coarse,
     lines_of,
     spoilers,
     stamp_error,
+    steps_since,
     timed_of,
 )
 
@@ -129,6 +132,8 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
     row["throughput_warnings"] += filter(None, doubts)
     if updates is not None and not updates.is_fair:
         row["throughput_warnings"].append(_unfair(updates))
+    if (some := _some_micro_steps(windows, steady, evidence, row)) is not None:
+        row["throughput_warnings"].append(some)
     if (other := other_work(facts.get("objective"))) is not None:
         row["throughput_warnings"].append(f"{other}{NOT_RANKED}")
     return row
@@ -140,6 +145,27 @@ def _unfair(updates: Updates) -> str:
     return (
         f"optimizer steps in the steady windows: {updates.found}, for so many micro-steps "
         f"{updates.fair:.3g} would be their share: TGS is too {side}{NOT_RANKED}"
+    )
+
+
+def _some_micro_steps(
+    windows: Columns, steady: Clean, evidence: str, row: Mapping[str, Any]
+) -> str | None:
+    """The warning where micro-steps that stand for all may hold any share of optimizer steps.
+
+    Each tenth holds the optimizer's where ten are accumulated, and so all of its time. Over how
+    many they are a log says with its config alone.
+    """
+    if row["borne_out"] or not counts_micro_steps(windows):
+        return None
+    timed = total(windows[f"{evidence}_span"][steady.at])
+    passed = steps_since(windows, evidence, steady.at)
+    if timed >= (1 - UNFAIR) * passed:
+        return None
+    return (
+        f"TGS is of {timed:,.0f} of {passed:,.0f} micro-steps, and over how many gradients are "
+        "accumulated is not known, so they may hold more optimizer steps than their share, or "
+        f"fewer: --set gradient_accumulation{NOT_RANKED}"
     )
 
 

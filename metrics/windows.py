@@ -666,6 +666,18 @@ def accumulated(run: Columns) -> int:
     return int(every) if run.value("step_unit") == "micro_step" else 1
 
 
+def counts_micro_steps(run: Columns) -> bool:
+    """Whether the steps of a run are micro-steps of which nothing says how many are accumulated."""
+    unsaid = run.value("gradient_accumulation") is None
+    return run.value("step_unit") == "micro_step" and unsaid
+
+
+def steps_since(run: Columns, evidence: str, at: Whole) -> float:
+    """Steps behind the windows before some windows, up to the last of each: those timed or not."""
+    since = run["elapsed_apart" if evidence == "elapsed" else "new_step"]
+    return float(np.nansum(since[at]))
+
+
 UNFAIR: Final = 0.1
 """How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
 

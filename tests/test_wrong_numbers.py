@@ -597,3 +597,48 @@ def test_the_mesh_of_every_version_gives_the_gpus(names, ingest, store, logs):
     (logs / "run.log").write_text(f"{mesh}\n{picked(0, 0, 0)}")
     ingest(logs / "run.log")
     assert metrics(store).row(0, named=True)["gpus"] == 8
+
+
+def scalars(every: int, accumulated: int, seconds: float = 0.5, updating: float = 2.0) -> str:
+    """What mmengine writes of 1,600 single micro-steps (window_size=1), the optimizer's longer."""
+    lines = []
+    for step in range(every, 1601, every):
+        time = seconds + 0.001 * (step * 7 // 10 % 5) + updating * (step % accumulated == 0)
+        lines.append(
+            f'{{"lr": 2e-05, "data_time": 0.01, "loss": {3 - step / 1000:.5f}, "time": {time:.5f}, '
+            f'"tflops": {300 / time:.5f}, "tokens_per_sec": {2048 / time:.5f}, "iter": {step}, '
+            f'"memory": 40123, "step": {step}}}\n'
+        )
+    return "".join(lines)
+
+
+@pytest.mark.parametrize("words", [[], ["micro_batch_size=1", "packed=true"]])
+@pytest.mark.parametrize("spacing", [(10, 16), (20, 20), (15, 16)])
+def test_some_micro_steps_stand_for_all_where_it_is_known_how_many_are_accumulated(
+    words, spacing, ingest, store, logs
+):
+    """Of each tenth one in eight is the optimizer's, of all one in 16: 17 % off, and ranked."""
+    every, accumulated = spacing
+    known = ["gpus=8", "seq_len=2048", "model=llama3-8b", "trainable=full", "precision=bf16"]
+    known += ["accelerator=NVIDIA A100-SXM4-80GB", *words]
+    (logs / "scalars.json").write_text(scalars(every, accumulated))
+    ingest(logs / "scalars.json", extra=given.from_flags(known))
+    row = metrics(store).row(0, named=True)
+    assert row["windows"] == 1600 // every - 1
+    (why,) = (told for told in row["warnings"] if told.endswith(NOT_RANKED))
+    assert why.startswith(f"TGS is of {row['windows']} of ")
+    assert "--set gradient_accumulation" in why
+    assert compare(metrics(store))["group"].to_list() == [None]
+
+
+@pytest.mark.parametrize(("every", "accumulation"), [(1, []), (10, ["gradient_accumulation=1"])])
+def test_all_of_them_are_of_each_optimizer_step_as_many_as_there_are(
+    every, accumulation, ingest, store, logs
+):
+    words = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true", *accumulation]
+    (logs / "scalars.json").write_text(scalars(every, 1 if accumulation else 16, updating=0.3))
+    ingest(logs / "scalars.json", extra=given.from_flags(words))
+    row = metrics(store).row(0, named=True)
+    assert not [told for told in row["warnings"] if told.endswith(NOT_RANKED)]
+    seconds = 0.802 if accumulation else 0.502 + 0.3 / 16
+    assert row["tgs"] == pytest.approx(2048 / seconds, rel=0.001)
