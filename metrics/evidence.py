@@ -687,12 +687,12 @@ def _total(windows: Columns, kind: str) -> float | None:
 def summary(windows: Columns, run: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """How the evidence of a run's rates is borne out: evidence_gap, _windows, _cause, _warnings.
 
-    `borne_out`: whether moments do that, which pass over no step.
+    `borne_out`: whether moments do, which pass over no step, and to 1 %.
     """
     found = comparisons(windows, run)
     best = check(found, kind)
     return {
-        "borne_out": best is not None and best.other in MOMENTS and not best.apart,
+        "borne_out": best is not None and best.other in MOMENTS and abs(best.gap) <= DISAGREEMENT,
         "evidence_gap": None if best is None else best.gap,
         "evidence_windows": None if best is None else best.windows,
         "evidence_cause": None if best is None else best.cause,

@@ -38,7 +38,6 @@ from metrics.windows import (
     behind_step_1,
     clean_of,
     coarseness,
-    counts_micro_steps,
     evidence_of,
     is_coarse,
     lines_of,
@@ -46,6 +45,7 @@ from metrics.windows import (
     stamp_error,
     steps_since,
     timed_of,
+    window_is_assumed,
 )
 
 SUMMARY: Final = pl.Schema(
@@ -142,9 +142,10 @@ def _summary(run: dict[str, Any], windows: Columns | None, facts: dict[str, Any]
 def _unfair(updates: Updates) -> str:
     """The warning where optimizer steps in the steady windows are not their share."""
     side = "high" if updates.found < updates.fair else "low"
+    much = "" if updates.more is None else f" by some {abs(updates.more):.1%}"
     return (
         f"optimizer steps in the steady windows: {updates.found}, for so many micro-steps "
-        f"{updates.fair:.3g} would be their share: TGS is too {side}{NOT_RANKED}"
+        f"{updates.fair:.3g} would be their share: TGS is too {side}{much}{NOT_RANKED}"
     )
 
 
@@ -154,13 +155,20 @@ def _some_micro_steps(
     """The warning where micro-steps that stand for all may hold any share of optimizer steps.
 
     Each tenth holds the optimizer's where ten are accumulated, and so all of its time. Over how
-    many they are a log says with its config alone.
+    many they are, and over how many a printed time is a mean, a log says with its config alone.
     """
-    if row["borne_out"] or not counts_micro_steps(windows):
+    every = windows.value("gradient_accumulation")
+    if row["borne_out"] or windows.value("step_unit") != "micro_step" or every == 1:
         return None
     timed = total(windows[f"{evidence}_span"][steady.at])
     passed = steps_since(windows, evidence, steady.at)
-    if timed >= (1 - UNFAIR) * passed:
+    if evidence == "elapsed" and window_is_assumed(windows):
+        return (
+            f"over how many micro-steps a printed time is a mean is not known, so TGS may be of "
+            f"fewer than {timed:,.0f} of {passed:,.0f}, with more optimizer steps than their "
+            f"share, or fewer: --set average_window{NOT_RANKED}"
+        )
+    if every is not None or timed >= (1 - UNFAIR) * passed:
         return None
     return (
         f"TGS is of {timed:,.0f} of {passed:,.0f} micro-steps, and over how many gradients are "

@@ -666,31 +666,35 @@ def accumulated(run: Columns) -> int:
     return int(every) if run.value("step_unit") == "micro_step" else 1
 
 
-def counts_micro_steps(run: Columns) -> bool:
-    """Whether the steps of a run are micro-steps of which nothing says how many are accumulated."""
-    unsaid = run.value("gradient_accumulation") is None
-    return run.value("step_unit") == "micro_step" and unsaid
-
-
 def steps_since(run: Columns, evidence: str, at: Whole) -> float:
     """Steps behind the windows before some windows, up to the last of each: those timed or not."""
     since = run["elapsed_apart" if evidence == "elapsed" else "new_step"]
     return float(np.nansum(since[at]))
 
 
+def window_is_assumed(run: Columns) -> bool:
+    """Whether nothing tells over how many steps a run's times are means: neither rates nor it."""
+    moving = run.value("elapsed_covers") == "last_10" and run.value("average_window") != 1
+    return moving and bool(run.flags("window_unsaid").any()) and not run.known("logged_tgs")
+
+
 UNFAIR: Final = 0.1
-"""How far from their share optimizer steps may be in number; one takes a part of its cycle only."""
+"""How far from their share optimizer steps may be in number, where nothing tells how long one takes
+beside its micro-step; one takes a part of its cycle only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Updates:
     """Optimizer steps in some windows of a run whose steps are micro-steps.
 
-    found: of those windows; fair: as many as so many micro-steps have on the whole
+    found: of those windows; fair: as many as so many micro-steps have on the whole; more: the share
+    of the windows' time that is of optimizer steps beyond these, or lacking where they are fewer;
+    None where windows do not tell how long one takes
     """
 
     found: int
     fair: float
+    more: float | None
 
     @classmethod
     def of(cls, run: Columns, evidence: str, at: Whole) -> Updates | None:
@@ -698,14 +702,37 @@ class Updates:
         every = accumulated(run)
         if every == 1:
             return None
-        spans = run[f"{evidence}_span"][at]
-        found = optimizer_steps(run["step"][at], spans, every)
-        return cls(int(found.sum()), float(spans.sum()) / every)
+        spans, seconds = run[f"{evidence}_span"][at], run[f"{evidence}_time"][at]
+        each = optimizer_steps(run["step"][at], spans, every)
+        found, fair = int(each.sum()), float(spans.sum()) / every
+        longer = _seconds_of_updates(spans, each, seconds)
+        whole = total(seconds)
+        more = None if longer is None or not whole else (found - fair) * longer / whole
+        return cls(found, fair, more)
 
     @property
     def is_fair(self) -> bool:
-        """Whether they are about as many as is their share."""
+        """Whether their number leaves TGS as it is, or they are about as many as is their share."""
+        if self.more is not None:
+            return abs(self.more) <= DISAGREEMENT
         return not self.fair or abs(self.found / self.fair - 1) <= UNFAIR
+
+
+def _seconds_of_updates(spans: Array, updates: Array, seconds: Array) -> float | None:
+    """How much longer a micro-step takes with the optimizer's step.
+
+    By the medians of windows that hold as many of both, which a stall does not move. None where all
+    windows hold the same share.
+    """
+    kinds, of, many = np.unique(
+        np.stack([spans, updates]), axis=1, return_inverse=True, return_counts=True
+    )
+    if np.linalg.matrix_rank(kinds) < len(kinds):
+        return None
+    usual = np.array([np.median(seconds[of.ravel() == kind]) for kind in range(len(many))])
+    weights = np.sqrt(many)
+    fitted = np.linalg.lstsq((kinds * weights).T, usual * weights, rcond=None)[0]
+    return float(fitted[1])
 
 
 def optimizer_steps(last: Array, spans: Array, every: int) -> Array:

@@ -599,15 +599,15 @@ def test_the_mesh_of_every_version_gives_the_gpus(names, ingest, store, logs):
     assert metrics(store).row(0, named=True)["gpus"] == 8
 
 
-def scalars(every: int, accumulated: int, seconds: float = 0.5, updating: float = 2.0) -> str:
+def scalars(every: int, accumulated: int, updating: float = 2.0, *, rated: bool = True) -> str:
     """What mmengine writes of 1,600 single micro-steps (window_size=1), the optimizer's longer."""
     lines = []
     for step in range(every, 1601, every):
-        time = seconds + 0.001 * (step * 7 // 10 % 5) + updating * (step % accumulated == 0)
+        time = 0.5 + 0.001 * (step * 7 // 10 % 5) + updating * (step % accumulated == 0)
+        rates = f'"tflops": {300 / time:.5f}, "tokens_per_sec": {2048 / time:.5f}, ' * rated
         lines.append(
             f'{{"lr": 2e-05, "data_time": 0.01, "loss": {3 - step / 1000:.5f}, "time": {time:.5f}, '
-            f'"tflops": {300 / time:.5f}, "tokens_per_sec": {2048 / time:.5f}, "iter": {step}, '
-            f'"memory": 40123, "step": {step}}}\n'
+            f'{rates}"iter": {step}, "memory": 40123, "step": {step}}}\n'
         )
     return "".join(lines)
 
@@ -642,3 +642,47 @@ def test_all_of_them_are_of_each_optimizer_step_as_many_as_there_are(
     assert not [told for told in row["warnings"] if told.endswith(NOT_RANKED)]
     seconds = 0.802 if accumulation else 0.502 + 0.3 / 16
     assert row["tgs"] == pytest.approx(2048 / seconds, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("words", "unsaid"),
+    [
+        ([], "average_window"),
+        (["gradient_accumulation=4"], "average_window"),
+        (["gradient_accumulation=1"], ""),
+        (["average_window=10"], ""),
+        (["average_window=1"], "gradient_accumulation"),
+    ],
+)
+def test_times_of_which_nothing_tells_how_many_steps_they_average(
+    words, unsaid, ingest, store, logs
+):
+    """Ten were taken for granted, and with them that no step is left out."""
+    known = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true", *words]
+    (logs / "scalars.json").write_text(scalars(10, 4, rated=False))
+    ingest(logs / "scalars.json", extra=given.from_flags(known))
+    told = [why for why in metrics(store)["warnings"][0] if why.endswith(NOT_RANKED)]
+    assert [f"--set {unsaid}" in why for why in told] == [True] * bool(unsaid)
+
+
+def test_stamps_that_are_further_apart_than_1_percent_bear_nothing_out(ingest, store, logs):
+    """Of eight lines four hold the optimizer's step, of all micro-steps one in eight: 17 % off."""
+    now, lines = datetime(2026, 1, 1), []
+    for step in range(1, 801):
+        time = 0.5 + 0.3 * (step % 8 == 0)
+        now += timedelta(seconds=time)
+        stamp = f"{now:%Y/%m/%d %H:%M:%S} - mmengine - INFO - "
+        if step % 50 == 0:
+            lines.append(
+                f"{stamp}Iter(train) [{step}/800]  lr: 1.0e-05  eta: 0:00:03  time: {time:.4f}  "
+                f"data_time: 0.0029  loss: {3 - step / 1000:.4f}\n"
+            )
+        if step % 100 == 0:
+            now += timedelta(seconds=15)
+            lines.append(f"{stamp}after_train_iter in EvaluateChatHook.\n")
+    words = ["gpus=1", "seq_len=2048", "micro_batch_size=1", "packed=true", "average_window=1"]
+    (logs / "run.log").write_text("".join(lines))
+    ingest(logs / "run.log", extra=given.from_flags(words))
+    row = metrics(store).row(0, named=True)
+    assert row["evidence_gap"] > 0.1
+    assert [why for why in row["warnings"] if "--set gradient_accumulation: not ranked" in why]
