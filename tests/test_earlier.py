@@ -31,7 +31,7 @@ Lines = list[bytes]
 NO_TIME: Final = datetime(9998, 12, 31)
 """Of a year that no stamp is read of."""
 STEPS: Final = 30
-LOGS: Final = 100 if THOROUGH else 10
+LOGS: Final = 100 if THOROUGH else 4
 """Of a format."""
 
 

@@ -35,6 +35,7 @@ from ingest.scan.learning import _Change, _Learner, learn
 from ingest.scan.readings import Read, Reading, Step
 from ingest.scan.shapes import Number, Piece, Shape
 from ingest.scan.trust import Digits, is_exponent, line_of, read_alike, same
+from tests.effort import THOROUGH
 from tests.log_lines import BY_NAME, write_log
 
 LINE = re.compile(
@@ -108,7 +109,7 @@ lines_of = st.builds(
 ).map(str.encode)
 
 
-@settings(max_examples=150)
+@settings(max_examples=600 if THOROUGH else 60)
 @given(learned=lines_of, lines=st.lists(lines_of, min_size=1, max_size=20))
 def test_a_line_that_fits_is_read_to_the_bit(learned: bytes, lines: list[bytes]) -> None:
     shape = shape_of(learned)
@@ -169,7 +170,7 @@ def read_loss(pattern: re.Pattern[bytes], raw: bytes) -> Reading:
     return Step(FORM, frozenset({"loss"}), row)
 
 
-@settings(max_examples=100)
+@settings(max_examples=400 if THOROUGH else 40)
 @given(learned=lines_of, lines=st.lists(lines_of, max_size=20))
 def test_lines_laid_out_alike_are_read_as_by_their_shape(
     learned: bytes, lines: list[bytes]
@@ -728,7 +729,8 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         shape for line in lines if (shape := shape_of(line, parser.patterns.sure)) is not None
     ]
     taken_lines = 0
-    for shape in shapes * (1 + 60 // len(shapes)):
+    few = 60 if THOROUGH else 20
+    for shape in shapes * (1 + few // len(shapes)):
         usual = {run: draw.randint(1, draw.choice((4, 9, 18))) for run in shape.widths}
         other = {run: draw.choice((width, draw.randint(1, 18))) for run, width in usual.items()}
         kinds = [usual] * 30 + [other] * draw.choice((1, 3, 25))
@@ -739,7 +741,7 @@ def test_lines_of_all_widths_in_one_block_are_read_as_by_their_regexes(
         for index, line in enumerate(rows.lines):
             found = parser.patterns.sure(lines[line])
             assert read_alike(shape, rows, index, found), lines[line]
-    assert taken_lines > 60 * 25
+    assert taken_lines > few * 25
 
 
 @pytest.mark.parametrize("tried", [True, False], ids=["tried", "untried"])
