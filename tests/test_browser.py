@@ -122,6 +122,15 @@ def explored(browser: Browser, report: Path) -> Iterator[Tab]:
         assert tab.trouble == []
 
 
+@pytest.fixture(scope="session", params=["report", "nightly"])
+def narrow(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Tab]:
+    """A page as a telephone has it, with all folds open and all charts drawn."""
+    path = request.getfixturevalue(request.param)
+    with opened(browser, path, width=390, height=844) as tab:
+        yield all_open(tab)
+        assert tab.trouble == []
+
+
 # --- what a reader does, in JavaScript ------------------------------------------------------
 
 UNFOLD: Final = """async () => {
@@ -431,13 +440,8 @@ def _letters(text: str) -> str:
     return re.sub(r"\W", "", text)
 
 
-@pytest.mark.parametrize("which", ["report", "nightly"])
-def test_a_narrow_screen_need_not_scroll_sideways(
-    reading: Reading, request: pytest.FixtureRequest, which: str
-) -> None:
-    with reading(request.getfixturevalue(which), width=390, height=844) as tab:
-        all_open(tab)
-        assert tab.ask("document.documentElement.scrollWidth") <= 390
+def test_a_narrow_screen_need_not_scroll_sideways(narrow: Tab) -> None:
+    assert narrow.ask("document.documentElement.scrollWidth") <= 390
 
 
 CUT: Final = """() => [...document.querySelectorAll(".cards th, .cards td, .cards svg")].filter(
@@ -450,15 +454,10 @@ UNNAMED: Final = """() => [...document.querySelectorAll(".cards td")].filter(
 ).map((part) => part.textContent)"""
 
 
-@pytest.mark.parametrize("which", ["report", "nightly"])
-def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(
-    reading: Reading, request: pytest.FixtureRequest, which: str
-) -> None:
+def test_rows_of_wide_tables_are_cards_on_a_narrow_screen(narrow: Tab) -> None:
     """The history of a series was beyond the edge, a reason made a row of one run a screen high."""
-    with reading(request.getfixturevalue(which), width=400, height=844) as tab:
-        all_open(tab)
-        assert tab.page.locator(".cards").count()
-        assert tab.ask(CUT) == tab.ask(UNNAMED) == []
+    assert narrow.page.locator(".cards").count()
+    assert narrow.ask(CUT) == narrow.ask(UNNAMED) == []
 
 
 @pytest.mark.parametrize("which", ["report", "nightly"])

@@ -34,41 +34,46 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ran(*arguments: str) -> Result:
-    return CliRunner().invoke(main, [*arguments, "--store", "store"])
+    store = ["--store", "store"]
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return CliRunner().invoke(main, [*arguments[:at], *store, *arguments[at:]])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_stays_a_name(
-    name: str, store: Store, logs: Path, titan: Callable[..., str]
-) -> None:
-    folder = logs / name
-    folder.mkdir()
-    log = folder / f"{name}.log"
-    log.write_text(titan(20))
-    model = f"../../{name}/escaped"
-    log.with_name(f"{log.name}.facts.toml").write_text(f"model = {json.dumps(model)}\n")
+def ran_well(*arguments: str) -> None:
+    """Or with a message of ours."""
+    done = ran(*arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), arguments
+
+
+def test_names_stay_names(store: Store, logs: Path, titan: Callable[..., str]) -> None:
+    for number, name in enumerate(NAMES):
+        log = logs / name / f"{name}.log"
+        log.parent.mkdir()
+        log.write_text(titan(20, loss=5.0 + number))
+        model = json.dumps(f"../../{name}/escaped")
+        log.with_name(f"{log.name}.facts.toml").write_text(f"model = {model}\n")
     intake.ingest([logs], store)
-    (run_id,) = store.table("runs")["run_id"]
-    facts = store.table("facts")
-    assert model in facts.filter(facts["name"] == "model")["value"].to_list()
+    runs = dict(store.table("runs").select("name", "run_id").iter_rows())
+    assert runs.keys() == {*NAMES}
+    models = dict(store.table("facts").filter(name="model").select("run_id", "value").iter_rows())
+    assert models == {run_id: f"../../{name}/escaped" for name, run_id in runs.items()}
     before = {*Path().rglob("*")}
-    for arguments in (
-        ["runs"],
-        ["explain", run_id],
-        ["explain", "--", name],
-        ["set", "--set", f"gpus={name}", "--", run_id],
-        ["remove", "--", name],
-        ["runs", "--", name],
-        ["chart", "course", "--out", "out/course.svg"],
-        ["report", "--out", "out/report.html"],
-    ):
-        done = ran(*arguments)
-        assert done.exception is None or isinstance(done.exception, SystemExit), arguments
+    ran_well("runs")
+    for name, run_id in runs.items():
+        ran_well("explain", run_id)
+        ran_well("explain", "--", name)
+        ran_well("set", "--set", f"gpus={name}", "--", run_id)
+        ran_well("chart", "course", "--out", "out/course.svg", "--", name)
+    ran_well("report", "--out", "out/report.html")
+    for place, name in enumerate(NAMES, 1):
+        ran_well("remove", "--", name)
+        assert {*store.table("runs")["name"]} == {*NAMES[place:]}
+        ran_well("runs", "--", name)
     nightly = ran("nightly", "--out", "out/nightly", str(logs))
     assert nightly.exit_code in (0, 1), nightly.output
     written = {*Path().rglob("*")} - before
     assert {path.parts[0] for path in written} <= {"out", "store"}
-    assert store.table("runs")["run_id"].to_list() == [run_id]
+    assert sorted(store.table("runs")["run_id"]) == sorted(runs.values())
     assert not examine(store)
 
 
