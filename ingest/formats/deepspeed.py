@@ -638,7 +638,6 @@ FACTS: Final = (
 )
 
 BLOCKS: Final = (
-    replace(megatron.HEADER, read=_of_megatron),
     Block(
         start=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\]   \w+ [. ]*)\{\s*$",
         end=r"(?:json = |\[(?:deepspeed_)?config\.py:\d+:print\] ).*\{\s*$",
@@ -689,6 +688,7 @@ BLOCKS: Final = (
         ),
         printed_by=f"{PROFILER} FlopsProfiler.print_model_profile",
     ),
+    replace(megatron.HEADER, read=_of_megatron),
 )
 
 PROFILE_FILE: Final = (
