@@ -82,6 +82,7 @@ LABELS: Final = {
     "micro_batch_size": "micro batch",
     "gradient_accumulation": "accumulation",
     "replicas": "replicas of the shards",
+    "replica_groups": "replica groups",
     "tensor_parallel": "tensor parallel",
     "pipeline_parallel": "pipeline parallel",
     "context_parallel": "context parallel",
@@ -349,7 +350,7 @@ TELLING: Final = ("gpus", "recompute", "framework_version")
 """Names of MAY_DIFFER that have to be known of a run for it to be a repeat, beside its tokens per
 step."""
 
-UNSAID: Final = {"replicas": 1}
+UNSAID: Final = {"replicas": 1, "replica_groups": 1}
 """What holds of a run where nothing says it, as in stores of before it was read."""
 
 BORDERS: Final = "document borders"

@@ -25,6 +25,7 @@ SETUP: Final = (
     "micro_batch_size",
     "gradient_accumulation",
     "replicas",
+    "replica_groups",
     "tensor_parallel",
     "pipeline_parallel",
     "context_parallel",

@@ -24,8 +24,8 @@ MEANINGS: Final[dict[str, tuple[str, str]]] = {
     **_as_in(
         FACT_NAMES,
         *("gpus", "seq_len", "global_batch_size", "micro_batch_size", "gradient_accumulation"),
-        *("replicas", "tensor_parallel", "pipeline_parallel", "context_parallel"),
-        *("expert_parallel", "zero_stage"),
+        *("replicas", "replica_groups", "tensor_parallel", "pipeline_parallel"),
+        *("context_parallel", "expert_parallel", "zero_stage"),
     ),
     "compile": ("", "torch.compile, true or false"),
     **_as_in(FACT_NAMES, "torch"),

@@ -76,6 +76,7 @@ METRICS: Final = pl.Schema(
         "micro_batch_size": INT,
         "gradient_accumulation": INT,
         "replicas": INT,
+        "replica_groups": INT,
         "tensor_parallel": INT,
         "pipeline_parallel": INT,
         "context_parallel": INT,

@@ -116,6 +116,27 @@ def test_groups_are_one_run_of_all_their_gpus(read: Read) -> None:
     assert found.facts(row["run_id"])["gpus"]["origin"] == "log, of replica groups 0, 1 together"
 
 
+def hsdp() -> list[str]:
+    """The lines of one job, a day later, whose mesh is of as many replicas and shards."""
+    mesh = "Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [2, 4]"
+    lines = [line for line in log(0) if "torchft" not in line]
+    lines[0] = lines[0].partition("Building")[0] + mesh
+    return [
+        line.replace("2025-07-16", "2025-07-17").replace("loss:  ", "loss: 1") for line in lines
+    ]
+
+
+def test_groups_are_no_repeat_of_one_job_of_as_many_replicas(read: Read) -> None:
+    """What TorchFT costs is what is compared: both were taken for one setup, tried twice."""
+    known = ["framework_version=0.2.0", "recompute=none", "packed=true"]
+    found = read(log(0), log(1), hsdp(), flags=known)
+    assert found.metrics.sort("replica_groups")["replica_groups"].to_list() == [None, 2]
+    assert found.metrics.select("gpus", "replicas", "global_batch_size").unique().height == 1
+    ranked = compare(found.metrics)
+    assert ranked["group"].n_unique() == 1
+    assert sorted(ranked["setup"]) == ["A", "B"]
+
+
 def test_a_group_alone_is_of_its_own_gpus_and_not_ranked(read: Read) -> None:
     """Its log has the batch of all: tokens of a step were twice those that its GPUs trained."""
     found = read(log(1))
