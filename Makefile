@@ -81,10 +81,14 @@ verify: $(VENV)/tested
 year: $(VENV)/tested
 	FAIRMFU_YEAR=1 $(BIN)/python -m pytest tests/test_nights.py -k a_year_of
 
-# The tests that draw at random, with more draws, and those that read every log. Long.
+# The tests that draw at random, with more draws, of all kinds by all others, and those that read
+# every log. Long.
+THOROUGH := $(patsubst %,tests/test_%.py,audit bad_input coverage earlier evidence export fuzz \
+	goodput hf_bars kept page_script plans_of_others same_run scan spool store_parts together \
+	unbatched wrapped)
 thorough: $(VENV)/tested
-	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest tests/test_store_parts.py tests/test_kept.py \
-	    tests/test_coverage.py tests/test_audit.py tests/test_evidence.py tests/test_goodput.py
+	FAIRMFU_THOROUGH=1 $(BIN)/python -m pytest $(THOROUGH) \
+		--numprocesses auto --dist worksteal
 
 # Runs killed at each step that writes, and at 1,000 random moments; disks that fail at each of
 # these steps; a hundred readers. Long.

@@ -170,28 +170,50 @@ def by_blocks(monkeypatch: pytest.MonkeyPatch) -> list[Plan | None]:
     return plans
 
 
+@pytest.fixture(scope="module")
+def some(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `logs`, of fewer of the samples; nobody changes them."""
+    folder = put_logs(tmp_path_factory.mktemp("some") / "logs")
+    for other in ("h100", "h200", "genuine/deepspeed-0.14.5", "genuine/torchtitan-0.2.2"):
+        shutil.rmtree(folder / other)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(some: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Outcome], Store]:
+    """What one process tells of them, and the store it made."""
+    return read([some], tmp_path_factory.mktemp("alone") / "store", 1)
+
+
 def same_tables(one: Store, other: Store) -> bool:
     names = ("runs", "steps", "facts", "events", "unread")
     return all(one.table(name).equals(other.table(name)) for name in names)
 
 
 def test_blocks_that_others_have_planned_come_to_the_same(
-    logs: Path, tmp_path: Path, by_blocks: list[Plan | None]
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
 ) -> None:
-    told, store = read([logs], tmp_path / "one", 1)
+    told, store = alone
     assert not any(by_blocks)
-    same, other = read([logs], tmp_path / "two", 2)
+    same, other = read([some], tmp_path / "two", 2)
     assert same == told
     assert same_tables(store, other)
-    assert sum(plan is not None for plan in by_blocks) > len(SAMPLES)
+    assert sum(plan is not None for plan in by_blocks) > len(told) > 20
 
 
 def test_of_two_cores_none_is_left_for_the_blocks_of_others(
-    logs: Path, tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ahead, "_cores", lambda: 2)
-    told, store = read([logs], tmp_path / "one", 1)
-    same, other = read([logs], tmp_path / "two", 2)
+    told, store = alone
+    same, other = read([some], tmp_path / "two", 2)
     assert same == told
     assert same_tables(store, other)
     assert not any(by_blocks)
@@ -237,13 +259,17 @@ def test_blocks_of_a_process_that_dies_are_planned_by_who_asks(
 
 
 def test_blocks_and_plans_that_have_no_room_come_to_the_same(
-    logs: Path, tmp_path: Path, by_blocks: list[Plan | None], monkeypatch: pytest.MonkeyPatch
+    some: Path,
+    alone: tuple[list[Outcome], Store],
+    tmp_path: Path,
+    by_blocks: list[Plan | None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told, store = read([logs], tmp_path / "one", 1)
+    told, store = alone
     for room in (0, 3_100):  # of no block; of blocks, but of few plans
         by_blocks.clear()
         monkeypatch.setattr(ahead, "Handover", partial(Handover, room))
-        same, other = read([logs], tmp_path / f"of{room}", 2)
+        same, other = read([some], tmp_path / f"of{room}", 2)
         assert same == told
         assert same_tables(store, other)
         assert any(by_blocks) == bool(room)

@@ -26,8 +26,9 @@ from ingest.parse import Parsed
 from ingest.registry import FORMATS
 from ingest.schema import FACT_NAMES
 from metrics.formula_inputs import integer_of
+from tests.effort import THOROUGH
 
-INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or 100)
+INPUTS: Final = int(os.environ.get("FAIRMFU_FUZZ") or (400 if THOROUGH else 40))
 """Of each target; those of `COSTLY` get fewer."""
 COSTLY: Final = {"store": 10, "report": 10, "metrics": 10, "facts": 2, "events": 2}
 

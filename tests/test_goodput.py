@@ -24,7 +24,7 @@ from metrics import inputs, windows
 from metrics.analysis import analyse
 from metrics.end_to_end import clock
 from metrics.resumes import chain
-from tests.effort import every_log
+from tests.effort import THOROUGH, every_log
 
 BEGIN = datetime(2026, 3, 1, 8, 0, 0, 250_000)  # not of whole seconds, which are coarse
 TOKENS = 2 * 1024  # of one step on one GPU: two sequences of 1024
@@ -495,7 +495,7 @@ COURSES = st.tuples(st.integers(20, 80), st.integers(0, 15), st.integers(100, 16
 """The last step of the first launch, how many are trained again, the last of all."""
 
 
-@settings(max_examples=20)
+@settings(max_examples=60 if THOROUGH else 8)
 @given(course=COURSES, gap=st.floats(0, 500), step_s=st.sampled_from([0.5, 1.0, 3.0]))
 def test_goodput_is_never_above_end_to_end_nor_that_above_steady(
     tmp_path_factory: pytest.TempPathFactory,
@@ -519,7 +519,7 @@ def test_goodput_is_never_above_end_to_end_nor_that_above_steady(
     )
 
 
-@settings(max_examples=20)
+@settings(max_examples=60 if THOROUGH else 8)
 @given(at=st.integers(12, 95))
 def test_a_run_cut_in_two_without_a_gap_has_the_same_goodput(
     tmp_path_factory: pytest.TempPathFactory, at: int

@@ -296,7 +296,7 @@ def test_what_is_kept_is_what_all_runs_at_once_give(seed: int) -> None:
     assert world.kept.height
 
 
-@pytest.mark.parametrize("seed", range(32 if THOROUGH else 3))
+@pytest.mark.parametrize("seed", range(32 if THOROUGH else 1))
 def test_partitions_give_what_all_runs_at_once_give(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

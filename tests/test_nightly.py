@@ -625,6 +625,7 @@ def test_baselines_of_the_configuration_are_named_as_runs_are_anywhere(
     assert "No run is called" in (tmp_path / "out" / "status.js").read_text()
 
 
+@pytest.mark.usefixtures("without_pages")
 def test_a_baseline_whose_run_was_removed_ends_the_night(
     nightly: Nightly, tmp_path: Path, logs: Path
 ) -> None:

@@ -25,6 +25,7 @@ from reports.document import (
 )
 from reports.figure import Figure
 from tests.browser import NAMES, Reading, Tab, chromium, launched, opened, untroubled
+from tests.effort import THOROUGH
 
 pytestmark = pytest.mark.skipif(
     chromium() is None, reason=f"NO PAGE'S SCRIPT IS TESTED: no {' nor '.join(NAMES)}"
@@ -135,12 +136,23 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-@pytest.fixture(scope="module", params=["packed", "plain"])
-def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "small.html"
-    packed_above = 0 if request.param == "packed" else 10**9
+def written(kind: str, folder: Path) -> Path:
+    """The small page with its folds packed or plain."""
+    path = folder / "small.html"
+    packed_above = 0 if kind == "packed" else 10**9
     path.write_text(a_page(Sheet(packed_above=packed_above)), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module", params=["packed", "plain"])
+def either(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For what has to do with folds."""
+    return written(request.param, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module", params=["packed", "plain"] if THOROUGH else ["packed"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return written(request.param, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture
@@ -184,8 +196,8 @@ def test_a_toggle_shows_another_figure_in_tables_and_charts(reading: Reading, pa
         assert tab.page.evaluate("location.hash") == "#attention=full&peak=bf16"
 
 
-def test_a_chart_drawn_later_has_the_choices_made_before(reading: Reading, page: Path) -> None:
-    with reading(page, fragment="attention=full&run=0002", height=3000) as tab:
+def test_a_chart_drawn_later_has_the_choices_made_before(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="attention=full&run=0002", height=3000) as tab:
         tab.page.click("#run-0002 summary", position={"x": 4, "y": 8})
         tab.until("() => document.querySelector('#run-0002 .chart svg')")
         tab.page.click("#run-0001 summary", position={"x": 4, "y": 8})
@@ -235,8 +247,8 @@ def test_a_run_is_selected_by_its_name_and_let_go_again(reading: Reading, page: 
         assert tab.page.evaluate("location.hash") == ""
 
 
-def test_a_click_on_a_mark_selects_its_run(reading: Reading, page: Path) -> None:
-    with reading(page) as tab:
+def test_a_click_on_a_mark_selects_its_run(reading: Reading, either: Path) -> None:
+    with reading(either) as tab:
         tab.until(DRAWN)
         tab.page.locator("figure .mark-symbol path").nth(4).click()
         assert "Selected: run 4." in status(tab)
@@ -274,8 +286,8 @@ def test_an_address_that_names_nothing_changes_nothing(
 # --- folds and charts ---------------------------------------------------------------------------
 
 
-def test_a_fold_opens_and_draws_and_a_closed_one_does_not(reading: Reading, page: Path) -> None:
-    with reading(page, height=4000) as tab:
+def test_a_fold_opens_and_draws_and_a_closed_one_does_not(reading: Reading, either: Path) -> None:
+    with reading(either, height=4000) as tab:
         tab.until(f"() => ({DRAWN})() === 2")  # that above, and that of the open fold
         tab.page.wait_for_timeout(300)
         assert tab.ask(DRAWN) == 2
@@ -291,8 +303,8 @@ def test_a_fold_opens_and_draws_and_a_closed_one_does_not(reading: Reading, page
         assert tab.page.locator("#run-0001 p:last-child").count() == 1  # unpacked once
 
 
-def test_a_link_to_a_run_opens_its_fold(reading: Reading, page: Path) -> None:
-    with reading(page, fragment="run-0005") as tab:
+def test_a_link_to_a_run_opens_its_fold(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="run-0005") as tab:
         tab.until("() => document.querySelector('#run-0005[open] .chart svg')")
         tab.page.click("text=To run 4")
         tab.until("() => document.querySelector('#run-0004[open] .chart svg')")
@@ -427,8 +439,8 @@ def test_words_stand_out_from_the_page(reading: Reading, page: Path, scheme: str
         assert tab.ask(CONTRAST) == []
 
 
-def test_print_shows_what_is_open_and_names_the_convention(reading: Reading, page: Path) -> None:
-    with reading(page, fragment="attention=full", height=300) as tab:
+def test_print_shows_what_is_open_and_names_the_convention(reading: Reading, either: Path) -> None:
+    with reading(either, fragment="attention=full", height=300) as tab:
         tab.page.emulate_media(media="print", color_scheme="dark")
         assert not tab.page.is_visible(".controls fieldset")
         assert not tab.page.is_visible(".controls select")
@@ -439,8 +451,8 @@ def test_print_shows_what_is_open_and_names_the_convention(reading: Reading, pag
         assert tab.ask(paper) == "rgb(255, 255, 255)"
 
 
-def test_paper_has_the_charts_of_what_is_open(reading: Reading, page: Path) -> None:
-    with reading(page, height=200) as tab:
+def test_paper_has_the_charts_of_what_is_open(reading: Reading, either: Path) -> None:
+    with reading(either, height=200) as tab:
         tab.until("() => window.vegaEmbed")  # the library comes when the page has nothing to do
         at_print = "() => { dispatchEvent(new Event('beforeprint')) }"
         tab.ask(at_print)

@@ -17,6 +17,7 @@ from ingest.store import Store
 from metrics.analysis import analyse
 from metrics.fairness import compare
 from sample_logs.make_synthetic import HERE, MARK, SIDECARS, WRITERS, ImaginaryRun, demo_run, write
+from tests.effort import THOROUGH
 
 FORMATS = sorted(WRITERS)
 
@@ -117,7 +118,7 @@ runs = st.builds(
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(run=runs)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=100 if THOROUGH else 10, deadline=None)
 def test_any_run_comes_out_within_its_printed_digits(
     name: str, run: ImaginaryRun, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

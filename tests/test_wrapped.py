@@ -11,12 +11,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from ingest import read_logs
 from ingest.errors import UnreadableSourceError
+from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.wrapped import unwrapping
 from metrics import analyse
+from tests.effort import THOROUGH
 
 SYNTHETIC = Path(__file__).resolve().parent.parent / "sample_logs" / "synthetic"
 AT = "2026-11-20T03:04:05.000600700Z"
@@ -219,13 +222,55 @@ def told_of(folder: Path) -> pl.DataFrame:
     return metrics.select("name", "tgs", "mfu", "time_basis", "gpus", "missing")
 
 
-@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
-def test_wrapped_logs_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
+def wrapped(wrap: Wrap, folder: Path) -> None:
+    """The synthetic logs, wrapped, with the facts beside them."""
     for path in filter(Path.is_file, SYNTHETIC.rglob("*")):
-        copy = tmp_path / path.relative_to(SYNTHETIC)
+        copy = folder / path.relative_to(SYNTHETIC)
         copy.parent.mkdir(exist_ok=True)
         lines = path.read_text().splitlines()
         copy.write_text("\n".join([*(wrap(lines) if path.suffix == ".log" else lines), ""]))
+
+
+PLACES: dict[str, tuple[str, ...]] = {
+    "steps": ("run_id", "line", "rank"),
+    "events": ("run_id", "line", "text"),
+    "facts": ("run_id", "line", "origin", "text"),
+    "runs": (
+        *("run_id", "sha256", "first_line", "last_line", "outcome_line", "outcome_text"),
+        "synthetic",  # said in a line that a rank may stand before
+    ),
+    "unread": ("sha256", "line"),
+}
+"""Columns that tell where something stands, and as what."""
+
+
+@cache
+def lines_of(path: Path) -> dict[str, pl.DataFrame]:
+    tables = read_source(path)
+    found = {name: tables[name].drop(places) for name, places in PLACES.items()}
+    return found | {"sources": tables["sources"].select("log_format", "step_lines")}
+
+
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+def test_wrapped_lines_say_what_they_say(wrap: Wrap, tmp_path: Path) -> None:
+    wrapped(wrap, tmp_path)
+    for path in SYNTHETIC.rglob("*.log"):
+        expected, found = lines_of(path), lines_of(tmp_path / path.relative_to(SYNTHETIC))
+        assert expected["steps"].height
+        for name, table in expected.items():
+            assert_frame_equal(found[name], table, check_exact=True)
+
+
+OF_EACH_KIND = (
+    *("docker", "kubernetes, cut", "aws events", "notebook", "kaggle", "cloudwatch insights"),
+    *("torchrun", "srun of many tasks", "sagemaker", "logcli's lines"),
+)
+"""A line each, pieces of lines, whole files, and those that leave ranks."""
+
+
+@pytest.mark.parametrize("name", WRAPS if THOROUGH else OF_EACH_KIND)
+def test_wrapped_logs_come_to_the_same(name: str, tmp_path: Path) -> None:
+    wrapped(WRAPS[name], tmp_path)
     assert told_of(SYNTHETIC)["mfu"].null_count() == 0
     assert told_of(tmp_path).equals(told_of(SYNTHETIC))
 
