@@ -124,6 +124,7 @@ class Store:
         self.patience_s = patience_s
         self.says = says
         self._idle: list[Connection] = []
+        self._idle_writers: list[Connection] = []
         self._added: tuple[State, State] | None = None
         self._met_at = -math.inf
 
@@ -134,7 +135,7 @@ class Store:
     def unwaiting(self) -> Store:
         """The same store, whose writes fail where another writer is at it. It says nothing."""
         other = Store(self.path, patience_s=0)
-        other._idle = self._idle
+        other._idle, other._idle_writers = self._idle, self._idle_writers
         return other
 
     # -- writing --------------------------------------------------------------------------
@@ -693,6 +694,22 @@ class Store:
         )
 
     @contextmanager
+    def _opened(self, path: Path) -> Iterator[Connection]:
+        """A catalogue for writing, closed behind it."""
+        database = self._idle_writers.pop() if self._idle_writers else duckdb.connect()
+        try:
+            with database.cursor() as con:
+                con.execute(f"attach {catalogue.quote(str(path.absolute()))} as written")
+                con.execute("use written")
+                yield con
+                con.execute("use memory")
+                con.execute("detach written")
+        except BaseException:
+            database.close()
+            raise
+        self._idle_writers.append(database)
+
+    @contextmanager
     def _new_catalogue(self, *, from_old: bool) -> Iterator[Writer]:
         """A new catalogue, renamed over the old one when all went well and something changed."""
         aside = self.home / f"{CATALOGUE}.{getpid()}{WRITING}"
@@ -701,7 +718,7 @@ class Store:
         try:
             if from_old:
                 shutil.copyfile(self._catalogue, aside)
-            with duckdb.connect(aside) as con:
+            with self._opened(aside) as con:
                 if from_old:
                     catalogue.bring_up(con)
                 con.execute("begin")
@@ -710,7 +727,7 @@ class Store:
                 writer = Writer(self.shelf, con)
                 yield writer
                 con.execute("commit" if writer.changed else "rollback")
-                con.execute("checkpoint")  # closing does it too, and says nothing where it fails
+                con.execute("checkpoint written")  # else closing does, and hides that it fails
             if writer.changed:
                 sync(aside)
                 aside.rename(self._catalogue)
