@@ -1,7 +1,6 @@
 """One launch that several sources tell of: its run, its steps and its facts, each once.
 
-A column is taken from the source that prints it best, a fact from the one whose origin goes before,
-and events from one of them alone.
+A column is taken from the source that prints it best, a fact from the one whose origin goes before.
 
 Frames in, frames out; no file is opened here.
 """
@@ -14,7 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from metrics.digits import digits_by
-from metrics.windows import BESIDE_TRAINING, MOMENTS, PRINTED_TIMES
+from metrics.windows import MOMENTS, PRINTED_TIMES
 
 GROUPS: Final = (
     ("elapsed_s", "data_s"),
@@ -52,7 +51,6 @@ def pooled(
             for place, row in enumerate(rows)
         ]
     )
-    telling = _telling(tables["events"], sources)
     alone = ~pl.col("run_id").is_in(sources["run_id"].implode())
     own = _one_clock(tables["steps"].join(sources, on="run_id", maintain_order="left"))
     taken = _formats_of_groups(own, sources)
@@ -60,36 +58,16 @@ def pooled(
     united = [_one_run(rows, formats[lead]) for lead, rows in several.items()]
     runs = pl.DataFrame(united, schema=tables["runs"].schema)
     timed = _timed_steps(own, taken, {row["run_id"]: row["evidence"] for row in united})
-    steps = _one_each(timed, own, taken, telling).select(tables["steps"].columns)
-    events = tables["events"].join(telling, on="run_id", how="left", maintain_order="left")
+    steps = _one_each(timed, own, taken).select(tables["steps"].columns)
     return {
         **tables,
         "runs": pl.concat([tables["runs"].filter(alone), runs]),
         "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
             "run_id", "line", maintain_order=True
         ),
-        "events": events.filter(alone | pl.col("lead").is_not_null())
-        .with_columns(run_id=pl.coalesce("lead", "run_id"))
-        .select(tables["events"].columns),
+        "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
         "facts": _facts(tables["facts"], members, lead_of),
     }
-
-
-def _telling(events: pl.DataFrame, sources: pl.DataFrame) -> pl.DataFrame:
-    """run_id, lead: of each lead the source whose events are those of the launch.
-
-    The lead, unless another one tells of more kinds that take time beside training: an event file
-    has no checkpoints. Each stands by the lines of its own source, so that those of two can't be
-    taken together.
-    """
-    beside = events.filter(pl.col("kind").is_in(BESIDE_TRAINING))
-    kinds = beside.group_by("run_id").agg(kinds=pl.col("kind").n_unique())
-    ordered = (
-        sources.join(kinds, on="run_id", how="left")
-        .with_columns(pl.col("kinds").fill_null(0))
-        .sort("lead", "kinds", "place", descending=[False, True, False])
-    )
-    return ordered.unique("lead", keep="first", maintain_order=True).select("run_id", "lead")
 
 
 def _one_clock(steps: pl.DataFrame) -> pl.DataFrame:
@@ -164,15 +142,13 @@ def _timed_steps(
     return steps.join(pl.concat(kept), on=["lead", "step"], how="semi")
 
 
-def _one_each(
-    rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame, telling: pl.DataFrame
-) -> pl.DataFrame:
+def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
     """For each lead one row per step and rank, each column from the source that prints it best.
 
     A source that does not say its rank is the lowest one, which writes such files.
-    Copies of a step that no rank tells apart become one. `line` is that of the source which tells
-    of events, at this step or behind it: they stand by it. rows: those of `steps` that are kept.
-    steps, taken: as for and from `_formats_of_groups`; telling: as from `_telling`.
+    Copies of a step that no rank tells apart become one. `line` is the lead's, at this step or
+    behind it: its events stand by it. rows: those of `steps` that are kept. steps, taken: as for
+    and from `_formats_of_groups`.
     """
     whose = ("run_id", "step", "rank", "line", "lead", "place", "told_by")
     columns = [name for name in steps.columns if name not in whose]
@@ -197,7 +173,7 @@ def _one_each(
         if name in floats:  # rows stay in the order of the sources where equal
             mine = mine.sort_by(f"{name}_significant", descending=True, maintain_order=True)
         picks.append(mine.drop_nulls().first())
-    line = pl.col("line").filter(pl.col("run_id").is_in(telling["run_id"].implode())).first()
+    line = pl.col("line").filter(pl.col("run_id") == pl.col("lead")).first()
     return (
         rows.group_by("lead", "step", "rank", maintain_order=True)
         .agg(line, *picks)
