@@ -12,7 +12,6 @@ step (Megatron). Then its rate is too high for the time between its lines.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,10 @@ AVERAGE: Final = pl.col("extra").str.extract(r'"average": "([^"]{1,40})"')
 """The rate since the start, which is all that the timer prints until 0.6."""
 APART: Final = 1.5
 """How many times the configured batch the timer's may seem: its rate leaves waiting out."""
+SEEMS_MORE: Final = 1.2
+"""How many times the configured batch it seems at least, where the timer has timed but the last of
+several micro-steps, and the optimizer's step with it: of two, where that takes up to four times as
+long as one. Where all of the step is timed it seems more by what the run waits for data."""
 CONFIGURED: Final = "samples_per_second_as_configured"
 """What a row keeps of a rate that is of another batch than its step has."""
 
@@ -102,8 +105,8 @@ def accumulated_otherwise(rows: Rows, said: Sequence[int], batch: int) -> Accumu
     if not each.height or least == most == (stated or least):
         return None
     seen, of_timer = _batch(counts), batch if since_start else batch / (stated or 1)
-    if most == 1 < stated and seen is not None and 0 < of_timer * math.sqrt(stated) <= seen:
-        return None  # what it timed is nearer to one of so many micro-steps than to all of the step
+    if most == 1 < stated and seen is not None and 0 < of_timer * SEEMS_MORE <= seen:
+        return None  # it has timed one of several micro-steps
     other = each.filter(pl.col("each") != (stated or each["each"][0]))
     is_of_all = since_start and each.height == counts.height and (counts["epoch"] == 0).all()
     is_sure = is_of_all and _ranks_agree(counts) and len({*said}) == 1 and most != 1
@@ -133,6 +136,7 @@ def _keep_pace(counts: pl.DataFrame, said: Sequence[int]) -> bool:
     ahead of the engine's line, but never by more than lie between two of its own. Where nothing is
     said, each step may have as many as most have.
     """
+    counts = counts.filter(pl.col("apart").is_not_null())  # an epoch's first may follow the last's
     each = _of_each_step(counts, since_start=False)["each"].median()
     usual = [round(each)] if each is not None else []  # type: ignore[arg-type]
     ahead = [(pl.col("micro") - n * pl.col("step")).alias(f"{n}") for n in {*(said or usual)}]

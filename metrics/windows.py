@@ -719,20 +719,23 @@ class Updates:
 
 
 def _seconds_of_updates(spans: Array, updates: Array, seconds: Array) -> float | None:
-    """How much longer a micro-step takes with the optimizer's step.
+    """How much longer a micro-step takes with the optimizer's step; None where windows don't tell.
 
-    By the medians of windows that hold as many of both, which a stall does not move. None where all
-    windows hold the same share.
+    By the medians of windows that hold as many of both, which a stall does not move, or by their
+    means, which know of optimizer steps that take longer than most: whichever is more.
     """
     kinds, of, many = np.unique(
         np.stack([spans, updates]), axis=1, return_inverse=True, return_counts=True
     )
     if np.linalg.matrix_rank(kinds) < len(kinds):
         return None
-    usual = np.array([np.median(seconds[of.ravel() == kind]) for kind in range(len(many))])
+    each = [seconds[of.ravel() == kind] for kind in range(len(many))]
     weights = np.sqrt(many)
-    fitted = np.linalg.lstsq((kinds * weights).T, usual * weights, rcond=None)[0]
-    return float(fitted[1])
+    fitted = (
+        np.linalg.lstsq((kinds * weights).T, np.array(usual) * weights, rcond=None)[0][1]
+        for usual in ([np.median(x) for x in each], [np.mean(x) for x in each])
+    )
+    return float(max(fitted, key=abs))
 
 
 def optimizer_steps(last: Array, spans: Array, every: int) -> Array:

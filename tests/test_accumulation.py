@@ -74,12 +74,18 @@ def trained(
 
 
 def trained_before_0_8(
-    micro_steps: MicroSteps, *, engine_from: int = 0, every: int = 10, once: bool = False
+    micro_steps: MicroSteps,
+    *,
+    engine_from: int = 0,
+    every: int = 10,
+    epoch: int = 300,
+    once: bool = False,
 ) -> Iterator[str]:
     """The same by a timer that prints a line each so many micro-steps, and no step.
 
     every: optimizer steps between two lines of the engine, and micro-steps between the timer's;
-    once: whether it is stopped, and counts, once a step, so that it has timed the last micro-step
+    epoch: steps of one, with which its count begins anew; once: whether it is stopped, and counts,
+    once a step, so that it has timed the last micro-step
     """
     at, count = STARTED, 0
     rate = SAMPLES / MICRO_STEP_S
@@ -92,9 +98,12 @@ def trained_before_0_8(
                 yield engine_line(at, engine_from + step)
             if count % every == 0 and (not once or done == many):
                 yield (
-                    f"{stamped(at)} [timer.py:198:stop] 0/{count}, RunningAvgSamplesPerSec={rate}, "
-                    f"CurrSamplesPerSec={rate}, MemAllocated=0.36GB, MaxMemAllocated=15.06GB\n"
+                    f"{stamped(at)} [timer.py:198:stop] {(step - 1) // epoch}/{count}, "
+                    f"RunningAvgSamplesPerSec={rate}, CurrSamplesPerSec={rate}, "
+                    "MemAllocated=0.36GB, MaxMemAllocated=15.06GB\n"
                 )
+        if step % epoch == 0:
+            count = 0
 
 
 @pytest.fixture
@@ -179,6 +188,10 @@ def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
         pytest.param(
             dump() + "".join(trained(steadily(4), timed_s=0.6)), id="the timer stops once a step"
         ),
+        pytest.param(
+            dump() + "".join(trained(steadily(4), timed_s=1.6)),
+            id="the same, with an optimizer that takes longer than the rest",
+        ),
     ],
 )
 def test_the_same_micro_steps_in_each_step_tell_nothing(text, measured, store):
@@ -248,6 +261,7 @@ def test_other_micro_steps_than_configured_show_before_0_8_too(
             id="a line in the middle of a step",
         ),
         pytest.param(trained_before_0_8(steadily(4), once=True), id="the timer stops once a step"),
+        pytest.param(trained_before_0_8(steadily(4), epoch=37), id="a line's part behind an epoch"),
     ],
 )
 def test_micro_steps_as_configured_are_ranked_before_0_8(lines, measured):

@@ -491,8 +491,8 @@ def test_a_mean_of_rates_is_not_compared_where_the_config_says_so() -> None:
 @pytest.mark.parametrize(
     ("pattern", "facts"),
     [
-        (".*(loss|time|data_time|grad_norm).*", {}),
-        (".*(loss|time|tflops).*", {"averaged_rates": "logged_tflops"}),
+        (".*(loss|time|data_time|grad_norm).*", {"average_window": "10"}),
+        (".*(loss|time|tflops).*", {"averaged_rates": "logged_tflops", "average_window": "10"}),
         (
             "loss|tflops|tokens_per_sec",
             {"averaged_rates": "logged_tflops,logged_tgs", "average_window": "1"},
@@ -501,6 +501,21 @@ def test_a_mean_of_rates_is_not_compared_where_the_config_says_so() -> None:
 )
 def test_the_config_says_which_rates_are_means(pattern: str, facts: dict[str, str]) -> None:
     assert config_facts([f"log_processor = dict(mean_pattern={pattern!r})"]) == facts
+
+
+@pytest.mark.parametrize(
+    ("config", "window"),
+    [
+        ("log_processor = dict(by_epoch=False)", "10"),
+        ("default_hooks = dict()", "10"),
+        ("default_hooks = dict()\nlog_processor = dict(window_size=5)", "5"),
+        ("max_length = 2048", None),
+    ],
+    ids=["not said", "no processor", "said", "a part"],
+)
+def test_a_config_without_a_window_has_mmengines(config: str, window: str | None) -> None:
+    """Its runs were not ranked, as if nobody knew of how many steps a time is a mean."""
+    assert config_facts(config.splitlines()).get("average_window") == window
 
 
 def test_a_window_of_one_averages_nothing() -> None:

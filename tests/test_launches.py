@@ -101,6 +101,23 @@ def test_a_lead_that_says_no_rank_has_each_step_once() -> None:
     assert united.tables["steps"]["step"].to_list() == [*range(1, 21)]
 
 
+@pytest.mark.parametrize("evaluated", [False, True])
+@pytest.mark.parametrize("names", ["az", "za"])
+def test_a_checkpoint_is_seen_however_its_source_is_called(names: str, *, evaluated: bool) -> None:
+    """Where both say as little of the run, its name decided: an event file has no checkpoint."""
+    scalars, console = names
+    rows = without(measured(1), "logged_at")
+    exact = source(scalars, rows, log_format="xtuner-scalars")
+    told = source(console, [row | {"line": 100 + 10 * row["step"]} for row in measured(1)])
+    exact["events"] = [{"run_id": scalars, "line": 25, "kind": "evaluation"}] * evaluated
+    told["events"] = [{"run_id": console, "line": 205, "kind": "checkpoint"}]
+    told["events"] += [{"run_id": console, "line": 255, "kind": "evaluation"}] * evaluated
+    both = analyse(tables(told, exact))
+    assert both.metrics["members"].to_list() == [[console, scalars]]
+    fell = both.windows.filter(pl.col("events").list.len() > 0).select("step", "events").rows()
+    assert fell == [(11, ["checkpoint"]), (16, ["evaluation"])][: 1 + evaluated]
+
+
 @pytest.mark.parametrize("nothing", [-1.0, -64.0])
 def test_a_pipeline_stage_without_loss_is_of_the_same_launch(nothing: float) -> None:
     """Torchtitan's ranks of other stages than the last print a constant below zero."""

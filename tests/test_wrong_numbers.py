@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime, timedelta
 from itertools import product
@@ -629,6 +630,22 @@ def test_some_micro_steps_stand_for_all_where_it_is_known_how_many_are_accumulat
     assert why.startswith(f"TGS is of {row['windows']} of ")
     assert "--set gradient_accumulation" in why
     assert compare(metrics(store))["group"].to_list() == [None]
+
+
+def test_optimizer_steps_of_which_some_take_long_beyond_their_share_are_told(ingest, store, logs):
+    """By medians they take next to nothing, as most do; two of five take more than a micro-step."""
+    lines = scalars(10, 8, updating=0.004).splitlines()
+    for step in range(40, 1601, 40):
+        if step // 40 % 5 < 2:
+            line = json.loads(lines[step // 10 - 1])
+            slow = line["time"] + 0.6
+            line |= {"time": slow, "tflops": 300 / slow, "tokens_per_sec": 2048 / slow}
+            lines[step // 10 - 1] = json.dumps(line)
+    known = ["gpus=8", "seq_len=2048", "micro_batch_size=1", "packed=true"]
+    (logs / "scalars.json").write_text("\n".join(lines) + "\n")
+    ingest(logs / "scalars.json", extra=given.from_flags([*known, "gradient_accumulation=8"]))
+    told = [why for why in metrics(store)["warnings"][0] if why.endswith(NOT_RANKED)]
+    assert [why.startswith("optimizer steps in the steady windows: ") for why in told] == [True]
 
 
 @pytest.mark.parametrize(("every", "accumulation"), [(1, []), (10, ["gradient_accumulation=1"])])

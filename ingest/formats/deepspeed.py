@@ -125,6 +125,10 @@ def _user_config(lines: Sequence[str]) -> dict[str, str]:
     return said
 
 
+MOST_ARGUMENTS: Final = 800
+"""More than Megatron-DeepSpeed has; a script's own heading of that name may have no end."""
+
+
 def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
     """Megatron's arguments, of a log without its iterations: it prints these on its last rank.
 
@@ -688,7 +692,7 @@ BLOCKS: Final = (
         ),
         printed_by=f"{PROFILER} FlopsProfiler.print_model_profile",
     ),
-    replace(megatron.HEADER, read=_of_megatron),
+    replace(megatron.HEADER, read=_of_megatron, most_lines=MOST_ARGUMENTS),
 )
 
 PROFILE_FILE: Final = (
@@ -701,7 +705,7 @@ PROFILE_FILE: Final = (
 CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
-    rf"|DeepSpeed info: version=|\bstep=0, skipped=0|{megatron.LAUNCH}"
+    rf"|DeepSpeed info: version=|\bstep=0, skipped=0|{megatron.HEADER.start}"
 )
 
 DEEPSPEED: Final = LogFormat(

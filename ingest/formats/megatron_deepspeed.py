@@ -407,9 +407,6 @@ HEADER: Final = Block(
     ),
     printed_by=ARGUMENTS,
 )
-LAUNCH: Final = r"(?<!\(\) )using world size: |- arguments -"
-"""Of a launch: the one stands two lines before the other."""
-
 EFFECTIVE: Final = EventLine(
     anchor="Effective Tera Flops per GPU: ",
     regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
@@ -450,7 +447,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
-    launch=LAUNCH,
+    launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
     evidence=("elapsed", "rate"),
     elapsed_covers="interval",
     rate_covers="interval",

@@ -173,27 +173,33 @@ def _derived(config: dict[str, Any]) -> dict[str, str]:
         facts["precision"] = {"bfloat16": "bf16", "float16": "fp16"}.get(str(dtype), str(dtype))
     elif str(_get(config, "optim_wrapper.type")).endswith(".OptimWrapper"):
         facts["precision"] = "fp32"
-    facts.update(_averaged(_get(config, "log_processor")))
+    facts.update(_averaged(config))
     return facts
 
 
+MMENGINE_WINDOW: Final = "10"
+"""Iterations that a printed time is a mean of by default (LogProcessor's window_size)."""
 RATES: Final = {"tflops": "logged_tflops", "tokens_per_sec": "logged_tgs"}
 
 
-def _averaged(log_processor: Any) -> dict[str, str]:  # noqa: ANN401 - as dumped
+def _averaged(config: Mapping[str, Any]) -> dict[str, str]:
     """What is a mean over the window; keys that the pattern passes over are the last iteration's.
 
-    Without a pattern of its own it averages the times, and no rate.
+    Without a pattern of its own it averages the times, and no rate; without a window, ten.
     """
+    log_processor = config.get("log_processor")
+    of_default = log_processor is None and "default_hooks" in config  # the config is not a part
+    usual = isinstance(log_processor, dict) and _get(log_processor, "window_size") is None
+    window = {"average_window": MMENGINE_WINDOW} if usual or of_default else {}
     mean_pattern = _get(log_processor, "mean_pattern")
     if not isinstance(mean_pattern, str):
-        return {}
+        return window
     with suppress(re.error, RecursionError, OverflowError):
         several = _get(log_processor, "window_size") != 1
         means = [RATES[key] for key in RATES if several and re.search(mean_pattern, key)]
         facts = {"averaged_rates": ",".join(means)} if means else {}
-        return facts | ({} if re.search(mean_pattern, "time") else {"average_window": "1"})
-    return {}
+        return facts | (window if re.search(mean_pattern, "time") else {"average_window": "1"})
+    return window
 
 
 PARTLY_ADAPTED: Final = ("layers_to_transform", "modules_to_save", "rank_pattern")
