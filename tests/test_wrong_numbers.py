@@ -138,6 +138,36 @@ def test_megatrons_header_counts_where_its_iterations_are_in_the_log_of_another_
     assert rows["gpus"].to_list() == [8] * launches
 
 
+OWN_HEADING = """\
+------------------------ arguments ------------------------
+  batch_size ...................................... 4
+  global_batch_size ............................... 64
+  fp32 ............................................ True
+"""
+DUMP = """\
+[2026-01-01 08:00:00,000] [INFO] [config.py:1003:print] DeepSpeedEngine configuration:
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   bfloat16_enabled ............. True
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   gradient_accumulation_steps .. 1
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   train_batch_size ............. 8
+[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   train_micro_batch_size_per_gpu  4
+"""
+
+
+@pytest.mark.parametrize("end", ["", "---------------- end of arguments ----------------\n"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_scripts_own_arguments_under_megatrons_heading_say_nothing(
+    before, end, ingest, store, logs
+):
+    """Its words would go before the engine's, which a heading without an end would swallow."""
+    heading, at = OWN_HEADING + end, datetime(2026, 1, 1, 9)
+    steps = "".join(ENGINE.format(at=at + timedelta(seconds=n), step=n) for n in range(10, 130, 10))
+    (logs / "run.log").write_text((heading + DUMP if before else DUMP + heading) + steps)
+    ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "gpus=2"]))
+    row = metrics(store).row(0, named=True)
+    assert row["tgs"] == pytest.approx(8 * 512 / 2)
+    assert (row["precision"], row["warnings"]) == ("bf16", [])
+
+
 TIMER = "[{at:%Y-%m-%d %H:%M:%S},001] [INFO] [timer.py:264:stop] epoch=0/micro_step={count}"
 TIMER += "/global_step={count}, RunningAvgSamplesPerSec=8.0, CurrSamplesPerSec=8.0\n"
 

@@ -125,18 +125,18 @@ def _user_config(lines: Sequence[str]) -> dict[str, str]:
     return said
 
 
-MOST_ARGUMENTS: Final = 800
-"""More than Megatron-DeepSpeed has; a script's own heading of that name may have no end."""
+OF_MEGATRON: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
 
 
 def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
     """Megatron's arguments, of a log without its iterations: it prints these on its last rank.
 
-    GPT-NeoX' header says of each value whether it was given.
+    GPT-NeoX' header says of each value whether it was given. Of a script's own, under the same
+    heading, nobody knows what they are.
     """
-    if any(line.rstrip().endswith(("default", "updated")) for line in lines):
-        return {}
-    return megatron.HEADER.read(lines)
+    of_neox = any(line.rstrip().endswith(("default", "updated")) for line in lines)
+    known = OF_MEGATRON.search("\n".join(lines)) is not None
+    return megatron.HEADER.read(lines) if known and not of_neox else {}
 
 
 RANKS_OF_ONE_BATCH: Final = {
@@ -692,7 +692,11 @@ BLOCKS: Final = (
         ),
         printed_by=f"{PROFILER} FlopsProfiler.print_model_profile",
     ),
-    replace(megatron.HEADER, read=_of_megatron, most_lines=MOST_ARGUMENTS),
+    replace(  # a script's own heading may have no end
+        megatron.HEADER,
+        read=_of_megatron,
+        end=rf"{megatron.HEADER.end}|DeepSpeedEngine configuration:",
+    ),
 )
 
 PROFILE_FILE: Final = (
