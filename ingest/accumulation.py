@@ -139,14 +139,14 @@ def _keep_pace(counts: pl.DataFrame, said: Sequence[int]) -> bool:
     counts = counts.filter(pl.col("apart").is_not_null())  # an epoch's first may follow the last's
     each = _of_each_step(counts, since_start=False)["each"].median()
     usual = [round(each)] if each is not None else []  # type: ignore[arg-type]
-    ahead = [(pl.col("micro") - n * pl.col("step")).alias(f"{n}") for n in {*(said or usual)}]
-    of_counter = counts.with_columns(ahead).group_by("rank", "epoch")
-    spread = of_counter.agg(
-        pl.max("apart"),
-        *(pl.max(n.meta.output_name()) - pl.min(n.meta.output_name()) for n in ahead),
-    )
-    found = (spread[n.meta.output_name()] < spread["apart"] for n in ahead)
-    return any(fits.fill_null(value=True).all() for fits in found)
+    of_counter = counts.group_by("rank", "epoch")
+
+    def fits(count: int) -> bool:
+        ahead = pl.col("micro") - count * pl.col("step")
+        spread = of_counter.agg(fits=ahead.max() - ahead.min() < pl.max("apart"))
+        return bool(spread["fits"].fill_null(value=True).all())
+
+    return any(map(fits, {*(said or usual)}))
 
 
 def _ranks_agree(counts: pl.DataFrame) -> bool:

@@ -432,11 +432,8 @@ class Broken:
 
     def _belongs(self, before: bytes, line: bytes) -> bool:
         """Whether a line goes on with a step line that the piece before has not ended."""
-        if not line.strip() or len(line) > self._columns or _begins_step(line):
-            return False
-        if not before.rstrip().endswith(b"|"):
-            return True
-        return len(before) + BLANKS >= self._columns and _FIELD.match(line) is not None
+        wide = len(before) + BLANKS >= self._columns or not _ended_field(before)
+        return wide and len(line) <= self._columns and _may_go_on(before, line)
 
 
 def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
@@ -445,7 +442,7 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
         return None
     starts = list[int]()
     for at in (at for at, line in enumerate(lines) if _begins_step(line)):
-        if starts and not _may_go_on(lines[starts[-1]], lines[starts[-1] + 1]):
+        if starts and not _may_go_on(lines[starts[-1]], lines[starts[-1] + 1].rstrip(b"\r")):
             return None
         starts.append(at)
     if len(starts) < LEAST:
@@ -465,12 +462,18 @@ def of_terminal(lines: Sequence[bytes], beginning: bytes) -> Made | None:
 
 
 def _may_go_on(line: bytes, behind: bytes) -> bool:
-    """Whether a step line may be broken, by the line behind it; mostly the first tells.
+    """Whether the line behind a piece of a step line may be the rest of it, however wide both are.
 
-    As Broken has it, of a terminal of any width.
+    Mostly the first step line's tells that a log is no terminal's copy.
     """
-    ended = line.rstrip().endswith(b"|")
-    return not (ended and _FIELD.match(behind.rstrip(b"\r")) is None) and not _begins_step(behind)
+    if not behind.strip() or _begins_step(behind):
+        return False
+    return not _ended_field(line) or _FIELD.match(behind) is not None
+
+
+def _ended_field(line: bytes) -> bool:
+    """Whether a piece of a step line ends behind one of its fields."""
+    return line.rstrip().endswith(b"|")
 
 
 def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:

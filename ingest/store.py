@@ -466,8 +466,7 @@ class Store:
         """
         if not self._catalogue.exists():
             raise self._lost()
-        database = self._idle.pop() if self._idle else self._locked_down()
-        with database.cursor() as con:
+        with _lent(self._idle, self._locked_down, "stored") as con:
             try:
                 path = catalogue.quote(str(self._catalogue.absolute()))
                 con.execute(f"attach {path} as stored (read_only)")
@@ -486,9 +485,6 @@ class Store:
                 raise StoreError(
                     f"{self.path}: cannot be read ({_first_line(error)}). See: fairmfu doctor"
                 ) from error
-            con.execute("use memory")
-            con.execute("detach stored")
-        self._idle.append(database)  # to start another takes as long as many reads
 
     def _locked_down(self) -> Connection:
         """A database in memory that reaches the catalogue, the parts, and nothing else."""
@@ -696,18 +692,10 @@ class Store:
     @contextmanager
     def _opened(self, path: Path) -> Iterator[Connection]:
         """A catalogue for writing, closed behind it."""
-        database = self._idle_writers.pop() if self._idle_writers else duckdb.connect()
-        try:
-            with database.cursor() as con:
-                con.execute(f"attach {catalogue.quote(str(path.absolute()))} as written")
-                con.execute("use written")
-                yield con
-                con.execute("use memory")
-                con.execute("detach written")
-        except BaseException:
-            database.close()
-            raise
-        self._idle_writers.append(database)
+        with _lent(self._idle_writers, duckdb.connect, "written") as con:
+            con.execute(f"attach {catalogue.quote(str(path.absolute()))} as written")
+            con.execute("use written")
+            yield con
 
     @contextmanager
     def _new_catalogue(self, *, from_old: bool) -> Iterator[Writer]:
@@ -735,6 +723,27 @@ class Store:
         finally:
             for left in self.home.glob(f"{aside.name}*"):
                 left.unlink()
+
+
+@contextmanager
+def _lent(
+    idle: list[Connection], start: Callable[[], Connection], name: str
+) -> Iterator[Connection]:
+    """A database in memory to which a catalogue is attached by that name, meanwhile.
+
+    One that is idle, for to start another takes as long as many reads; it is idle again behind it,
+    or closed where that failed.
+    """
+    database = idle.pop() if idle else start()
+    try:
+        with database.cursor() as con:
+            yield con
+            con.execute("use memory")
+            con.execute(f"detach {name}")
+    except BaseException:
+        database.close()
+        raise
+    idle.append(database)
 
 
 def _named(path: str) -> Path:

@@ -70,6 +70,13 @@ def test_an_engine_relaunch_is_not_folded_into_the_first(ingest, store, logs):
     assert metrics(store)["tgs"].to_list() == pytest.approx([1024.0, 1024.0])
 
 
+def engine_steps(day: int = 1) -> str:
+    """120 steps of a second each, every tenth printed."""
+    at = datetime(2026, 1, day, 9)
+    lines = (ENGINE.format(at=at + timedelta(seconds=n), step=n) for n in range(10, 130, 10))
+    return "".join(lines)
+
+
 @pytest.mark.parametrize(
     ("line", "counts"),
     [
@@ -93,9 +100,7 @@ def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
 ):
     """The engine counts samples: with its curriculum each was of seq_len from the first, ranked."""
     text = f"[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   {line}\n"
-    at = (datetime(2026, 1, 1, 9) + timedelta(seconds=10 * n) for n in range(1, 13))
-    steps = [ENGINE.format(at=one, step=10 * n) for n, one in enumerate(at, 1)]
-    (logs / "run.log").write_text(text + "".join(steps))
+    (logs / "run.log").write_text(text + engine_steps())
     facts = given.from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
     ingest(logs / "run.log", extra=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
@@ -127,9 +132,7 @@ def test_megatrons_header_counts_where_its_iterations_are_in_the_log_of_another_
     """Its last rank prints these. A micro-batch was one GPU's, for 4 that train it: 4x, ranked."""
     text = ""
     for launch in range(launches):
-        at = datetime(2026, 1, 1 + launch, 9)
-        steps = (ENGINE.format(at=at + timedelta(seconds=n), step=n) for n in range(10, 130, 10))
-        text += MEGATRON_HEADER + "".join(steps)
+        text += MEGATRON_HEADER + engine_steps(day=1 + launch)
     (logs / "node0.log").write_text(text)
     ingest(logs / "node0.log", extra=given.from_flags(["seq_len=512"]))
     rows = metrics(store)
@@ -159,9 +162,9 @@ def test_a_scripts_own_arguments_under_megatrons_heading_say_nothing(
     before, end, ingest, store, logs
 ):
     """Its words would go before the engine's, which a heading without an end would swallow."""
-    heading, at = OWN_HEADING + end, datetime(2026, 1, 1, 9)
-    steps = "".join(ENGINE.format(at=at + timedelta(seconds=n), step=n) for n in range(10, 130, 10))
-    (logs / "run.log").write_text((heading + DUMP if before else DUMP + heading) + steps)
+    heading = OWN_HEADING + end
+    header = heading + DUMP if before else DUMP + heading
+    (logs / "run.log").write_text(header + engine_steps())
     ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "gpus=2"]))
     row = metrics(store).row(0, named=True)
     assert row["tgs"] == pytest.approx(8 * 512 / 2)
@@ -313,9 +316,7 @@ def test_the_engine_under_deepspeed_chat_trains_no_language_model_alone(
     ingest, store, logs, mark, objective
 ):
     """Its iterations write answers on and train two models, or score pairs."""
-    at = (datetime(2026, 1, 1, 9) + timedelta(seconds=10 * n) for n in range(1, 13))
-    steps = [ENGINE.format(at=one, step=10 * n) for n, one in enumerate(at, 1)]
-    (logs / "chat.log").write_text(mark + "".join(steps))
+    (logs / "chat.log").write_text(mark + engine_steps())
     stated = {"gpus": 1, "global_batch_size": 8, "seq_len": 512, "packed": "true"}
     more = {"model": "opt-1.3b", "trainable": "full", "precision": "bf16", "accelerator": "A100"}
     flags = [f"{name}={value}" for name, value in (stated | more).items()]

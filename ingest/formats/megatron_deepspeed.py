@@ -408,6 +408,7 @@ HEADER: Final = Block(
     ),
     printed_by=ARGUMENTS,
 )
+
 EFFECTIVE: Final = EventLine(
     anchor="Effective Tera Flops per GPU: ",
     regex=r"Effective Tera Flops per GPU: (?P<tflops>[\d.]+) and total parameters "
