@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count
 from multiprocessing import get_context, parent_process
-from typing import Final, Self
+from typing import Any, Final, Generic, Self, TypeVar
 
 from ingest.bulk import unplanned
 from ingest.bulk_plan import Plan, plan_by
@@ -45,7 +45,7 @@ from ingest.parse import Parser
 from ingest.reader import Chunk
 from ingest.shelf import Shelf
 from ingest.spool import LogTables, Spool
-from ingest.together import Group
+from ingest.together import Group, Log
 from ingest.walk import Found
 
 LARGEST_BYTES: Final = 32 * 1024 * 1024
@@ -81,7 +81,7 @@ class _Task:
 
     files: list[Given] = field(default_factory=list)
     bytes: int = 0
-    result: Future[Read] | None = None
+    result: Future[Read] | _Handed[Read] | None = None
     read: list[LogTables | Exception] | None = None
 
 
@@ -131,8 +131,9 @@ class Ahead:
         self._offered: dict[str, tuple[_Task, int]] = {}
         self._total = self._waiting = 0
         self._ready = Future[int]()
-        self._given: list[Future[Read]] = []
+        self._given: list[_Handed[Read] | Future[Read]] = []
         self._lent: dict[int, Future[int | bytes]] = {}
+        self._owed: dict[int, Future[int | bytes]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -193,30 +194,41 @@ class Ahead:
         self._lent = {place: made for place, made in self._lent.items() if not made.done()}
         return in_turn(parser, chunks, partial(self._submit_block, parser), others)
 
-    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Planned | None:
+    def _submit_block(self, parser: Parser, chunk: Chunk) -> _Handed[Plan | None] | None:
         """Have another process plan a block; None where it is planned here.
 
         While the processes still start nobody is asked: that takes as long as some blocks.
         """
         if self._pool is None or not self._ready.done():
             return None
-        place = next(place for place in count() if place not in self._lent)
+        place = self._free()
         if not self._handover.put(place, chunk.view):
             return None
         with _one_thread(), suppress(BrokenProcessPool):
             names, size = names_of(parser), len(chunk.view)
             made = self._lent[place] = self._pool.submit(_plan, names, chunk.number, place, size)
-            return _Planned(made, partial(self._received, place))
+            return _Handed(made, partial(self._planned, place))
         return None
 
-    def _received(self, place: int) -> Plan | None:
+    def _planned(self, place: int) -> Plan | None:
         """The plan of the block in that place, which is then free again; None where it was lost."""
         with suppress(BrokenProcessPool, OSError):
-            made = self._lent.pop(place).result()
-            packed = self._handover.get(place, made) if isinstance(made, int) else made
-            plan: Plan = pickle.loads(packed)  # noqa: S301 - ours
+            plan: Plan = self._unpacked(place, self._lent.pop(place))
             return plan
         return None
+
+    def _free(self) -> int:
+        """A place of the handover."""
+        return next(place for place in count() if place not in {*self._lent, *self._owed})
+
+    def _unpacked(self, place: int, made: Future[int | bytes]) -> Any:  # noqa: ANN401
+        """What another process has made and put there, or had no room for.
+
+        Raises BrokenProcessPool, OSError where it was lost.
+        """
+        found = made.result()
+        packed = self._handover.get(place, found) if isinstance(found, int) else found
+        return pickle.loads(packed)  # noqa: S301 - ours
 
     def _start(self) -> None:
         if self._pool is None:
@@ -285,41 +297,59 @@ class Ahead:
             task.result = self._read(task.files)
             self._give_out()
 
-    def _give(self, files: Sequence[Given]) -> Future[Read]:
+    def _give(self, files: Sequence[Given]) -> _Handed[Read] | Future[Read]:
         """What another process reads."""
         assert self._pool is not None  # noqa: S101 - who asks has seen to it
+        place = self._free()
         try:
             with _one_thread():
-                return self._pool.submit(_read, files)
+                made = self._owed[place] = self._pool.submit(_read, files, place)
+            return _Handed(made, partial(self._received, place))
         except BrokenProcessPool as error:
             broken = Future[Read]()
             broken.set_exception(error)
             return broken
 
+    def _received(self, place: int) -> Read:
+        """What another process has read. Raises BrokenProcessPool where it was lost."""
+        made = self._owed[place]
+        made.result()  # the errors of files are its own
+        try:
+            read: Read = self._unpacked(place, made)
+        except OSError as error:
+            raise BrokenProcessPool from error
+        del self._owed[place]
+        return read
+
     def _read(self, files: Sequence[Given]) -> Future[Read]:
         """What is read here."""
         result = Future[Read]()
         try:
-            result.set_result(_read_all(files, self._state))
+            result.set_result(_read_all(files, self._state, Group.of))
         except (FairmfuError, OSError) as error:
             result.set_exception(error)
         return result
 
 
+Made = TypeVar("Made")
+
+
 @dataclass(frozen=True, slots=True)
-class _Planned:
-    """A plan that another process makes."""
+class _Handed(Generic[Made]):
+    """What another process makes and packs."""
 
     future: Future[int | bytes]
-    result: Callable[[], Plan | None]
+    result: Callable[[], Made]
 
     def done(self) -> bool:
         return self.future.done()
 
 
-def _read_all(files: Sequence[Given], state: State) -> Read:
+def _read_all(
+    files: Sequence[Given], state: State, grouped: Callable[[Sequence[Log]], Group]
+) -> Read:
     extra, tried = state
-    return Read.of(read_logs(files, Spool(), extra=extra, tried=tried), Group.of)
+    return Read.of(read_logs(files, Spool(), extra=extra, tried=tried), grouped)
 
 
 # --- in the other processes -------------------------------------------------------------------
@@ -344,16 +374,21 @@ def _begin(state: State, handover: Handover) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _read(files: Sequence[Given]) -> Read:
-    return _read_all(files, _state[0])
+def _read(files: Sequence[Given], place: int) -> int | bytes:
+    """Read files; what was found is in that place then."""
+    return _handed(place, _read_all(files, _state[0], Group.packed))
 
 
 def _plan(names: Names, number: int, place: int, size: int) -> int | bytes:
-    """Plan the block in that place; the size of the plan that is there then, or the plan itself."""
-    handover = _handover[0]
-    plan = plan_by(_parser(names), Chunk(number, handover.get(place, size)))
-    packed = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
-    return len(packed) if handover.put(place, packed) else packed
+    """Plan the block in that place; the plan is there then."""
+    chunk = Chunk(number, _handover[0].get(place, size))
+    return _handed(place, plan_by(_parser(names), chunk))
+
+
+def _handed(place: int, made: Plan | Read) -> int | bytes:
+    """Its size, packed, in that place, or where there is no room for it, it itself."""
+    packed = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+    return len(packed) if _handover[0].put(place, packed) else packed
 
 
 @cache

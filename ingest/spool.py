@@ -12,10 +12,11 @@ import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import IO, Final, Literal, Protocol
+from typing import IO, Final, Literal, Protocol, Self
 
 import polars as pl
 
@@ -51,7 +52,7 @@ class Spool:
 
         Raises StoreError on a disk that is full; what it has no room for stays in memory.
         """
-        piece = Piece(self, frame)
+        piece = Piece(self, frame.columns, frame.height, frame)
         self._held.append(weakref.ref(piece))
         self._bytes += piece.bytes
         if self._bytes > self._most:
@@ -83,11 +84,18 @@ class Spool:
         for piece, written in on_their_way:
             piece.lies_at(*written.result())
 
+    def take(self, packed: Packed) -> Piece:
+        """Put a frame aside that another process has packed. Raises StoreError as `keep`."""
+        piece = Piece(self, packed.columns, packed.height)
+        piece.lies_at(*self._append(memoryview(packed.data)))
+        return piece
+
     def write(self, frame: pl.DataFrame) -> tuple[int, int]:
         """Where the file has the frame from now on: its place and length [bytes]."""
-        packed = io.BytesIO()
-        frame.write_parquet(packed, compression=_worth(frame), statistics=False)
-        rest = packed.getbuffer()
+        return self._append(_packed(frame).getbuffer())
+
+    def _append(self, rest: memoryview) -> tuple[int, int]:
+        """Where the file has these bytes from now on."""
         length = rest.nbytes
         try:
             with self._one_at_a_time:
@@ -129,6 +137,26 @@ class Spool:
         return self._file
 
 
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A frame as the file of a spool has it, for the spool of another process."""
+
+    columns: list[str]
+    height: int
+    data: bytes
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> Self:
+        """What `Spool.take` puts aside as `Spool.keep` does the frame."""
+        return cls(frame.columns, frame.height, _packed(frame).getvalue())
+
+
+def _packed(frame: pl.DataFrame) -> io.BytesIO:
+    packed = io.BytesIO()
+    frame.write_parquet(packed, compression=_worth(frame), statistics=False)
+    return packed
+
+
 def _worth(frame: pl.DataFrame) -> Literal["lz4", "uncompressed"]:
     """The compression of a frame on the disk: numbers take half the room by it, and twice the time.
 
@@ -141,12 +169,15 @@ def _worth(frame: pl.DataFrame) -> Literal["lz4", "uncompressed"]:
 class Piece:
     """A frame that was put aside."""
 
-    def __init__(self, spool: Spool, frame: pl.DataFrame) -> None:
-        self.columns = frame.columns
-        self.height = frame.height
-        self.bytes = int(frame.estimated_size())
+    def __init__(
+        self, spool: Spool, columns: list[str], height: int, frame: pl.DataFrame | None = None
+    ) -> None:
+        """frame: as long as no disk holds it."""
+        self.columns = columns
+        self.height = height
+        self.bytes = 0 if frame is None else int(frame.estimated_size())
         self._spool = spool
-        self._frame: pl.DataFrame | None = frame
+        self._frame = frame
         self._at = (0, 0)
 
     def read(self, columns: Iterable[str] | None = None) -> pl.DataFrame:

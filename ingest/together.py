@@ -6,9 +6,10 @@ neighbours are wanted one behind the other, they are read together too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import polars as pl
@@ -19,7 +20,19 @@ from ingest.pieces import MAPPING, Pieces, framed, put_aside
 from ingest.rows import Rows
 from ingest.schema import frame_schema
 from ingest.shelf import Shelf
-from ingest.spool import PIECE_ROWS, Cut, LogTables, Spool, Streamed, Table, chained, whole
+from ingest.spool import (
+    PIECE_ROWS,
+    Cut,
+    LogTables,
+    Packed,
+    Piece,
+    Spool,
+    Streamed,
+    Table,
+    chained,
+    frames,
+    whole,
+)
 from ingest.unbatched import Unbatched, write_unbatched
 
 BY_ROW: Final = ("sources", "runs", "facts", "unread")
@@ -97,10 +110,10 @@ def _streamed(name: str, run_id: str, rows: Pieces) -> Streamed:
 class Group:
     """Rows of several logs by table, and of each log how many of each table are its own.
 
-    tables: in memory, or written by a worker.
+    tables: in memory, or put where others can take them by who has read them.
     """
 
-    tables: Mapping[str, pl.DataFrame | Sequence[Unbatched]]
+    tables: Mapping[str, pl.DataFrame | Sequence[Unbatched] | Sequence[Packed]]
     heights: Sequence[Mapping[str, int]]
 
     @classmethod
@@ -109,19 +122,28 @@ class Group:
         return cls(cls._framed(logs), [log.heights for log in logs])
 
     @classmethod
+    def packed(cls, logs: Sequence[Log]) -> Group:
+        """The group of some logs for another process; rows that may be many as its spool has them.
+
+        So they go to its disk without being looked at.
+        """
+        return cls._many(logs, _pack)
+
+    @classmethod
     def written(cls, logs: Sequence[Log], shelf: Shelf, job: str) -> Group:
         """The group of some logs; rows that may be many are written as parts that a batch may take.
 
         job: as for unbatched.write_unbatched.
         """
+        return cls._many(logs, partial(write_unbatched, shelf, job))
+
+    @classmethod
+    def _many(cls, logs: Sequence[Log], put: Callable[[str, Table], Sequence[Any]]) -> Group:
+        """The group of some logs; put: what becomes of the rows of a table that may be many."""
         alone = len(logs) == 1  # which may be long
         tables = logs[0].tables(Spool()) if alone else cls._framed(logs)
         few = {name: whole(table) for name, table in tables.items() if _is_few(name, table)}
-        many = {
-            name: write_unbatched(shelf, job, name, table)
-            for name, table in tables.items()
-            if name not in few
-        }
+        many = {name: put(name, table) for name, table in tables.items() if name not in few}
         return cls({**few, **many}, [log.heights for log in logs])
 
     @staticmethod
@@ -146,7 +168,8 @@ class Group:
         table, heights = self.tables[name], [heights[name] for heights in self.heights]
         spans = list(zip(accumulate(heights, initial=0), heights, strict=False))
         if not isinstance(table, pl.DataFrame):
-            return [_across(table, frame_schema(name), *span) for span in spans]
+            parts = [spool.take(part) if isinstance(part, Packed) else part for part in table]
+            return [_across(parts, frame_schema(name), *span) for span in spans]
         if name not in WAITING:
             return [table.slice(*span) for span in spans]
         cuts: list[Table] = []
@@ -178,7 +201,15 @@ def _is_few(name: str, table: Table) -> bool:
     return name not in WAITING or table.height <= (0 if name == "steps" else PIECE_ROWS)
 
 
-def _across(parts: Sequence[Unbatched], schema: pl.Schema, first: int, height: int) -> Table:
+def _pack(_: str, rows: Table) -> list[Packed]:
+    """Rows of a table for another process."""
+    each = (some.iter_slices(PIECE_ROWS) for some in frames(rows))
+    return [Packed.of(piece) for piece in chain.from_iterable(each)]
+
+
+def _across(
+    parts: Sequence[Unbatched | Piece], schema: pl.Schema, first: int, height: int
+) -> Table:
     """Some of the rows of parts, one behind the other."""
     cuts: list[Table] = []
     begin = 0

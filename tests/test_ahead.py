@@ -98,6 +98,21 @@ def test_a_process_that_dies_leaves_its_files_to_who_asks() -> None:
         assert rest
 
 
+def test_what_was_handed_over_and_is_not_whole_is_read_by_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lost(*_: object) -> bytes:
+        raise OSError("0 of 1 bytes")
+
+    monkeypatch.setattr(Handover, "get", lost)
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        files = list(offered(pool, SAMPLES[:4]))
+        taken = [pool.take(one, ()) for one in files]
+        given = list(pool._owed)
+    assert len(given) >= 1
+    assert sum(tables is None for tables in taken) >= len(given)
+
+
 def test_what_was_read_with_other_facts_is_not_taken() -> None:
     fact = {"name": "gpus", "value": "8", "origin": "config", "line": None, "text": None}
     with Ahead(2, ((), BUILT_IN)) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import pickle
 import re
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from ingest.log_rows import read_log, read_logs, read_source
 from ingest.plan import LOG_TABLES
 from ingest.spool import Chained, Cut, LogTables, Piece, Spool, chained, whole
 from ingest.store import Tables
-from ingest.together import Batch, Group
+from ingest.together import Batch, Group, Log
 from tests.effort import THOROUGH
 
 EVERY = sorted((Path(__file__).parents[1] / "sample_logs").rglob("*.log"))
@@ -70,6 +71,22 @@ def test_logs_keep_their_order_however_many_are_together(
     monkeypatch.setattr(together, "MOST_LOGS", logs)
     monkeypatch.setattr(together, "PIECE_ROWS", rows)
     expect_alike(batch(SAMPLES), SAMPLES)
+
+
+@pytest.mark.parametrize("paths", [SAMPLES, SAMPLES[:1]])
+@pytest.mark.parametrize("rows", [32_768, 40])
+def test_what_another_process_packs_is_what_it_has_read(
+    paths: list[Path], rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "PIECE_ROWS", rows)
+    logs = [
+        log for log in read_logs([(path, ()) for path in paths], Spool()) if isinstance(log, Log)
+    ]
+    sent: Group = pickle.loads(pickle.dumps(Group.packed(logs)))  # noqa: S301 - ours
+    steps = sent.tables["steps"]
+    assert not isinstance(steps, pl.DataFrame)
+    assert max(part.height for part in steps) <= rows
+    expect_alike(sent.logs(Spool()), paths)
 
 
 def test_neighbours_are_read_together_and_in_their_order() -> None:
