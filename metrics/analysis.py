@@ -42,6 +42,7 @@ class Analysis:
     metrics: one row per run, columns of METRICS
     alone: the same without what depends on other runs (`beside_others`)
     windows: one row per logged step, of metrics.steady.mark
+    events: of each run, of metrics.pooling.pooled: each once, however many sources tell of it
     held: the facts that hold, of metrics.inputs.holding
     audits: by run_id what came of reproducing the log's own figures
     known: by run_id what frameworks' own formulas read of the facts
@@ -53,6 +54,7 @@ class Analysis:
 
     metrics: pl.DataFrame
     windows: pl.DataFrame
+    events: pl.DataFrame
     held: pl.DataFrame
     audits: Mapping[str, Audit]
     known: Mapping[str, Known]
@@ -184,7 +186,10 @@ def analyse(tables: Mapping[str, pl.DataFrame], overlay: Sequence[Accelerator] =
     alone = pl.DataFrame(rows, schema=METRICS, strict=False).sort("name", "run_id")
     metrics = beside_others(alone)
     united = replace(united, tables={})
-    return Analysis(metrics, spans, held, audits, known, printed, each_rank, alone, united, links)
+    events = tables["events"]
+    return Analysis(
+        *(metrics, spans, events, held, audits, known, printed, each_rank, alone, united, links)
+    )
 
 
 UNREAD: Final = 0.1

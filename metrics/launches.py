@@ -46,7 +46,7 @@ from metrics.digits import STAMP_ERROR, Digits, digits_by, printed
 from metrics.links import COMPARED, ENDS, FIGURES, REDUCED, TIMES
 from metrics.pooling import WITH_ENGINE, pooled
 from metrics.statistics import robust_spread
-from metrics.windows import BESIDE_TRAINING, split, with_losses
+from metrics.windows import split, with_losses
 
 CHANCE_BITS: Final = 24.0
 """Evidence that twins need, in bits: they agree by chance once in sixteen million."""
@@ -135,7 +135,7 @@ class United:
     """The tables with one run for each launch.
 
     tables: `runs`, `facts`, `steps`, `events` as in ingest.schema. Each launch goes by the run_id
-        of one of its sources, the lead; its steps and facts are those of all of them
+        of one of its sources, the lead; its steps, events and facts are those of all of them
     members: by the run_id of a lead the rows of `runs` of all its sources, the lead first
     doubts: by run_id warnings
     linked: by the run_id of each source those that tell of the same launch, or may; nothing else
@@ -156,7 +156,7 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
     rows = _folded(tables["steps"])
     told = _told(tables, runs, rows)
     groups, unsure, links = _groups(told, _placed(rows, tables["runs"]))
-    said, beside = _facts_said(tables), _kinds_beside(tables)
+    said = _facts_said(tables)
     replica = replica_groups.of_sources(tables["facts"])
     members = {}
     for group in groups:
@@ -166,7 +166,6 @@ def unite(tables: Mapping[str, pl.DataFrame]) -> United:
             key=lambda run_id: (
                 replica.get(run_id, [0]),
                 -said.get(run_id, 0),
-                -beside.get(run_id, 0),
                 runs[run_id]["name"],
             ),
         )
@@ -208,15 +207,6 @@ def _facts_said(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
     """How many facts each source states, by run_id: the one that states most leads."""
     logged = tables["facts"].filter(pl.col("origin").str.starts_with("log"))
     return dict(logged.group_by("run_id").agg(pl.col("name").n_unique()).iter_rows())
-
-
-def _kinds_beside(tables: Mapping[str, pl.DataFrame]) -> dict[str, int]:
-    """How many kinds of events that take time beside training each source tells of, by run_id.
-
-    Of sources that state as many facts the one of most leads: an event file has no checkpoints.
-    """
-    beside = tables["events"].filter(pl.col("kind").is_in(BESIDE_TRAINING))
-    return dict(beside.group_by("run_id").agg(pl.col("kind").n_unique()).iter_rows())
 
 
 # -- some runs against the others ----------------------------------------------------------

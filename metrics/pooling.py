@@ -1,6 +1,7 @@
-"""One launch that several sources tell of: its run, its steps and its facts, each once.
+"""One launch that several sources tell of: its run, its steps, events and facts, each once.
 
-A column is taken from the source that prints it best, a fact from the one whose origin goes before.
+A column is taken from the source that prints it best, a fact from the one whose origin goes before,
+events of a kind from the first source that tells of any.
 
 Frames in, frames out; no file is opened here.
 """
@@ -13,7 +14,7 @@ from typing import Any, Final
 import polars as pl
 
 from metrics.digits import digits_by
-from metrics.windows import MOMENTS, PRINTED_TIMES
+from metrics.windows import BESIDE_TRAINING, MOMENTS, PRINTED_TIMES
 
 GROUPS: Final = (
     ("elapsed_s", "data_s"),
@@ -32,6 +33,13 @@ TIMED_BY: Final = {
 WITH_ENGINE: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
 """The Hugging Face Trainer's files do not say that DeepSpeed ran below it, nor do the event files
 of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
+
+
+BESIDE_STEPS: Final = (
+    *BESIDE_TRAINING,
+    *("gc", "compile", "load", "restart", "overflow", "error", "out_of_memory", "killed"),
+)
+"""Kinds of events of any source that say why the pace changes or stops; others are the lead's."""
 
 
 def pooled(
@@ -65,7 +73,7 @@ def pooled(
         "steps": pl.concat([tables["steps"].filter(alone), steps]).sort(
             "run_id", "line", maintain_order=True
         ),
-        "events": tables["events"].filter(pl.col("run_id").is_in(list(members))),
+        "events": _events(tables["events"], own, steps, sources, several),
         "facts": _facts(tables["facts"], members, lead_of),
     }
 
@@ -179,6 +187,68 @@ def _one_each(rows: pl.DataFrame, steps: pl.DataFrame, taken: pl.DataFrame) -> p
         .agg(line, *picks)
         .with_columns(pl.col("line").backward_fill().forward_fill().over("lead"))
         .rename({"lead": "run_id"})
+    )
+
+
+def _events(
+    events: pl.DataFrame,
+    told: pl.DataFrame,
+    steps: pl.DataFrame,
+    sources: pl.DataFrame,
+    several: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> pl.DataFrame:
+    """For each launch the events of its lead, and of kinds that this does not tell of another's.
+
+    Their `line` is the lead's at the first step behind that after which they happened; which line
+    of which source tells of them, `text` says. told: steps of all sources, and steps: of the
+    launches, as in ingest.schema; sources: as for `_formats_of_groups`.
+    """
+    of = events.join(sources, on="run_id", how="left", maintain_order="left")
+    first = pl.col("place") == pl.col("place").min().over("lead", "kind")
+    own = (pl.col("place") == 0) | pl.col("place").is_null()
+    others = of.filter(~own & first & pl.col("kind").is_in(BESIDE_STEPS))
+    lead_alone = of.filter(own).select(events.columns)
+    if others.is_empty():
+        return lead_alone
+    lines = told.select("run_id", "line", "step").sort("line")
+    names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
+    around = (
+        others.sort("line")
+        .join_asof(
+            lines.rename({"step": "before"}),
+            on="line",
+            by="run_id",
+            allow_exact_matches=False,
+            check_sortedness=False,
+        )
+        .join_asof(
+            lines.rename({"step": "next"}),
+            on="line",
+            by="run_id",
+            strategy="forward",
+            check_sortedness=False,
+        )
+    )
+    before, most = pl.col("before").fill_null(-1), pl.col("next") - 1
+    after = pl.max_horizontal(before, "step")  # its own, if its source prints fewer than the lead
+    after = pl.when(most >= before).then(pl.min_horizontal(after, most)).otherwise(after)
+    leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
+    last = leads.group_by("lead").agg(end=pl.col("line").max() + 1)
+    placed = (
+        around.with_columns(
+            text=pl.format(
+                "{} (line {} of {})", "text", "line", pl.col("run_id").replace_strict(names)
+            ),
+            at=after + 1,
+        )
+        .drop("line")
+        .sort("at")
+        .join_asof(leads, on="at", by="lead", strategy="forward", check_sortedness=False)
+        .join(last, on="lead", maintain_order="left")
+        .with_columns(pl.col("line").fill_null(pl.col("end")), run_id="lead")
+    )
+    return pl.concat([lead_alone, placed.select(events.columns)]).sort(
+        "run_id", "line", maintain_order=True
     )
 
 

@@ -334,8 +334,7 @@ class _Parts:
         self.bins, self.in_full = bins_of(metrics.height), metrics.height <= MOST_IN_FULL
         self.of_windows = _by_run(self.windows)
         self.of_facts = _by_run(analysis.held.filter(pl.col("run_id").is_in(ids)))
-        lead = {of: row["run_id"] for row in metrics.to_dicts() for of in row["members"]}
-        events = _of_leads(tables["events"], lead)
+        events = analysis.events.filter(pl.col("run_id").is_in(ids))
         marks = charts.marks(events, self.windows)
         series = charts.binned(self.windows, metrics, self.bins)
         if not self.in_full:
@@ -390,12 +389,6 @@ def bins_of(runs: int) -> int:
     if runs <= FEW_RUNS:
         return MOST_BINS
     return max(FEWEST_BINS, MOST_BINS * FEW_RUNS // runs)
-
-
-def _of_leads(frame: pl.DataFrame, lead: Mapping[str, str]) -> pl.DataFrame:
-    """Rows of a launch's sources under the id of the launch."""
-    of = pl.col("run_id").replace_strict(lead, default=None, return_dtype=pl.String)
-    return frame.with_columns(run_id=of).filter(pl.col("run_id").is_not_null())
 
 
 def _run(row: Row, parts: _Parts, varies: Sequence[str]) -> Json:

@@ -101,21 +101,67 @@ def test_a_lead_that_says_no_rank_has_each_step_once() -> None:
     assert united.tables["steps"]["step"].to_list() == [*range(1, 21)]
 
 
-@pytest.mark.parametrize("evaluated", [False, True])
+def happened(name: str, line: int, kind: str, **more: Any) -> dict[str, Any]:
+    return {"run_id": name, "line": line, "kind": kind, "text": kind, **more}
+
+
+@pytest.mark.parametrize("facts", [0, 3])
 @pytest.mark.parametrize("names", ["az", "za"])
-def test_a_checkpoint_is_seen_however_its_source_is_called(names: str, *, evaluated: bool) -> None:
-    """Where both say as little of the run, its name decided: an event file has no checkpoint."""
+def test_what_happens_beside_steps_is_seen_whichever_source_leads(names: str, facts: int) -> None:
+    """An event file tells of no checkpoint, and its lines are others than the console's."""
     scalars, console = names
-    rows = without(measured(1), "logged_at")
-    exact = source(scalars, rows, log_format="xtuner-scalars")
-    told = source(console, [row | {"line": 100 + 10 * row["step"]} for row in measured(1)])
-    exact["events"] = [{"run_id": scalars, "line": 25, "kind": "evaluation"}] * evaluated
-    told["events"] = [{"run_id": console, "line": 205, "kind": "checkpoint"}]
-    told["events"] += [{"run_id": console, "line": 255, "kind": "evaluation"}] * evaluated
+    exact = source(scalars, without(measured(1), "logged_at"), facts=facts, log_format="scalars")
+    lines = [row | {"line": 100 + 10 * row["step"]} for row in measured(1)]
+    told = source(console, lines, evidence=["stamp"])
+    exact["events"] = [happened(scalars, 25, "evaluation")]
+    told["events"] = [
+        happened(console, 205, "checkpoint"),
+        happened(console, 255, "evaluation"),
+        happened(console, 310, "end"),
+        happened(console, 311, "error"),
+    ]
     both = analyse(tables(told, exact))
-    assert both.metrics["members"].to_list() == [[console, scalars]]
+    (lead,) = both.metrics["run_id"]
+    assert lead == (scalars if facts else "a")
     fell = both.windows.filter(pl.col("events").list.len() > 0).select("step", "events").rows()
-    assert fell == [(11, ["checkpoint"]), (16, ["evaluation"])][: 1 + evaluated]
+    assert fell == [(11, ["checkpoint"]), (16, ["evaluation"])]
+    assert both.events["run_id"].unique().to_list() == [lead]
+    if lead == scalars:
+        assert both.events.select("line", "kind", "text").rows() == [
+            (20, "checkpoint", f"checkpoint (line 205 of {console})"),
+            (25, "evaluation", "evaluation"),
+            (30, "error", f"error (line 311 of {console})"),
+        ]
+    else:
+        assert both.events["text"].to_list() == ["checkpoint", "evaluation", "end", "error"]
+
+
+@pytest.mark.parametrize(("said", "falls_into"), [(7, 8), (None, 5), (4, 5), (9, 8), (12, 8)])
+def test_an_event_of_a_source_with_fewer_lines_falls_by_its_own_step(
+    said: int | None, falls_into: int
+) -> None:
+    """Between the console's lines of steps 4 and 8 the event file has four."""
+    exact = source("scalars", without(measured(1), "logged_at"), facts=3, log_format="scalars")
+    few = [row | {"line": 10 * row["step"]} for row in measured(1)[3::4]]
+    told = source("console", few, evidence=["stamp"])
+    told["events"] = [happened("console", 45, "checkpoint", step=said)]
+    both = analyse(tables(told, exact))
+    assert both.metrics["members"].to_list() == [["scalars", "console"]]
+    fell = both.windows.filter(pl.col("events").list.len() > 0)["step"].to_list()
+    assert fell == [falls_into]
+
+
+@pytest.mark.parametrize(("said", "falls_into"), [(None, [17]), (20, []), (19, [20])])
+def test_an_event_behind_the_last_line_of_its_source(
+    said: int | None, falls_into: list[int]
+) -> None:
+    exact = source("scalars", without(measured(1), "logged_at"), facts=3, log_format="scalars")
+    told = source("console", measured(1)[:16], evidence=["stamp"])
+    told["events"] = [happened("console", 99, "checkpoint", step=said)]
+    both = analyse(tables(told, exact))
+    fell = both.windows.filter(pl.col("events").list.len() > 0)["step"].to_list()
+    assert fell == falls_into
+    assert both.events.height == 1
 
 
 @pytest.mark.parametrize("nothing", [-1.0, -64.0])
