@@ -50,6 +50,9 @@ nor has one above the last: 95 % intervals of such series cover the truth in too
 FEWEST_RUNS: Final = 3
 """Repeats that an interval between runs needs."""
 
+NOTHING: Final = 1e-9
+"""A difference of windows, as a share of their pace, that is of computing with floats alone."""
+
 WINDOWS_PER_COSINE: Final = 10
 EFFECTIVE_PER_COSINE: Final = 4
 MOST_COSINES: Final = 8
@@ -114,7 +117,7 @@ def rate(tokens: Array, seconds: Array, excess: Array, coarseness: float = 0.0) 
     if not pace > 0:
         return Rate(None, None, None, "no time between the windows")
     spread = (base - pace * tokens) / (whole / n)
-    alike = autocorrelation(spread)
+    alike = autocorrelation(spread, NOTHING * pace)
     effective = n * min(1.0, (1 - alike) / (1 + alike))
     unsure = SURELY * sqrt((1 - MOST_ALIKE**2) / n)
     if alike > min(DRIFTS, MOST_ALIKE + unsure):
@@ -209,14 +212,14 @@ def _quantile(ordered: Array, share: float) -> float:
     return low + (high - low) * (place - below)
 
 
-def autocorrelation(series: Array) -> float:
+def autocorrelation(series: Array, nothing: float = 0.0) -> float:
     """Correlation of neighbours, with the bias of a short series taken out; 0 where all is equal.
 
-    Marriott and Pope 1954 for the bias, -(1 + 3 r) / n.
+    Marriott and Pope 1954 for the bias, -(1 + 3 r) / n. nothing: what differs by no more is equal.
     """
     series = series - series.mean()
     scatter = float(series @ series)
-    if scatter == 0:
+    if scatter <= len(series) * nothing**2:
         return 0.0
     raw = float(series[1:] @ series[:-1]) / scatter
     return float(np.clip(raw + (1 + 3 * raw) / len(series), -0.99, 0.99))

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from metrics.statistics import Estimate, Rate, over_runs, ratio, smallest_difference
+from metrics.statistics import Estimate, Rate, over_runs, rate, ratio, smallest_difference
 from metrics.steady import warm_up
 from tests.effort import THOROUGH
 from tests.simulated import INTERVAL, SETUP_S, Simulation, restarted
@@ -116,6 +116,17 @@ def test_too_few_windows_and_a_drift_have_no_interval_and_say_why() -> None:
     silent = [rate.why_not for rate in drifts if rate.estimate is None]
     assert len(silent) > 80
     assert all(why is not None and "drift" in why for why in silent)
+
+
+@pytest.mark.parametrize("printed", [604, 1217, 2000])
+def test_windows_that_all_print_one_rate_do_not_drift(printed: int) -> None:
+    """Floats leave 1e-16 of a difference, the same in each window or nearly."""
+    tokens = np.full(99, 2000.0)
+    found = rate(tokens, tokens / printed, np.zeros(99), 0.5 / printed)
+    assert found.why_not is None
+    assert found.estimate is not None
+    assert found.estimate.low == pytest.approx(printed - 0.5, abs=1e-3)
+    assert found.estimate.high == pytest.approx(printed + 0.5, abs=1e-3)
 
 
 @pytest.mark.parametrize("planted", [0, 1, 4, 12] if THOROUGH else [1, 12])
