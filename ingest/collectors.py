@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
 LEAST: Final = 2
@@ -485,6 +486,60 @@ def _put_together(lines: Iterable[bytes], unwrap: Broken) -> Iterator[bytes]:
             whole = b""
         whole += piece.text
     yield whole
+
+
+# -- dicts that each node prints ---------------------------------------------------------------
+
+_DICT: Final = re.compile(rb"(?:^|\r|(?:s/it|it/s)\])[ \r]*(?P<dict>\{'loss': [^{}]*\})\s*$")
+"""A step of the Hugging Face Trainer, behind its bar or alone; tagged ones tell whose they are."""
+LOSS: Final = b"{'loss': "
+DICTS: Final = 64
+"""So many tell whether each stands there several times."""
+STEPS_ALIKE: Final = 3
+"""Steps of which each has to stand there as often, but for the last."""
+OPEN: Final = 8
+"""Steps of which copies are still waited for, at most."""
+
+
+class Copies:
+    """Dicts of the Trainer's steps without the copies that other nodes print into the same file.
+
+    By default it prints them on each node (`log_on_each_node`), the same to the last digit, for
+    their figures are of all nodes. Without a tag (`srun` without --label) nothing tells whose they
+    are, and without a step in them each would be a step more.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        """nodes: how often each stands there."""
+        self._nodes = nodes
+        self._seen: dict[bytes, int] = {}
+
+    def __call__(self, line: bytes) -> Piece | None:
+        """A line with a dict; of a copy what stands before it."""
+        if LOSS not in line or (match := _DICT.search(line)) is None:
+            return None
+        text = match["dict"]
+        count = self._seen.pop(text, 0) + 1
+        if count < self._nodes:
+            self._seen[text] = count
+        if len(self._seen) > OPEN:
+            del self._seen[next(iter(self._seen))]
+        return Piece(line[: match.start("dict")] if count > 1 else line)
+
+
+def of_nodes(lines: Iterable[bytes]) -> Made | None:
+    """What takes off the copies of several nodes, where all steps have as many.
+
+    lines: from the first one with a step on.
+    """
+    dicts = (match["dict"] for line in lines if LOSS in line and (match := _DICT.search(line)))
+    counts = Counter(islice(dicts, DICTS))
+    if len(counts) < STEPS_ALIKE:
+        return None
+    *whole, last = counts.values()
+    nodes = whole[0]
+    alike = {*whole} == {nodes} and last <= nodes
+    return partial(Copies, nodes) if alike and nodes > 1 else None
 
 
 # -- which of them -----------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
-from ingest.collectors import Piece, Unwrap, of_file, of_lines, of_terminal
+from ingest.collectors import (
+    LOSS,
+    Made,
+    Piece,
+    Unwrap,
+    of_file,
+    of_lines,
+    of_nodes,
+    of_terminal,
+)
 
 LOOKED_AT: Final = 1_000
 SAMPLED: Final = 64
@@ -43,17 +52,35 @@ def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     if (made := of_file(lines, beginning)) is None:
         lines = _sample(lines)
         made = of_lines(lines)
-    found, newest_first = list[Unwrap](), False
+    found, newest_first = list[Made](), False
     while made is not None and len(found) < MOST and not keeps(made(), lines):
-        found.append(made())
+        found.append(made)
         pieces = [piece for piece in map(made(), lines) if piece]
         newest_first = newest_first or _falls([piece.at for piece in pieces if piece.at])
         lines = _sample([piece.text for piece in pieces])
         made = of_lines(lines)
     made = None if found else of_terminal(every, beginning)
     if made is not None and not keeps(made(), every):
-        found.append(made())
-    return Wrappings(found, newest_first)
+        found.append(made)
+    steps = _behind(beginning, LOSS)
+    made = of_nodes(_texts(steps, [one() for one in found])) if steps else None
+    if made is not None and not keeps(made(), steps):
+        found.append(made)
+    return Wrappings([made() for made in found], newest_first)
+
+
+def _behind(beginning: bytes, text: bytes) -> list[bytes]:
+    """The lines from the first one on that holds a text."""
+    at = beginning.find(text)
+    return [] if at < 0 else beginning[beginning.rfind(b"\n", 0, at) + 1 :].split(b"\n")[:-1]
+
+
+def _texts(lines: Iterable[bytes], unwraps: Sequence[Unwrap]) -> Iterator[bytes]:
+    """The lines without these wrappings, each by itself."""
+    for line in lines:
+        for unwrap in unwraps:
+            line = piece.text if (piece := unwrap(line)) is not None else line  # noqa: PLW2901
+        yield line
 
 
 def _sample(lines: list[bytes]) -> list[bytes]:

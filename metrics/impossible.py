@@ -78,6 +78,14 @@ _OTHER_LEVEL: Final = (
     "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
     "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
 )
+_TWICE: Final = (
+    "the loss, gradient norm and learning rate of the line before are printed again, to the last "
+    "digit, as another step's ({}): copies, as each node of a job prints them, that no step or tag "
+    "tells apart" + NOT_RANKED
+)
+TWICE: Final = 0.1
+"""Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
+less those that a bar gives the same step."""
 FEWEST_OF_A_LEVEL: Final = 8
 """Lines on either side of a change."""
 OTHER_MEMORY: Final = 0.02
@@ -91,6 +99,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
         *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("loss", "grad_norm", "learning_rate"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -99,6 +108,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
+        (_told_twice(asked), _TWICE),
     )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -135,6 +145,19 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
         step.is_first_distinct().over(run, rank),
         ~before.fill_null(value=False),
     )
+
+
+def _told_twice(steps: pl.DataFrame) -> pl.DataFrame:
+    """Lines of another step than the one before of their rank, with all of its figures."""
+    told = steps.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
+    figures = ("loss", "grad_norm", "learning_rate")
+    same = pl.all_horizontal(
+        pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
+    )
+    other = pl.col("step") != pl.col("step").shift().over("run_id", "rank")
+    twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
+    told = told.with_columns(twice=twice)
+    return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= TWICE)
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:

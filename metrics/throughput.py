@@ -465,7 +465,10 @@ PADDED: Final = (
 )
 
 
-NO_CLEAN_WINDOW: Final = "no clean window: all hold start-up, evaluation, a checkpoint or a profile"
+NO_CLEAN_WINDOW: Final = (
+    "no clean window: all hold start-up, evaluation, a checkpoint or a profile. Log more often "
+    "than these come, or train for longer, so that some windows hold none"
+)
 SINGLE_STEP: Final = "a single logged step, which may hold start-up"
 NO_TIMES: Final = "no times in the log"
 TIMES_OF_ENGINE: Final = (

@@ -370,3 +370,25 @@ def test_experiments_whose_steps_go_on_are_told_by_memory_and_speed(
 )
 def test_what_a_run_may_do_is_no_other_run(levels: list[tuple[int, float, float]]) -> None:
     assert not at_levels(*levels)
+
+
+@pytest.mark.parametrize(
+    ("figures", "is_told"),
+    [
+        ([(n // 2, n // 2) for n in range(40)], True),  # each twice
+        ([(n, n) for n in range(40)], False),
+        ([(0, n) for n in range(40)], False),  # the loss alone stays
+        ([(n // 2 if n < 6 else n, n) for n in range(40)], False),
+        ([(n // 2, n // 2) if n < 6 else (n, n) for n in range(40)], False),  # by chance
+    ],
+)
+def test_figures_that_stand_twice_are_copies_of_one_step(
+    figures: list[tuple[int, int]], *, is_told: bool
+) -> None:
+    """Two nodes that print the Trainer's dicts into one file, without a tag."""
+    rows = [
+        {"step": n, "loss": 1 + loss / 100, "grad_norm": 1.0, "learning_rate": rate / 1e6}
+        for n, (loss, rate) in enumerate(figures, 1)
+    ]
+    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    assert [NOT_RANKED in one for one in warnings] == [True] * is_told

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import polars as pl
 import pytest
@@ -15,6 +16,7 @@ from polars.testing import assert_frame_equal
 
 from ingest import read_logs
 from ingest.errors import UnreadableSourceError
+from ingest.facts import from_flags
 from ingest.log_rows import read_source
 from ingest.reader import Source
 from ingest.wrapped import unwrapping
@@ -452,6 +454,66 @@ def test_a_dict_that_each_node_prints_is_one_step(host: str, tmp_path: Path) -> 
     assert analyse(tables).metrics["steps"].to_list() == [21]
     of_ranks = tables["steps"].group_by("rank").agg(pl.col("step").sort())
     assert of_ranks["step"].to_list() == [list(range(1, 22))] * len(hosts)
+
+
+def of_nodes(nodes: int, draw: Random, *, returns: bool, every: int) -> str:
+    """What the Trainer prints on each node into one file: 5.05 s a step, 8,192 tokens for each."""
+    text, seconds = "***** Running training *****\n  Total optimization steps = 1,000\n", 0.0
+    begin, end = ("\r", "") if returns else ("", "\n")
+
+    def bar(step: int, node: int) -> str:
+        minutes, rest = divmod(int(seconds + 0.3 * node), 60)
+        clock = f"{minutes:02}:{rest:02}<1:00:00,  5.0{node}s/it"
+        return f"{begin}{step // 10:3}%|{' ' * 10}| {step}/1000 [{clock}]{end}"
+
+    for step in range(1, 201):
+        seconds += 5 + 0.1 * draw.random()
+        text += "".join(bar(step, node) for node in draw.sample(range(nodes), nodes))
+        if step % every:
+            continue
+        said = {"loss": round(2 + draw.random(), 4), "learning_rate": step / 1e7}
+        said |= {"epoch": round(step / 1000, 2), "num_input_tokens_seen": 131_072 * step}
+        waiting = [[f"{said}\n", bar(step, node)] for node in range(nodes)]  # all gather before
+        while any(waiting):
+            text += draw.choice([node for node in waiting if node]).pop(0)
+    return text + "\n"
+
+
+@pytest.mark.parametrize("every", [1, 10])
+@pytest.mark.parametrize("returns", [True, False])
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_dicts_that_nodes_print_without_a_tag_are_one_step_each(
+    nodes: int, every: int, tmp_path: Path, *, returns: bool
+) -> None:
+    """TGS was up to 1.7 times too high: what two nodes printed was steps one behind the other."""
+    path = tmp_path / "run.log"
+    text = of_nodes(nodes, Random(every), returns=returns, every=every)  # noqa: S311 - a log
+    path.write_text(text, newline="")
+    facts = from_flags(["gpus=16"])
+    tables = read_source(path, extra=facts)
+    assert tables["steps"]["step"].to_list() == list(range(every, 201, every))
+    (row,) = analyse(tables).metrics.to_dicts()
+    assert row["tgs"] == pytest.approx(131_072 / 16 / 5.05, rel=2e-3)
+
+
+def test_lines_with_a_tag_or_with_other_figures_are_no_copies() -> None:
+    dicts = [f"{{'loss': {n}.5, 'epoch': 0.{n}}}".encode() for n in range(9)]
+    twice = [one for text in dicts for one in (text, text)]
+    assert unwrapping(b"\n".join([*twice, b""])).unwraps
+    tagged = [b"[rank%d]: %s" % (n % 2, text) for n, text in enumerate(twice)]
+    odd = [*twice[:3], b"{'loss': 3.5, 'epoch': 0.7}", *twice[3:]]
+    for lines in (dicts, tagged, odd, [dicts[0]] * 20):
+        assert not unwrapping(b"\n".join([*lines, b""])).unwraps
+
+
+def test_a_step_with_the_figures_of_the_one_before_is_no_copy(tmp_path: Path) -> None:
+    """Of two nodes each text stands there twice, once more for each step that has it."""
+    path = tmp_path / "run.log"
+    many = [f"{{'loss': 0.{n:03}, 'epoch': 1.0}}" for n in range(80)]
+    lines = [one for text in (*many, many[5], many[5]) for one in (text, text)]
+    path.write_text("\n".join([*lines, ""]))
+    losses = read_logs(path)["steps"]["loss"].to_list()
+    assert losses == [*(n / 1000 for n in range(80)), 0.005, 0.005]
 
 
 def test_the_config_of_a_host_is_whole(tmp_path: Path) -> None:
