@@ -57,6 +57,13 @@ OTHER_ITERATIONS = "".join(
     for n in (1, 2, 3)
 )
 """Of a trainer that prints its steps as Megatron does, and everything else otherwise."""
+SWISS_ARMY = "".join(
+    f"[2026-03-01 10:0{n}:00,123] [INFO] [RANK 0]  iteration {50 * n:8d}/    2000 | elapsed time "
+    f"per iteration (ms): 1200.0 | learning rate 1.000E-05 | total loss 1.{n}34567E+00 | loss "
+    "scale 65536.0 |speed 200.00 samples/(min*GPU)\n"
+    for n in (1, 2, 3)
+)
+"""Made from Megatron, and what is known of Megatron's trainings is not of its own."""
 TWO_FORMATS = "".join(
     f.steps[0].example + "\n" for f in FORMATS if f.name in ("torchtitan", "xtuner-v1")
 )
@@ -86,6 +93,7 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         (PROFILE.encode(), ["the output_file of DeepSpeed's flops profiler", "Read the log"]),
         (EMPTY_STATE.encode(), ["a Hugging Face checkpoint from before the first step"]),
         (OTHER_ITERATIONS.encode(), ["nearest: megatron-deepspeed: 3 lines", "that tell a time\n"]),
+        (SWISS_ARMY.encode(), ["no known format matches", "nearest: megatron-deepspeed: 3 lines"]),
     ],
     ids=[
         "empty",
@@ -100,6 +108,7 @@ def good(logs: Path, titan: Callable[..., str]) -> Path:
         "profile",
         "empty-state",
         "other-iterations",
+        "swiss-army",
     ],
 )
 def test_a_bad_file_gets_one_message_and_harms_no_other(

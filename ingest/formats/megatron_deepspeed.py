@@ -433,6 +433,9 @@ _OF_MINDSPEED: Final = (
 """No more fields, a loss without a name right behind the batch, and no scale: see MINDSPEED_MM."""
 _OF_MINDSPEED_LLM: Final = r"\| max_memory_allocated\(GB\): [\d.]+ \| max_memory_reserved\(GB\): "
 """Fields of its own monitor alone: see MINDSPEED_LLM."""
+_OF_SAT: Final = r"\| *speed [\d.]+ samples/\(min\*GPU\)"
+"""SwissArmyTransformer's (CogVLM, ChatGLM), made from Megatron's: adapters may be trained with it,
+images beside text, and samples are as long as they are."""
 _STAMPED: Final = (
     r"(?:(?<=\d:\d\d)|(?<=\.\d{6}))\] iteration +\d+ */ *\d+ \| "
     rf"(?!.*(?:{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))(?!.*\| (?:consumed tokens|actual seq|samples per second|TFLOPs))"
@@ -446,7 +449,7 @@ MEGATRON_DEEPSPEED: Final = LogFormat(
     framework="deepspeed",
     versions="Microsoft 2021-2025, bigscience 2021-2023, ALCF and other forks 2024-2025",
     signature=rf"(?:^\s*|(?!{_STAMPED})[^|]\s)iteration[ =]+\d+ */ *\d+ \| (?:consumed|elapsed)[ _]"
-    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}))",
+    rf"(?!.*(?:{_OF_MEGATRON_LM}|{_OF_MINDSPEED}|{_OF_MINDSPEED_LLM}|{_OF_SAT}))",
     looks_like_step=r"(?:^\s*|[^|]\s)iteration[ =]+\d+ */ *\d+ \|",
     clock=CLOCK,
     launch=r"(?<!\(\) )using world size: |- arguments -",  # the one stands two lines before the other
