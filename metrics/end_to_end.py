@@ -339,7 +339,7 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     by_lines = None if evidence is None else _by_lines(windows, evidence, run)
     if by_lines and counted_wrongly(windows, evidence):
         return _named(by_lines)
-    windows = _counted(windows, evidence, run)
+    windows = by_rate_and_stamps(windows, evidence, run)
     for rate in _BASES:
         found = rate(windows, run)
         if found is not None and (by_lines is None or found.seconds >= found.enough):
@@ -347,7 +347,7 @@ def end_to_end(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -
     return _named(by_lines)
 
 
-def _counted(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> Columns:
+def by_rate_and_stamps(windows: Columns, evidence: str | None, run: Mapping[str, Any]) -> Columns:
     """The windows, with tokens of a step by their rate and stamps where none are known.
 
     Without them only the logged rate would be left to go by, and that leaves out time that is lost

@@ -16,7 +16,7 @@ import numpy as np
 
 from metrics.arrays import Array, Whole
 from metrics.columns import Columns, median, total
-from metrics.end_to_end import time_of_first_line, trained
+from metrics.end_to_end import by_rate_and_stamps, time_of_first_line, trained
 from metrics.steady import stalls
 from metrics.windows import (
     BESIDE_TRAINING,
@@ -56,6 +56,7 @@ def time_lost(
     `evidence`, which may not see all of it. (None, []) where nothing is steady, or all that there
     is are rates of unknown tokens, or times of single steps among many.
     """
+    windows = by_rate_and_stamps(windows, evidence, run)
     uncounted = not windows.known("tokens_per_gpu")
     if uncounted:  # steps, then, at the pace of a step
         windows = windows.having(tokens_per_gpu=np.ones(windows.height))

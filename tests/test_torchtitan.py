@@ -496,3 +496,22 @@ def test_the_job_config_says_how_many_steps_are_profiled(
 ) -> None:
     for section in ("profiling", "profiler"):  # the older name first
         assert job_config({section: config}).get("profiled_steps") == steps
+
+
+def test_the_first_steps_own_time_is_of_the_wall_time_where_tokens_are_by_rate_and_stamps(
+    rates: Any,
+) -> None:
+    """Lines that were cut out of a log: 50 s of 300 tokens/s, then each 5 s at 3,000."""
+    line = "2025-05-06 10:{:02}:{:02},250 - root - INFO - step: {:2}  loss:  9.{:02}  "
+    lines = [
+        (line + "memory: 40.00GiB(50.00%)  tps: {:,}  mfu: 9.00%").format(
+            *divmod(5 * n, 60), n, n, 3000 if n > 1 else 300
+        )
+        for n in range(1, 31)
+    ]
+    row = rates(lines)
+    assert row["tgs"] == pytest.approx(3000, rel=0.01)
+    assert row["tgs_end_to_end"] == pytest.approx(30 * 15_000 / (50 + 29 * 5), rel=0.01)
+    assert row["wall_s"] == pytest.approx(50 + 29 * 5, rel=0.01)
+    lost = {cause["cause"]: cause["seconds"] for cause in row["time_lost"]}
+    assert lost["start-up"] == pytest.approx(45, rel=0.02)
