@@ -217,3 +217,69 @@ def test_accelerates_processes_and_precision_stand_before_a_bar_alone(
         facts, row = of(tmp_path / "run.log", [*states, *said])
         assert (facts.get("gpus"), facts.get("precision")) == told
         assert (row["steps"], row["global_batch_size"]) == (40, 16)
+
+
+def factory(*said: str, name: str = "llamafactory", behind: str = ":143 >>") -> list[str]:
+    """Lines of LLaMA-Factory's own loggers."""
+    return [f"[INFO|2026-02-10 10:58:06] {name}.{text.replace('>>', behind, 1)}" for text in said]
+
+
+def process(rank: int, more: str = "world size: 4, ", cast: str = "bfloat16") -> str:
+    return (
+        f"hparams.parser>> Process rank: {rank}, {more}device: cuda:{rank}, distributed training: "
+        f"True, compute dtype: torch.{cast}"
+    )
+
+
+LOADED = (
+    "model.model_utils.checkpointing>> Gradient checkpointing enabled.",
+    "model.adapter>> Fine-tuning method: Full",
+    "model.loader>> trainable params: 1,543,714,304 || all params: 1,543,714,304 || trainable%: "
+    "100.0000",
+)
+
+
+def test_llama_factory_says_devices_and_what_it_trains(tmp_path: Path) -> None:
+    lines = [*factory(process(2), process(0), *LOADED), *trained("num_input_tokens_seen", 8192)]
+    _, row = of(tmp_path / "run.log", lines)
+    said = ("gpus", "precision", "recompute", "trainable", "tgs")
+    assert [row[name] for name in said] == [4, "bf16", "full", "full", 512]
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ([process(0, "", "float16").replace(", distributed", ", n_gpu: 1, distributed")],
+         {"gpus": None, "precision": "fp16"}),
+        ([process(0, "").replace("distributed training: True", "n_gpu: 1, distributed training: "
+         "False")], {"gpus": "1", "precision": "bf16"}),
+        ([process(0).replace("torch.bfloat16", "None")], {"gpus": "4", "precision": None}),
+        (["model.adapter>> Fine-tuning method: LoRA",
+          "model.model_utils.misc>> Found linear modules: q_proj,down_proj",
+          "model.loader>> trainable params: 20,971,520 || all params: 8,051,232,768 || trainable%: "
+          "0.2605"],
+         {"trainable": "lora", "lora_targets": "q_proj,down_proj", "recompute": None}),
+        (["model.adapter>> Fine-tuning method: Freeze",
+          "model.loader>> trainable params: 400 || all params: 8,000 || trainable%: 5.0000"],
+         {"trainable": None}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "behind"), [("llamafactory", ":423 >>"), ("llamafactory", " -"), ("llmtuner", " -")]
+)
+def test_llama_factory_is_taken_at_its_word_and_no_further(
+    said: list[str], told: Mapping[str, str | None], name: str, behind: str, tmp_path: Path
+) -> None:
+    """What a process trains in part, or on devices that it does not count, is not known."""
+    lines = [*factory(*said, name=name, behind=behind), *trained("num_input_tokens_seen", 8192)]
+    facts, _ = of(tmp_path / "run.log", lines)
+    assert {fact: facts.get(fact) for fact in told} == told
+
+
+def test_llama_factory_in_fp8_does_not_say_which_layers(tmp_path: Path) -> None:
+    """Its compute dtype is that of the rest, which would be held against half the peak."""
+    fp8 = "train.fp8_utils>> Set ACCELERATE_MIXED_PRECISION=fp8"
+    lines = [*factory(fp8, process(0), *LOADED), *trained("num_input_tokens_seen", 8192)]
+    _, row = of(tmp_path / "run.log", lines)
+    assert "precision" in row["missing"]
+    assert any("ACCELERATE_MIXED_PRECISION=fp8" in warning for warning in row["warnings"])

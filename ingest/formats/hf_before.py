@@ -5,7 +5,8 @@ of the Trainer's own header, of the batch as training begins. `Num GPUs used` ar
 one process has the model on (since March 2025), before that `Num GPUs` are the processes.
 Axolotl prints its config as JSON, with what it has filled in, without what is null.
 Accelerate's scripts without a Trainer (run_clm_no_trainer.py) print its state, each process its own,
-and then the Trainer's header and a bar alone.
+and then the Trainer's header and a bar alone. LLaMA-Factory says in single lines what it trains, and
+puts the whole model on one device of each process.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ingest.log_format import PREFERENCE, REINFORCEMENT, Block, json_lines
+from ingest.log_format import PREFERENCE, REINFORCEMENT, Block, FactLine, json_lines
 
 UNSLOTH: Final = "unslothai/unsloth/unsloth/models"
 ACCELERATE: Final = "huggingface/accelerate/src/accelerate/state.py@v1.10.0"
 AXOLOTL: Final = "axolotl-ai-cloud/axolotl/src/axolotl/cli/config.py@00ce888"
+LLAMA_FACTORY: Final = "hiyouga/LLaMA-Factory/src/llamafactory"
 
 BANNER: Final = r"==\(\(====\)\)==  Unsloth - \d+x faster free finetuning \| Num GPUs"
 """How the banner of a training begins."""
@@ -223,5 +225,83 @@ BLOCKS: Final = (
             "}",
         ),
         printed_by=f"{AXOLOTL} load_cfg",
+    ),
+)
+
+_OF_LLAMA_FACTORY: Final = r"(?:llamafactory|llmtuner)\.[\w.]{0,99}(?::\d+ >>| -) "
+_CASTS: Final = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+"""Of others it does not say what the weights are loaded in."""
+
+
+def _process(said: Mapping[str, str]) -> dict[str, str]:
+    """Devices of all processes, and what the multiplications are cast to.
+
+    Until the end of 2024 the line has the devices of its process alone, one where there are several.
+    """
+    alone = said.get("each") if said["distributed"] == "False" else None
+    gpus, cast = said.get("world") or alone, _CASTS.get(said["dtype"])
+    return ({"gpus": gpus} if gpus else {}) | ({"precision": cast} if cast else {})
+
+
+def _all_of_it(said: Mapping[str, str]) -> dict[str, str]:
+    """Fewer parameters than all may be those of adapters, or of a part of the model."""
+    return {"trainable": "full"} if said["trained"] == said["all"] else {}
+
+
+FACTS: Final = (
+    FactLine(
+        anchor="Process rank: ",
+        regex=rf"{_OF_LLAMA_FACTORY}Process rank: \d+,(?: world size: (?P<world>\d+),)? device: "
+        r"[\w:]+,(?: n_gpu: (?P<each>\d+),)? distributed training: (?P<distributed>\w+), compute "
+        r"dtype: (?P<dtype>[\w.]+)",
+        read=_process,
+        example="[INFO|2026-11-20 15:06:01] llamafactory.hparams.parser:423 >> Process rank: 0, "
+        "world size: 8, device: cuda:0, distributed training: True, compute dtype: torch.bfloat16",
+        printed_by=f"{LLAMA_FACTORY}/hparams/parser.py get_train_args",
+        composed=True,
+    ),
+    FactLine(
+        anchor="Set ACCELERATE_MIXED_PRECISION=",
+        regex=rf"{_OF_LLAMA_FACTORY}Set (?P<quantization>ACCELERATE_MIXED_PRECISION=fp8)",
+        example="[INFO|2026-11-20 15:06:01] llamafactory.train.fp8_utils:143 >> Set "
+        "ACCELERATE_MIXED_PRECISION=fp8",
+        printed_by=f"{LLAMA_FACTORY}/train/fp8_utils.py configure_fp8_environment",
+        composed=True,
+    ),
+    FactLine(
+        anchor="Gradient checkpointing enabled.",
+        regex=rf"{_OF_LLAMA_FACTORY}Gradient checkpointing enabled\.",
+        constants={"recompute": "full"},
+        example="[INFO|2026-11-20 15:06:04] llamafactory.model.model_utils.checkpointing:143 >> "
+        "Gradient checkpointing enabled.",
+        printed_by=f"{LLAMA_FACTORY}/model/model_utils/checkpointing.py prepare_model_for_training",
+        composed=True,
+    ),
+    FactLine(
+        anchor="Fine-tuning method: LoRA",
+        regex=rf"{_OF_LLAMA_FACTORY}Fine-tuning method: LoRA\s*$",
+        constants={"trainable": "lora"},
+        example="[INFO|2026-11-20 15:06:04] llamafactory.model.adapter:143 >> Fine-tuning method: "
+        "LoRA",
+        printed_by=f"{LLAMA_FACTORY}/model/adapter.py _setup_lora_tuning",
+        composed=True,
+    ),
+    FactLine(
+        anchor="Found linear modules: ",
+        regex=rf"{_OF_LLAMA_FACTORY}Found linear modules: (?P<lora_targets>\w[\w.]*(?:,\w[\w.]*)*)\s*$",
+        example="[INFO|2026-11-20 15:06:04] llamafactory.model.model_utils.misc:143 >> Found linear "
+        "modules: q_proj,v_proj",
+        printed_by=f"{LLAMA_FACTORY}/model/model_utils/misc.py find_all_linear_modules",
+        composed=True,
+    ),
+    FactLine(
+        anchor="trainable params: ",
+        regex=r"trainable params: (?P<trained>[\d,]+) \|\| all params: (?P<all>[\d,]+) \|\| "
+        r"trainable%: ",
+        read=_all_of_it,
+        example="trainable params: 102,049,728 || all params: 102,049,728 || trainable%: 100.0000",
+        printed_by="huggingface/peft/src/peft/peft_model.py PeftModel.print_trainable_parameters; "
+        f"{LLAMA_FACTORY}/model/loader.py load_model",
+        composed=True,
     ),
 )

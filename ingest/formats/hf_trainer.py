@@ -627,6 +627,7 @@ HF_CONSOLE: Final = LogFormat(
         ),
     ),
     facts=(
+        *hf_before.FACTS,
         FactLine(
             anchor="TrainingArguments(",
             regex=r"TrainingArguments\((?P<text>\w+=.+)\)\s*$",
