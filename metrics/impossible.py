@@ -79,9 +79,9 @@ _OTHER_LEVEL: Final = (
     "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
 )
 _TWICE: Final = (
-    "the loss, gradient norm and learning rate of the line before are printed again, to the last "
-    "digit, as another step's ({}): copies, as each node of a job prints them, that no step or tag "
-    "tells apart" + NOT_RANKED
+    "loss, gradient norm, learning rate and counts of the line before are printed again, to the "
+    "last digit, as another step's ({}): copies, as each node of a job prints them, that no step or "
+    "tag tells apart" + NOT_RANKED
 )
 TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
@@ -99,7 +99,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
         *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
-        *("loss", "grad_norm", "learning_rate"),
+        *("loss", "grad_norm", "learning_rate", "consumed_non_padding"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -150,7 +150,7 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 def _told_twice(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines of another step than the one before of their rank, with all of its figures."""
     told = steps.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
-    figures = ("loss", "grad_norm", "learning_rate")
+    figures = ("loss", "grad_norm", "learning_rate", *_COUNTED, "consumed_non_padding")
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
     )
