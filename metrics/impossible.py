@@ -80,8 +80,8 @@ _OTHER_LEVEL: Final = (
 )
 _TWICE: Final = (
     "loss, gradient norm, learning rate and counts of the line before are printed again, to the "
-    "last digit, as another step's ({}): copies, as each node of a job prints them, that no step or "
-    "tag tells apart" + NOT_RANKED
+    "last digit, as another step's ({}): copies, as each node of a job prints them, that no step "
+    "or tag tells apart" + NOT_RANKED
 )
 TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
