@@ -7,7 +7,8 @@ counts micro-steps: since 0.8 beside steps, until then a line of the engine befo
 step.
 
 One micro-step a step may also be one that was timed of several, where the timer is stopped once a
-step (Megatron). Then its rate is too high for the time between its lines.
+step (Megatron). Then its rate is too high for the time between its lines; but so it is where all of
+the step is timed and the run waits for data, so that only what trains tells which of the two it is.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ AVERAGE: Final = pl.col("extra").str.extract(r'"average": "([^"]{1,40})"')
 """The rate since the start, which is all that the timer prints until 0.6."""
 APART: Final = 1.5
 """How many times the configured batch the timer's may seem: its rate leaves waiting out."""
-SEEMS_MORE: Final = 1.2
-"""How many times the configured batch it seems at least, where the timer has timed but the last of
-several micro-steps, and the optimizer's step with it: of two, where that takes up to four times as
-long as one. Where all of the step is timed it seems more by what the run waits for data."""
 CONFIGURED: Final = "samples_per_second_as_configured"
 """What a row keeps of a rate that is of another batch than its step has."""
 
@@ -86,12 +83,14 @@ class Accumulated:
         return partial(_with_samples, of_all_ranks, self.firsts) if known else None
 
 
-def accumulated_otherwise(rows: Rows, said: Sequence[int], batch: int) -> Accumulated | None:
+def accumulated_otherwise(
+    rows: Rows, said: Sequence[int], *, stopped_once: bool
+) -> Accumulated | None:
     """What the timer of a launch counts, where that is not `said` micro-steps in each step.
 
     said: by each configuration that the log states, the last one holds; None where it is any of
-    these, or where nothing is said and each step has as many; and where the timer is stopped once
-    a step. batch: samples of a step as configured, 0 where the log does not say.
+    these, or where nothing is said and each step has as many; and where the timer counts one, for
+    what trains is known to stop it once a step (stopped_once).
     """
     stated = said[-1] if said else 0
     since_start = any(form.counts == LAUNCH_STEPS for form in rows.forms())
@@ -104,14 +103,13 @@ def accumulated_otherwise(rows: Rows, said: Sequence[int], batch: int) -> Accumu
     least, most = each["each"].min(), each["each"].max()
     if not each.height or least == most == (stated or least):
         return None
-    seen, of_timer = _batch(counts), batch if since_start else batch / (stated or 1)
-    if most == 1 < stated and seen is not None and 0 < of_timer * SEEMS_MORE <= seen:
-        return None  # it has timed one of several micro-steps
+    if stopped_once and most == 1:
+        return None
     other = each.filter(pl.col("each") != (stated or each["each"][0]))
     is_of_all = since_start and each.height == counts.height and (counts["epoch"] == 0).all()
     is_sure = is_of_all and _ranks_agree(counts) and len({*said}) == 1 and most != 1
     firsts = counts.unique("rank", keep="first", maintain_order=True)["line"].to_list()
-    return Accumulated(least, most, stated, firsts, other["line"][0], is_sure, seen)  # type: ignore[arg-type]
+    return Accumulated(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
 
 
 def _of_each_step(counts: pl.DataFrame, *, since_start: bool) -> pl.DataFrame:

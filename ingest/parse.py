@@ -647,7 +647,8 @@ def _regroup(launch: Launch) -> None:
     said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
     counts = [int(n) for one in said if (n := optional(whole, one))]
     batch = int(optional(whole, launch.last_said("global_batch_size")) or 0)
-    found = accumulated_otherwise(launch.rows, counts, batch)
+    by_megatron = launch.last_said("megatron_arguments") is not None
+    found = accumulated_otherwise(launch.rows, counts, stopped_once=by_megatron)
     if found is None:
         return
     change = found.change(batch)

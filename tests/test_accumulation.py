@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -28,6 +29,15 @@ def dump(count: int = CONFIGURED, batch: int = CONFIGURED * SAMPLES) -> str:
     line = "[2026-05-01 10:00:00,000] [INFO] [config.py:1007:print]   {} {} {}\n"
     values = {"gradient_accumulation_steps": count, "train_batch_size": batch}
     return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
+
+
+def header(**more: str) -> str:
+    """What Megatron prints of its arguments before it trains."""
+    values = {"model_parallel_size": "1", "num_layers": "2", "hidden_size": "64", **more}
+    values |= {"num_attention_heads": "4", "max_position_embeddings": "512"}
+    values |= {"vocab_size": "512", "bf16": "True"}
+    lines = (f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in values.items())
+    return f"---- arguments ----\n{''.join(lines)}---- end of arguments ----\n"
 
 
 def stamped(at: datetime) -> str:
@@ -104,6 +114,13 @@ def trained_before_0_8(
                 )
         if step % epoch == 0:
             count = 0
+
+
+def waiting(lines: Iterator[str], share: float) -> str:
+    """Of which the run waits for data for such a share of its time: no timer times that."""
+    return re.sub(
+        r"(?<=SamplesPerSec=)[\d.]+", lambda rate: str(float(rate[0]) / (1 - share)), "".join(lines)
+    )
 
 
 @pytest.fixture
@@ -186,11 +203,16 @@ def test_a_batch_that_is_not_known_is_not_ranked(text, facts, stated, measured):
         pytest.param(dump() + "".join(trained(steadily(4), epoch=100)), id="as configured"),
         pytest.param("".join(trained(steadily(4))), id="no configuration"),
         pytest.param(
-            dump() + "".join(trained(steadily(4), timed_s=0.6)), id="the timer stops once a step"
+            header() + dump() + "".join(trained(steadily(4), timed_s=0.6)),
+            id="the timer stops once a step",
         ),
         pytest.param(
-            dump() + "".join(trained(steadily(4), timed_s=1.6)),
+            header() + dump() + "".join(trained(steadily(4), timed_s=1.6)),
             id="the same, with an optimizer that takes longer than the rest",
+        ),
+        pytest.param(
+            header() + dump() + "".join(trained(steadily(4), timed_s=1.9)),
+            id="the same, with one that takes most of the time",
         ),
     ],
 )
@@ -206,11 +228,32 @@ SAYS = (
 )
 
 
-def test_one_micro_step_of_a_step_that_was_timed_whole_is_not_ranked(measured):
-    """The engine was set to it before the first step: TGS was four times as high, in silence."""
-    text = dump() + "".join(trained(steadily(1)))
+@pytest.mark.parametrize("waits", [0.0, 0.25, 0.8])
+@pytest.mark.parametrize("lines", [trained, trained_before_0_8])
+def test_one_micro_step_where_several_are_configured_is_not_ranked(lines, waits, measured):
+    """The engine was set to it before the first step: TGS was four times as high, in silence.
+
+    Where it waits for data its rate is as much too high as that of a timer that is stopped once a
+    step.
+    """
+    text = dump() + waiting(lines(steadily(1)), waits)
     told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
-    assert measured(text)["warnings"] == [told]
+    assert told in measured(text)["warnings"]
+
+
+def test_a_timer_that_nobody_is_known_to_stop_once_a_step_is_not_ranked(measured):
+    """No header of Megatron's: the same lines may be of a run that waits for data."""
+    told = f"the timer counts 1 micro-step an optimizer step, and {SAYS}{NOT_RANKED}"
+    assert told in measured(dump() + "".join(trained(steadily(4), timed_s=0.6)))["warnings"]
+
+
+@pytest.mark.parametrize("sizes", ["['8', '8', '1000']", "None"])
+def test_a_batch_that_megatron_ramps_up_is_not_ranked(sizes, measured):
+    """Its engine's timer counts one micro-step a step: TGS was 1.28 times as high, in silence."""
+    lines = trained(lambda step: min(CONFIGURED, 1 + step // 50), timed_s=0.6)
+    row = measured(header(rampup_batch_size=sizes) + dump() + "".join(lines))
+    told = "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
+    assert (f"{told}{NOT_RANKED}" in row["warnings"]) == (sizes != "None")
 
 
 def test_a_batch_that_its_reader_knows_is_ranked(measured):
@@ -260,7 +303,10 @@ def test_other_micro_steps_than_configured_show_before_0_8_too(
             trained_before_0_8(steadily(4), engine_from=5, every=7),
             id="a line in the middle of a step",
         ),
-        pytest.param(trained_before_0_8(steadily(4), once=True), id="the timer stops once a step"),
+        pytest.param(
+            [header(), *trained_before_0_8(steadily(4), once=True)],
+            id="the timer stops once a step",
+        ),
         pytest.param(trained_before_0_8(steadily(4), epoch=37), id="a line's part behind an epoch"),
     ],
 )

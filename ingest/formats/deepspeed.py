@@ -126,6 +126,10 @@ def _user_config(lines: Sequence[str]) -> dict[str, str]:
 
 
 OF_MEGATRON: Final = re.compile(r"^\W*(?:tensor_)?model_parallel_size \.", re.MULTILINE)
+OF_RAMP: Final = re.compile(r"^\W*rampup_batch_size \.{2,} \[", re.MULTILINE)
+RAMPS_UP: Final = (
+    "Megatron's batch ramps up (rampup_batch_size), and no line of the engine prints that"
+)
 
 
 def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
@@ -135,8 +139,11 @@ def _of_megatron(lines: Sequence[str]) -> Mapping[str, str]:
     heading, nobody knows what they are.
     """
     of_neox = any(line.rstrip().endswith(("default", "updated")) for line in lines)
-    known = OF_MEGATRON.search("\n".join(lines)) is not None
-    return megatron.HEADER.read(lines) if known and not of_neox else {}
+    text = "\n".join(lines)
+    if of_neox or OF_MEGATRON.search(text) is None:
+        return {}
+    ramp = {"batch_changes": RAMPS_UP} if OF_RAMP.search(text) else {}
+    return {**megatron.HEADER.read(lines), **ramp}
 
 
 RANKS_OF_ONE_BATCH: Final = {
