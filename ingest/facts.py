@@ -29,7 +29,7 @@ from ingest.formats.deepspeed import RANKS_OF_ONE_BATCH
 from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
 from ingest.launch import Launch
-from ingest.log_format import LogFormat
+from ingest.log_format import MODEL_PARALLEL, PROCESS, LogFormat
 from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
 from ingest.toml_tables import loads
@@ -159,6 +159,7 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
         + _gpus_from_rates(launch.rows)
         + _length_of_all(launch.rows)
         + _replica_groups(launch)
+        + _shared_batches(launch)
         + world
         for launch, world in zip(launches, worlds, strict=True)
     ]
@@ -182,6 +183,69 @@ def _replica_groups(launch: Launch) -> list[Fact]:
         return []
     why = "inferred: the global batch over the batch of this replica group"
     return [{"name": "replica_groups", "value": str(groups), "origin": why, "line": None}]
+
+
+def _shared_batches(launch: Launch) -> list[Fact]:
+    """GPUs of a launch of which several share a micro-batch by a grouping of the script's own.
+
+    DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
+    handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
+    how many share a model, of all axes beside data and sequence. Where no more have begun than are
+    known to train, the log may be of one node of several, and tells nothing.
+    """
+    begun, models = _set_up(launch)
+    each = _whole_number(launch, "data_parallel") if begun > 1 or models > 1 else None
+    if each is None:
+        return []
+    gpus = _whole_number(launch, "gpus")
+    degrees = {name: _whole_number(launch, name) for name in _SHARING}
+    sharing = math.prod(degree or 1 for degree in degrees.values())
+    if models > 1:
+        sharing = models * (degrees["context_parallel"] or 1)
+        every, why = each * sharing, f"{each} data-parallel ranks, of which each is {sharing} GPUs"
+    elif begun > each * sharing and begun % each == 0:
+        every, why = begun, f"{begun} processes begin, for {each} data-parallel ranks"
+    else:
+        return []
+    found = [("gpus", every)] if gpus is None else []
+    unsaid = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
+    if unsaid and (models > 1 or gpus == begun):
+        found.append(("tensor_parallel", every // each // (degrees["context_parallel"] or 1)))
+    origin = f"inferred: {why}"
+    return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in found]
+
+
+_SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+
+
+def _whole_number(launch: Launch, name: str) -> int | None:
+    """The last value of a fact of a launch."""
+    text = launch.last_said(name) or ""
+    return int(text) if re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII) else None
+
+
+def _set_up(launch: Launch) -> tuple[int, int]:
+    """How many processes have begun before the first step, and how many share a model.
+
+    Of several attempts those of the last one. All of one have begun before its configuration is
+    printed, or its error; a second engine's stands behind that of the first.
+    """
+    first = launch.rows.first_line
+    ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
+    ends += [event["line"] for event in launch.events.of_kinds(_FAILED)]
+    begun, models, last = 0, 0, 0
+    for event in launch.events.of_kinds(["setup"]):
+        if first is not None and event["line"] > first:
+            break
+        said = json.loads(event["extra"] or "{}")
+        models = int(said.get(MODEL_PARALLEL, models))
+        if PROCESS in said:
+            again = any(last < end < event["line"] for end in ends)
+            begun, last = (0 if again else begun) + 1, event["line"]
+    return begun, models
+
+
+_FAILED: Final = ("error", "out_of_memory", "killed", "restart")
 
 
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")

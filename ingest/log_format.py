@@ -216,6 +216,11 @@ def last_place(printed: Decimal) -> Decimal:
     return Decimal(1).scaleb(int(printed.as_tuple().exponent))
 
 
+PROCESS: Final = "process"
+MODEL_PARALLEL: Final = "model_parallel"
+"""In events of the kind `setup`: one process of the launch has begun, and how many of them share
+a model; what follows of both see ingest.facts."""
+
 TRAINER: Final = 3
 HF_TRAINER: Final = 2
 ENGINE: Final = 1

@@ -27,8 +27,10 @@ from ingest.log_format import (
     GIB,
     LAUNCH_STEPS,
     MICRO_STEPS,
+    MODEL_PARALLEL,
     MS,
     PARTS,
+    PROCESS,
     Block,
     EventLine,
     FactLine,
@@ -303,6 +305,21 @@ EVENTS: Final = (
         printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine.__init__",
     ),
     EventLine(
+        anchor="cdb=None",
+        regex=r"\[comm\.py:\d+:init_distributed\] cdb=(?P<begun>None)",
+        kind="setup",
+        read=lambda _: {PROCESS: "1"},
+        example="[2026-11-20 15:01:15,850] [INFO] [comm.py:831:init_distributed] cdb=None",
+        printed_by=f"{SOURCE}/comm/comm.py@edaa722 init_distributed",
+    ),
+    EventLine(
+        anchor="self.mp_world_size=",
+        regex=rf"self\.mp_world_size=(?P<{MODEL_PARALLEL}>\d{{1,9}})\s*$",
+        kind="setup",
+        example="\t self.mp_world_size=1",
+        printed_by=f"{ENGINE_SOURCE} DeepSpeedEngine._configure_distributed_model",
+    ),
+    EventLine(
         anchor="time (ms) | ",
         regex=rf"(?!{GLOBAL_TIMERS.replace('?P<pairs>', '?:')})time \(ms\) \| "
         r"(?P<pairs>\w+(?: \w+)*: .*)",
@@ -420,6 +437,27 @@ FACTS: Final = (
         regex=r"dist_world_size=(?P<gpus>\d+)",
         example="[2026-11-20 15:01:10,918] [INFO] [launch.py:170:main] dist_world_size=2",
         printed_by=f"{LAUNCHER} main",
+    ),
+    FactLine(
+        anchor="Discovered MPI settings of world_rank=0,",
+        regex=r"Discovered MPI settings of world_rank=0, local_rank=\d+, world_size=(?P<gpus>\d+),",
+        example="[2026-11-20 15:01:15,840] [INFO] [comm.py:737:mpi_discovery] Discovered MPI "
+        "settings of world_rank=0, local_rank=0, world_size=2, master_addr=10.0.0.1, "
+        "master_port=29500",
+        printed_by=f"{SOURCE}/comm/comm.py@edaa722 mpi_discovery",
+        composed=True,
+    ),
+    FactLine(
+        anchor="Creating deepspeed groups with model parallel size ",
+        regex=r"Creating deepspeed groups with model parallel size (?P<tensor_parallel>\d+)"
+        r"(?:, pipeline parallel size (?P<pipeline_parallel>\d+))?"
+        r", expert parallel size (?P<expert_parallel>\d+), world size (?P<gpus>\d+), "
+        r"dp world size (?P<data_parallel>\d+)",
+        example="[2026-11-20 15:01:15,900] [INFO] [logging.py:123:log_dist] [Rank 0] Creating "
+        "deepspeed groups with model parallel size 2, pipeline parallel size 1, expert parallel "
+        "size 2, world size 8, dp world size 4",
+        printed_by=f"{SOURCE}/utils/groups.py@edaa722 _create_expert_data_and_model_parallel",
+        composed=True,
     ),
     FactLine(
         anchor="DeepSpeed info: version=",
@@ -558,8 +596,8 @@ FACTS: Final = (
     ),
     known(
         "_world_size=",
-        r"self\.(?:mp|seq_dp)_world_size=\d+",
-        "\t self.mp_world_size=1",
+        r"self\.seq_dp_world_size=\d+",
+        "\t self.seq_dp_world_size=2",
         ENGINE_SOURCE,
     ),
     # Its counts hold what tensor-parallel ranks repeat and the padding: no params_total.

@@ -1,0 +1,131 @@
+"""GPUs that share a micro-batch by a grouping that the DeepSpeed engine is handed, unprinted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from ingest import facts as given
+from ingest.schema import TABLES
+from metrics.analysis import analyse
+from metrics.table import NOT_RANKED
+
+STARTED = datetime(2026, 5, 1, 10)
+SHARE = 4
+"""GPUs of one model."""
+RANKS, GPUS = 2, 2 * SHARE
+SAMPLES, STEP_S = 16, 1.0
+TGS = SAMPLES * 512 / GPUS / STEP_S
+
+LAUNCHER = "[2026-05-01 09:59:50,000] [INFO] [launch.py:163:main] dist_world_size=8\n"
+BEGINS = "[2026-05-01 09:59:55,000] [INFO] [comm.py:652:init_distributed] cdb=None\n"
+BEGIN = BEGINS * GPUS
+GROUPS = f"\t self.dp_world_size={RANKS}\n\t self.mp_world_size={SHARE}\n"
+GROUPS += f"\t self.seq_dp_world_size={RANKS}\n\t self.sequence_parallel_size=1\n"
+MPI = "".join(
+    f"[2026-05-01 09:59:50,000] [INFO] [comm.py:665:mpi_discovery] Discovered MPI settings of "
+    f"world_rank={rank}, local_rank={rank}, world_size=8, master_addr=10.0.0.1, master_port=29500\n"
+    for rank in (1, 0, *range(2, GPUS))
+)
+EXPERTS = (
+    "[2026-05-01 09:59:58,000] [INFO] [logging.py:107:log_dist] [Rank 0] Creating deepspeed groups "
+    f"with model parallel size {SHARE}, expert parallel size 2, world size 8, dp world size 2\n"
+)
+FAILED = (
+    'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nRuntimeError: no\n'
+)
+
+
+def dump(ranks: int = RANKS) -> str:
+    """What the engine prints of its configuration; of `world_size` it says data-parallel ranks."""
+    line = "[2026-05-01 10:00:00,000] [INFO] [config.py:1007:print]   {} {} {}\n"
+    values = {
+        "gradient_accumulation_steps": 2,
+        "train_batch_size": SAMPLES,
+        "train_micro_batch_size_per_gpu": SAMPLES // 2 // ranks,
+        "world_size": ranks,
+    }
+    return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
+
+
+def trained() -> str:
+    """Step lines of 200 steps, each tenth printed."""
+    lines = []
+    for step in range(10, 201, 10):
+        at = STARTED + timedelta(seconds=step * STEP_S)
+        lines.append(
+            f"[{at:%Y-%m-%d %H:%M:%S},000] [INFO] [timer.py:264:stop] epoch=0/micro_step={2 * step}"
+            f"/global_step={step}, RunningAvgSamplesPerSec=16.1, CurrSamplesPerSec=16.1, "
+            "MemAllocated=4.32GB, MaxMemAllocated=38.49GB\n"
+        )
+    return "".join(lines)
+
+
+@pytest.fixture
+def measured(ingest, store, logs):
+    def of(text: str, *facts: str):
+        (logs / "run.log").write_text(text + trained())
+        ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "packed=true", *facts]))
+        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+
+    return of
+
+
+Measured = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(LAUNCHER + BEGIN + dump(), id="launcher"),
+        pytest.param(LAUNCHER + BEGIN + dump() + dump(), id="two engines"),
+        pytest.param(LAUNCHER + BEGIN + FAILED + LAUNCHER + BEGIN + dump(), id="second attempt"),
+        pytest.param(MPI + BEGIN + dump(), id="mpi"),
+        pytest.param(BEGINS + GROUPS + dump(), id="groups"),
+        pytest.param(LAUNCHER + BEGIN + GROUPS + dump(), id="launcher and groups"),
+        pytest.param(EXPERTS + dump(), id="experts"),
+    ],
+)
+def test_gpus_that_share_a_batch(text: str, measured: Measured) -> None:
+    """Each micro-batch counted as one GPU's: 4 times the TGS; with a launcher it was not ranked."""
+    row = measured(text)
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS)
+    assert (row["gpus"], row["tensor_parallel"]) == (GPUS, SHARE)
+
+
+def test_more_processes_than_are_known_to_train_are_not_ranked(measured: Measured) -> None:
+    """They may be of one node of several, so that how many share a batch is not known."""
+    assert any(one.endswith(NOT_RANKED) for one in measured(BEGIN + dump())["warnings"])
+
+
+def test_they_are_once_the_reader_says_how_many_share_a_batch(measured: Measured) -> None:
+    row = measured(BEGIN + dump(), "tensor_parallel=4")
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(BEGINS * 2 + dump(), id="all"),
+        pytest.param(BEGINS + dump(), id="first node of two"),
+        pytest.param(BEGINS * 2 + dump() + FAILED + BEGINS * 2 + dump(), id="second attempt"),
+        pytest.param(BEGINS * 2 + FAILED + BEGINS * 2 + dump(), id="one that fell before"),
+    ],
+)
+def test_processes_that_each_have_a_batch(text: str, measured: Measured) -> None:
+    row = measured(text)
+    assert row["warnings"] == []
+    assert row["tgs"] == pytest.approx(TGS * SHARE)
+    assert (row["gpus"], row["tensor_parallel"]) == (None, None)
+
+
+def test_fewer_processes_than_the_launcher_speaks_of_share_nothing(measured: Measured) -> None:
+    """As where training began without a node that is down (elasticity)."""
+    row = measured(LAUNCHER + BEGINS * 4 + dump(4))
+    assert row["tensor_parallel"] is None
+    assert any(one.endswith(NOT_RANKED) for one in row["warnings"])
