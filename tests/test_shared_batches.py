@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -51,6 +52,12 @@ def dump(ranks: int = RANKS) -> str:
     return "".join(line.format(name, "." * (29 - len(name)), v) for name, v in values.items())
 
 
+AS_FLOATS = re.sub(
+    r"(?<=[_ ])(gradient_accumulation_steps|world_size)( \.+ \d+)\n", r"\1\2.0\n", dump()
+)
+"""As where it is all ranks' by those that share a sequence."""
+
+
 def trained() -> str:
     """Step lines of 200 steps, each tenth printed."""
     lines = []
@@ -84,6 +91,7 @@ Measured = Callable[..., dict[str, Any]]
         pytest.param(LAUNCHER + BEGIN + dump() + dump(), id="two engines"),
         pytest.param(LAUNCHER + BEGIN + FAILED + LAUNCHER + BEGIN + dump(), id="second attempt"),
         pytest.param(MPI + BEGIN + dump(), id="mpi"),
+        pytest.param(LAUNCHER + BEGIN + AS_FLOATS, id="world size as a float"),
         pytest.param(BEGINS + GROUPS + dump(), id="groups"),
         pytest.param(LAUNCHER + BEGIN + GROUPS + dump(), id="launcher and groups"),
         pytest.param(EXPERTS + dump(), id="experts"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ingest import facts as given
-from ingest.formats.deepspeed import CURRICULUM
+from ingest.formats.deepspeed import CURRICULUM, OF_ANY_SIZE
 from ingest.schema import TABLES
 from metrics.analysis import analyse
 from metrics.fairness import compare
@@ -105,6 +105,28 @@ def test_samples_that_grow_by_a_curriculum_are_not_of_full_length(
     ingest(logs / "run.log", extra=facts)
     (warnings,) = metrics(store)["warnings"].to_list()
     assert warnings == ([] if counts else [f"{CURRICULUM}{NOT_RANKED}"])
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "counts"),
+    [
+        ("{'enabled': True, 'max_tokens': 4096, 'lr_scaling_method': 'linear'}", False),
+        ("{'max_tokens': 4096, 'enabled': True, 'lr_scaling_method': 'linear'}", False),
+        ("{'enabled': False, 'lr_scaling_method': 'linear', 'min_batch_size': 1}", True),
+    ],
+)
+def test_batches_of_any_size_are_not_as_configured(dynamic, counts, ingest, store, logs):
+    """Samples are put together up to so many tokens: each batch was the configured one, ranked."""
+    (logs / "run.log").write_text(
+        "[2026-01-01 08:00:00,000] [INFO] [config.py:1007:print]   data_efficiency_config ....... "
+        "{'enabled': True, 'seed': 1234, 'data_sampling': {'enabled': True, 'num_workers': 0, "
+        f"'curriculum_learning': {{'enabled': False}}, 'dynamic_batching': {dynamic}}}, "
+        f"'data_routing': {{'enabled': False}}}}\n{engine_steps()}"
+    )
+    facts = given.from_flags(["seq_len=512", "gpus=1", "global_batch_size=8"])
+    ingest(logs / "run.log", extra=facts)
+    (warnings,) = metrics(store)["warnings"].to_list()
+    assert warnings == ([] if counts else [f"{OF_ANY_SIZE}{NOT_RANKED}"])
 
 
 MEGATRON_HEADER = """\

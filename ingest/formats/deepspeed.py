@@ -7,8 +7,9 @@ from the start of the process: optimizer steps since 0.8, micro-steps before (in
 Until 0.6 its rate is a mean since then, which no step has: it is kept in `extra`.
 
 Since 0.18 the wall clock breakdown is all that a run prints at the default log level. Its
-iterations are steps where nothing else is: fwd + bwd + step, without data loading. The pipeline
-engine prints the same of all steps since the last line, and always beside lines of its own.
+iterations are steps where nothing else is: fwd + bwd + step, without data loading, which the stamps
+hold that these lines have from 0.3.12 to 0.17. The pipeline engine prints the same of all steps
+since the last line, and always beside lines of its own.
 """
 
 from __future__ import annotations
@@ -160,6 +161,11 @@ CURRICULUM: Final = (
 )
 """Of what prints no length of a step; Megatron-DeepSpeed does."""
 
+OF_ANY_SIZE: Final = (
+    "the configuration has dynamic batching, by which each batch has as many samples of any length "
+    "as max_tokens holds, and no line prints how many"
+)
+
 PROFILE_FACTS: Final = {
     "world size": "gpus",
     "data parallel size": "data_parallel",
@@ -197,11 +203,14 @@ def _enabled(old: str, new: str, precision: str) -> FactLine:
 
 
 def _key(name: str, fact: str) -> FactLine:
-    """A key of the config dump; keys of 29 characters and more have no dots."""
+    """A key of the config dump; keys of 29 characters and more have no dots.
+
+    Where ranks share a sequence, their world and what is divided by it may be whole as a float.
+    """
     dots = "." * (29 - len(name))
     return FactLine(
         anchor=f"  {name} ",
-        regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>\d+)\s*$",
+        regex=rf"{DUMP}{name} {re.escape(dots)} (?P<{fact}>\d+)(?:\.0)?\s*$",
         example=f"[2026-11-20 15:01:22,508] [INFO] [config.py:678:print]   {name} {dots} 2",
         printed_by=f"{CONFIG} DeepSpeedConfig.print",
     )
@@ -516,6 +525,18 @@ FACTS: Final = (
         printed_by=f"{CONFIG} DeepSpeedConfig.print",
         composed=True,
     ),
+    FactLine(
+        anchor="'dynamic_batching': {",
+        regex=rf"{DUMP}data_efficiency_config \.+ \{{'enabled': True.*"
+        r"'dynamic_batching': \{[^{}]*'enabled': True",
+        constants={"batch_changes": OF_ANY_SIZE},
+        example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   "
+        "data_efficiency_config ....... {'enabled': True, 'seed': 1234, 'data_sampling': "
+        "{'enabled': True, 'num_epochs': 1000, 'num_workers': 0, 'dynamic_batching': "
+        "{'max_tokens': 4096, 'enabled': True, 'lr_scaling_method': 'linear'}}}",
+        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        composed=True,
+    ),
     _enabled("bfloat16_enabled", "bfloat16_config", "bf16"),
     _enabled("fp16_enabled", "float16_config", "fp16"),
     FactLine(
@@ -797,7 +818,7 @@ DEEPSPEED_TIMERS: Final = LogFormat(
     looks_like_step=r"time \(ms\) \| (?:fwd|forward): \S+ \| b(?:wd|ackward)",
     clock=CLOCK,
     launch=LAUNCH,
-    evidence=("elapsed", "stamp"),
+    evidence=("stamp", "elapsed"),
     precedence=PARTS,
     as_companion="timers",
     elapsed_covers="step",

@@ -1,0 +1,62 @@
+"""DeepSpeed's wall clock breakdown where it is all that a run prints (no steps_per_print)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from ingest import facts as given
+from ingest.schema import TABLES
+from metrics.analysis import analyse
+from metrics.table import NOT_RANKED
+
+STARTED = datetime(2026, 5, 1, 10)
+TIMED_S = 0.5
+FACTS = ("gpus=2", "global_batch_size=8", "seq_len=512", "packed=true")
+TOKENS = 8 * 512 / 2
+
+
+def trained(wait_s: float, *, stamped: bool = True) -> str:
+    """Lines of 60 steps, each after a wait for its data, which the timers leave out."""
+    lines = []
+    for step in range(1, 61):
+        at = STARTED + timedelta(seconds=step * (TIMED_S + wait_s))
+        stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO] "
+        before = f"{stamp}[logging.py:107:log_dist] " if stamped else ""
+        lines += [
+            f"{before}[Rank 0] time (ms) | fwd{name}: 150.00 | bwd{name}: 300.00 | "
+            f"bwd_inner{name}: 300.00 | bwd_allreduce{name}: 0.01 | step{name}: 50.00\n"
+            for name in ("_microstep", "")
+        ]
+    return "".join(lines)
+
+
+@pytest.fixture
+def measured(ingest, store, logs):
+    def of(text: str):
+        (logs / "run.log").write_text(text)
+        ingest(logs / "run.log", extra=given.from_flags(FACTS))
+        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+
+    return of
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.02, 0.2])
+def test_stamps_hold_the_wait_for_data(wait_s, measured):
+    """The timers' own time counted, and the run was not ranked, although its stamps hold all."""
+    row = measured(trained(wait_s))
+    assert row["tgs"] == pytest.approx(TOKENS / (TIMED_S + wait_s))
+    assert row["time_basis"] == "stamp"
+    assert not any(NOT_RANKED in one for one in row["warnings"])
+
+
+def test_a_wait_that_is_longer_than_the_step_is_not_ranked(measured):
+    """So are steps of which lines are missing."""
+    assert any(NOT_RANKED in one for one in measured(trained(0.6))["warnings"])
+
+
+def test_without_stamps_nothing_holds_it(measured):
+    row = measured(trained(0.2, stamped=False))
+    assert row["tgs"] == pytest.approx(TOKENS / TIMED_S)
+    assert any(NOT_RANKED in one for one in row["warnings"])
