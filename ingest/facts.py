@@ -157,7 +157,7 @@ def inferred(log_format: LogFormat, launches: Sequence[Launch]) -> list[list[Fac
     return [
         implied
         + _gpus_from_rates(launch.rows)
-        + _length_of_all(launch.rows)
+        + (_length_of_all(launch.rows) or _length_of_counts(launch))
         + _replica_groups(launch)
         + _shared_batches(launch)
         + world
@@ -279,6 +279,26 @@ def _length_of_all(rows: Rows) -> list[Fact]:
     (length,) = lengths
     why = "inferred: every line prints this length"
     return [{"name": "seq_len", "value": str(length), "origin": why, "line": None}]
+
+
+def _length_of_counts(launch: Launch) -> list[Fact]:
+    """The length of samples where it is what tokens grow by for each sample, from line to line.
+
+    Of a log that states none, as a part of one.
+    """
+    names = ("consumed_tokens", "consumed_samples")
+    if launch.last_said("seq_len") is not None or not launch.rows.has(*names):
+        return []
+    lengths, lines = set[float](), 0
+    for frame in launch.rows.frames(*names):
+        grown = frame.select(names).drop_nulls().select(pl.all().diff()).drop_nulls()
+        grown = grown.filter(pl.all_horizontal(pl.all() > 0))
+        lengths |= {*(grown["consumed_tokens"] / grown["consumed_samples"]).unique()}
+        lines += grown.height
+    if lines < TELLING - 1 or len(lengths) > 1 or not (length := lengths.pop()).is_integer():
+        return []
+    why = "inferred: the tokens that each sample adds to those consumed"
+    return [{"name": "seq_len", "value": f"{length:.0f}", "origin": why, "line": None}]
 
 
 def check(name: str, text: str, where: str) -> None:

@@ -634,3 +634,35 @@ def test_two_names_of_one_device_are_no_disagreement() -> None:
     assert said("NVIDIA H100 80GB HBM3", "H200") == [
         "accelerator: NVIDIA H100 80GB HBM3 (log) against H200 (flag)"
     ]
+
+
+BIGSCIENCE = (
+    " iteration {:8}/   10000 | consumed samples: {:12} | consumed tokens: {:12} | elapsed time "
+    "per iteration (ms): 5000.0 | learning rate: 1.000E-05 | global batch size:    64 | lm loss: "
+    "5.000000E+00 | loss scale: 1.0 | grad norm: 1.000 | num zeros: 0.0 | number of skipped "
+    "iterations:   0 | number of nan iterations:   0 | samples per second: 12.8 | TFLOPs: 150.0 |"
+)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "known"),
+    [
+        ((2048, 2048, 2048), "2048"),
+        ((1024, 1024, 1024), "1024"),  # whatever was consumed before
+        ((2048, 2048, 1024), None),
+        ((2048,), None),  # by chance
+        ((100.5, 100.5, 100.5), None),
+    ],
+)
+def test_the_length_of_samples_follows_from_tokens_and_samples(
+    lengths: tuple[float, ...], known: str | None, tmp_path: Path
+) -> None:
+    """Part of a log, without Megatron's arguments: its MFU lacked the length of samples alone."""
+    tokens, lines = 64 * 2048 * 100, []
+    for step, length in enumerate((0, *lengths), 100):
+        tokens += int(64 * length)
+        lines.append(BIGSCIENCE.format(step, 64 * step, tokens))
+    (tmp_path / "run.log").write_text("\n".join([*lines, ""]))
+    facts = read_source(tmp_path / "run.log")["facts"].filter(name="seq_len")
+    assert facts["value"].to_list() == ([] if known is None else [known])
+    assert all(origin.startswith("inferred: ") for origin in facts["origin"])
