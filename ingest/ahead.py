@@ -12,6 +12,7 @@ import os
 import pickle
 import signal
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -133,7 +134,7 @@ class Ahead:
         self._ready = Future[int]()
         self._given: list[_Handed[Read] | Future[Read]] = []
         self._lent: dict[int, Future[int | bytes]] = {}
-        self._owed: dict[int, Future[int | bytes]] = {}
+        self._owed = set[int]()
 
     def __enter__(self) -> Self:
         return self
@@ -165,12 +166,14 @@ class Ahead:
         if task is self._gathered:
             self._submit()
         self._work(task)
-        if task.result is None:
-            return None
-        try:
-            task.read = task.read or task.result.result().each(self._spool)
-        except BrokenProcessPool:  # one was killed: whoever asks reads it, and sees what is wrong
-            return None
+        if task.read is None:
+            if task.result is None:
+                return None
+            try:
+                task.read = task.result.result().each(self._spool)
+            except BrokenProcessPool:  # one was killed: who asks reads it, and sees what is wrong
+                return None
+            task.result = None  # its place is free again
         read = task.read[place]
         if isinstance(read, Exception):
             raise read
@@ -303,22 +306,23 @@ class Ahead:
         place = self._free()
         try:
             with _one_thread():
-                made = self._owed[place] = self._pool.submit(_read, files, place)
-            return _Handed(made, partial(self._received, place))
+                made = self._pool.submit(_read, files, place)
         except BrokenProcessPool as error:
             broken = Future[Read]()
             broken.set_exception(error)
             return broken
+        handed = _Handed(made, partial(self._received, place, made))
+        self._owed.add(place)  # until nobody asks for it any more: its files may be copies
+        weakref.finalize(handed, self._owed.discard, place)
+        return handed
 
-    def _received(self, place: int) -> Read:
+    def _received(self, place: int, made: Future[int | bytes]) -> Read:
         """What another process has read. Raises BrokenProcessPool where it was lost."""
-        made = self._owed[place]
         made.result()  # the errors of files are its own
         try:
             read: Read = self._unpacked(place, made)
         except OSError as error:
             raise BrokenProcessPool from error
-        del self._owed[place]
         return read
 
     def _read(self, files: Sequence[Given]) -> Future[Read]:
@@ -334,7 +338,7 @@ class Ahead:
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class _Handed(Generic[Made]):
     """What another process makes and packs."""
 

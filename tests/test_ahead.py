@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,7 +22,7 @@ import pytest
 from ingest import ahead, fanout, reader, registry
 from ingest.ahead import Ahead, Processes
 from ingest.bulk_plan import Plan
-from ingest.errors import UnknownFormatError
+from ingest.errors import StoreError, UnknownFormatError
 from ingest.fanout import Coming
 from ingest.formats.megatron_deepspeed import MEGATRON_DEEPSPEED
 from ingest.handover import Handover
@@ -29,6 +30,7 @@ from ingest.intake import Outcome, ingest
 from ingest.own_formats import load
 from ingest.reader import Chunk
 from ingest.registry import BUILT_IN, FORMATS, Tried
+from ingest.spool import Packed, Piece, Spool, whole
 from ingest.store import Store
 from ingest.walk import Found, Walk
 from tests.alike import put_logs
@@ -111,6 +113,46 @@ def test_what_was_handed_over_and_is_not_whole_is_read_by_who_asks(
         given = list(pool._owed)
     assert len(given) >= 1
     assert sum(tables is None for tables in taken) >= len(given)
+
+
+def test_a_disk_that_was_full_for_a_moment_costs_no_other_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What one task has read is not taken for that of another that has its place by then."""
+    take, tries = Spool.take, iter([True])
+
+    def full(spool: Spool, packed: Packed) -> Piece:
+        if next(tries, False):
+            raise StoreError("no room")
+        return take(spool, packed)
+
+    monkeypatch.setattr(Spool, "take", full)
+    told: list[str] = []
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        for one in offered(pool, SAMPLES[:12]):
+            try:
+                tables = pool.take(one, ())
+            except StoreError:
+                told.append("full")
+            else:
+                assert tables is None or whole(tables["sources"])["path"].to_list() == [one.path]
+                told.append("left" if tables is None else "read")
+            pool.forget(one)
+    assert told.count("full") == 1
+    assert told.count("read") >= 3
+
+
+def test_places_of_what_nobody_asked_for_are_free_again() -> None:
+    """Of copies only the first one is read."""
+    with Ahead(2, ((), BUILT_IN)) as pool:
+        for one in offered(pool, SAMPLES[:12]):
+            pool.forget(one)
+        assert pool._owed
+        while pool._given:
+            wait([one.future for one in pool._given if isinstance(one, ahead._Handed)])
+            pool._give_out()
+        assert not pool._left
+        assert pool._owed == set()
 
 
 def test_what_was_read_with_other_facts_is_not_taken() -> None:
