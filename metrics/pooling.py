@@ -38,8 +38,10 @@ of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that i
 BESIDE_STEPS: Final = (
     *BESIDE_TRAINING,
     *("gc", "compile", "load", "restart", "overflow", "error", "out_of_memory", "killed"),
+    "warning",
 )
-"""Kinds of events of any source that say why the pace changes or stops; others are the lead's."""
+"""Kinds of events of any source that say why the pace changes or stops, or bear on the figures;
+others are the lead's."""
 
 
 def pooled(
@@ -199,9 +201,10 @@ def _events(
 ) -> pl.DataFrame:
     """For each launch the events of its lead, and of kinds that this does not tell of another's.
 
-    Their `line` is the lead's at the first step behind that after which they happened; which line
-    of which source tells of them, `text` says. told: steps of all sources, and steps: of the
-    launches, as in ingest.schema; sources: as for `_formats_of_groups`.
+    Those have the `step` behind which they happened: as printed, or of the line before, if their
+    source prints its lines elsewhere. Their `line` is the lead's at the first step behind that;
+    which line of which source tells of them, `text` says. told: steps of all sources, and steps: of
+    the launches, as in ingest.schema; sources: as for `_formats_of_groups`.
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
     first = pl.col("place") == pl.col("place").min().over("lead", "kind")
@@ -213,7 +216,7 @@ def _events(
     lines = told.select("run_id", "line", "step").sort("line")
     names = {row["run_id"]: row["name"] for rows in several.values() for row in rows}
     around = (
-        others.sort("line")
+        others.sort("line", maintain_order=True)
         .join_asof(
             lines.rename({"step": "before"}),
             on="line",
@@ -229,9 +232,10 @@ def _events(
             check_sortedness=False,
         )
     )
-    before, most = pl.col("before").fill_null(-1), pl.col("next") - 1
-    after = pl.max_horizontal(before, "step")  # its own, if its source prints fewer than the lead
-    after = pl.when(most >= before).then(pl.min_horizontal(after, most)).otherwise(after)
+    before = pl.col("before").fill_null(-1)
+    most = pl.max_horizontal(pl.col("next") - 1, before)  # of several ranks one may lag
+    most = pl.when(pl.col("next").is_not_null()).then(most)
+    behind = pl.min_horizontal(pl.max_horizontal("step", before), most)
     leads = steps.group_by(lead="run_id", at="step").agg(pl.col("line").min()).sort("at")
     last = leads.group_by("lead").agg(end=pl.col("line").max() + 1)
     placed = (
@@ -239,10 +243,11 @@ def _events(
             text=pl.format(
                 "{} (line {} of {})", "text", "line", pl.col("run_id").replace_strict(names)
             ),
-            at=after + 1,
+            step=behind.clip(0),
+            at=behind + 1,
         )
         .drop("line")
-        .sort("at")
+        .sort("at", maintain_order=True)
         .join_asof(leads, on="at", by="lead", strategy="forward", check_sortedness=False)
         .join(last, on="lead", maintain_order="left")
         .with_columns(pl.col("line").fill_null(pl.col("end")), run_id="lead")

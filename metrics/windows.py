@@ -454,17 +454,24 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     garbage collection printed there, of all ranks; null where it did not.
     """
     collected = pl.col("kind") == "gc"
-    places = steps.filter("timed").select("run_id", "line", at=pl.col("line")).sort("line")
-    after = pl.col("line") > pl.col("line").filter("anew").max().fill_null(0)
+    since = (pl.col("step") - pl.col("new_step")).fill_null(-1)
+    places = steps.filter("timed").select("run_id", "line", at="line", into="step", since=since)
+    # by their order, for those of another source of the launch may be of one line
+    after = pl.col("order") > pl.col("order").filter("anew").max().fill_null(-1)
     fell = (
-        events.select("run_id", "line", "kind", "seconds", anew=_restarts())
-        .sort("line")
-        .join_asof(places, on="line", by="run_id", strategy="forward", check_sortedness=False)
+        events.select("run_id", "line", "kind", "seconds", behind="step", anew=_restarts())
+        .sort("line", maintain_order=True)
+        .with_columns(order=pl.int_range(pl.len()))
+        .join_asof(
+            places.sort("line"), on="line", by="run_id", strategy="forward", check_sortedness=False
+        )
+        .pipe(_of_lines_shared, places)
+        .drop("behind", "since")
     )
     profiled = _profiled(steps, events, fell)
     if profiled.height:
         fell = pl.concat([fell, profiled.select(fell.columns)], how="vertical_relaxed")
-    kinds = fell.group_by("run_id", "at", maintain_order=True).agg(
+    kinds = fell.group_by("run_id", "into", maintain_order=True).agg(
         events=pl.col("kind").unique(maintain_order=True),
         rate_events=pl.col("kind").filter(after).unique(maintain_order=True),
         gc_s=pl.when((collected & pl.col("seconds").is_null()).any().not_()).then(
@@ -473,16 +480,38 @@ def _with_events(steps: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     )
     joined = steps.join(
         kinds,
-        left_on=["run_id", "line"],
-        right_on=["run_id", "at"],
+        left_on=["run_id", "step"],
+        right_on=["run_id", "into"],
         how="left",
         maintain_order="left",
     )
     return joined.with_columns(pl.col("events", "rate_events").fill_null([])).sort("run_id", "step")
 
 
+def _of_lines_shared(fell: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+    """Events with all lines of steps that they may have fallen into.
+
+    Where the source that leads prints fewer steps than another of its launch, several have its next
+    line: an event falls into the first of them behind its own step, or into all if it says none, or
+    one that they do not hold. fell: `order`, its own; `behind`, the step that it says; `at`, the
+    line that it fell into, and `into`, its step. places: the lines of all steps, sorted by run and
+    step; `since`, the step before.
+    """
+    again = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("run_id", "line"))
+    if not places.select(again.any()).item():
+        return fell
+    each = fell.drop("into", "since").join(
+        places.drop("line"), on=["run_id", "at"], how="left", maintain_order="left"
+    )
+    into, behind = pl.col("into"), pl.col("behind")
+    held = behind.is_between(pl.col("since").min(), into.max()).over("order")
+    last = into.max().over("order")
+    its = into.filter(into >= pl.min_horizontal(behind + 1, last)).min().over("order")
+    return each.filter((~held | (into == its)).fill_null(value=True))
+
+
 def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> pl.DataFrame:
-    """An event for each line with a time of whose steps some ran under a profiler; `at`: the line.
+    """An event for each line with a time of whose steps some ran under a profiler.
 
     Its traces are written, and told of, behind the last of these steps. No rows where none ran.
     kind: "profiler"; PROFILED of a run with no other line behind its start, but such that events
@@ -494,23 +523,24 @@ def _profiled(steps: pl.DataFrame, events: pl.DataFrame, fell: pl.DataFrame) -> 
         return written
     first = pl.col("step") - pl.col("apart").fill_null(pl.col("step")) + 1
     lines = steps.filter("timed").select(
-        "run_id", "line", "profiled_steps", at="line", last="step", step=first
+        "run_id", "line", "profiled_steps", at="line", into="step", step=first
     )
     next_written = written.select("run_id", "step", until="step").sort("step")
     under = lines.sort("step").join_asof(
         next_written, on="step", by="run_id", strategy="forward", check_sortedness=False
     )
     reach = pl.col("profiled_steps").fill_null(DEFAULT_PROFILED_STEPS)
-    under = under.filter(pl.col("until") - reach < pl.col("last"))
+    under = under.filter(pl.col("until") - reach < pl.col("into"))
     spoiling = fell.filter(pl.col("kind").is_in(BESIDE_TRAINING), pl.col("anew").not_())
-    others = lines.filter(pl.col("last").rank("ordinal").over("run_id") > START_LINES)
+    others = lines.filter(pl.col("into").rank("ordinal").over("run_id") > START_LINES)
     for some in (under, spoiling):
-        others = others.join(some, on=["run_id", "at"], how="anti")
+        others = others.join(some, on=["run_id", "into"], how="anti")
     kind = pl.when(pl.col("run_id").is_in(others["run_id"].unique().implode()))
     return under.with_columns(
         kind=kind.then(pl.lit("profiler")).otherwise(pl.lit(PROFILED)),
         seconds=pl.lit(None, pl.Float64),
         anew=pl.lit(value=False),
+        order=pl.lit(fell.height),
     )
 
 

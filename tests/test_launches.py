@@ -164,6 +164,92 @@ def test_an_event_behind_the_last_line_of_its_source(
     assert both.events.height == 1
 
 
+def saving(each: int, said: int | None = None) -> list[dict[str, Rows]]:
+    """A console of 200 steps that saves for 4 s behind each so many, and a lead of every tenth.
+
+    said: the step that it says, less that behind which it saves
+    """
+    rows, late = [], timedelta()
+    for row in without(measured(1, 200), "elapsed_s"):
+        late += timedelta(seconds=4) * (row["step"] > 1 and row["step"] % each == 1)
+        rows.append(row | {"logged_at": row["logged_at"] + late, "line": 10 * row["step"]})
+    told = source("console", rows, evidence=["stamp"])
+    told["events"] = [
+        happened("console", 10 * step + 5, "checkpoint", step=None if said is None else step + said)
+        for step in range(each, 200, each)
+    ]
+    tenth = without(rows[9::10], "logged_at", "line")
+    return [fed(told), fed(source("lead", tenth, facts=3, log_format="scalars", evidence=[]))]
+
+
+@pytest.mark.parametrize("each", [10, 15, 20])
+@pytest.mark.parametrize("said", [None, 0, 1, -1])
+def test_a_lead_of_few_lines_costs_no_windows_beside_a_checkpoint(
+    each: int, said: int | None
+) -> None:
+    """All ten steps up to its next line were left out; with a checkpoint for each, all steps."""
+    told, lead = saving(each, said)
+    both = analyse(tables(told, lead))
+    assert both.metrics["members"].to_list() == [["lead", "console"]]
+    fell = both.windows.filter(pl.col("events").list.len() > 0)["step"].to_list()
+    assert fell == [*range(each + 1, 200, each)]
+    alone = analyse(tables(told))
+    assert both.metrics["windows"].to_list() == alone.metrics["windows"].to_list()
+    assert both.metrics["tgs"].to_list() == alone.metrics["tgs"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("said", "falls_into"),
+    [(None, range(21, 31)), (24, [25]), (20, [21]), (30, [30]), (12, range(21, 31))],
+)
+def test_an_event_of_a_lead_of_few_lines_falls_by_the_step_that_it_says(
+    said: int | None, falls_into: Sequence[int]
+) -> None:
+    told, lead = saving(200)
+    lead["events"] = [happened("lead", 12, "evaluation", step=said)]
+    both = analyse(tables(told, lead))
+    fell = both.windows.filter(pl.col("events").list.len() > 0)["step"].to_list()
+    assert fell == [*falls_into]
+
+
+def test_what_happens_before_the_first_line_falls_into_the_first_window() -> None:
+    told, lead = saving(200)
+    told["events"] = [happened("console", 3, "evaluation")]
+    both = analyse(tables(told, lead))
+    fell = both.windows.filter(pl.col("events").list.len() > 0)["step"].to_list()
+    assert fell == [1]
+
+
+@pytest.mark.parametrize(
+    ("order", "in_the_rate"),
+    [
+        (["evaluation", "checkpoint"], ["checkpoint"]),
+        (["checkpoint", "evaluation"], []),
+        (["checkpoint", "evaluation", "checkpoint"], ["checkpoint"]),
+    ],
+)
+def test_what_another_source_tells_of_one_step_keeps_its_order(
+    order: list[str], in_the_rate: list[str]
+) -> None:
+    """A rate that starts anew behind an evaluation holds the checkpoint that comes after it."""
+    rated = {"evidence": ["rate", "stamp"], "rate_covers": "interval"}
+    rows = [row | {"logged_tgs": 500.0} for row in without(measured(1), "elapsed_s")]
+    lead = source("lead", rows, facts=3, log_format="scalars", **rated)
+    lines = [row | {"line": 10 * row["step"]} for row in measured(1)]
+    told = source("console", lines, evidence=["stamp"])
+    anew = {"evaluation": '{"restarts": "rate"}'}
+    told["events"] = [
+        happened("console", 100 + i, kind, step=10, extra=anew.get(kind))
+        for i, kind in enumerate(order, 1)
+    ]
+    both = analyse(tables(lead, told))
+    assert both.metrics["members"].to_list() == [["lead", "console"]]
+    (window,) = both.windows.filter(pl.col("events").list.len() > 0).iter_rows(named=True)
+    assert window["step"] == 11
+    assert sorted(window["events"]) == ["checkpoint", "evaluation"]
+    assert window["rate_events"] == in_the_rate
+
+
 @pytest.mark.parametrize("nothing", [-1.0, -64.0])
 def test_a_pipeline_stage_without_loss_is_of_the_same_launch(nothing: float) -> None:
     """Torchtitan's ranks of other stages than the last print a constant below zero."""
