@@ -35,10 +35,10 @@ WITH_ENGINE: Final = {"transformers": "deepspeed", "megatron-lm": "deepspeed"}
 of the first Megatron-DeepSpeed; NVIDIA's console until 2024 does not say that it did not."""
 
 
+ENDED_BY: Final = ("error", "out_of_memory", "killed")
+"""Kinds of events of all sources: each rank has its own."""
 BESIDE_STEPS: Final = (
-    *BESIDE_TRAINING,
-    *("gc", "compile", "load", "restart", "overflow", "error", "out_of_memory", "killed"),
-    "warning",
+    *(*BESIDE_TRAINING, "gc", "compile", "load", "restart", "overflow", "warning", *ENDED_BY),
 )
 """Kinds of events of any source that say why the pace changes or stops, or bear on the figures;
 others are the lead's."""
@@ -199,15 +199,17 @@ def _events(
     sources: pl.DataFrame,
     several: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> pl.DataFrame:
-    """For each launch the events of its lead, and of kinds that this does not tell of another's.
+    """For each launch the events of its lead, of kinds that this does not tell of another's too.
 
-    Those have the `step` behind which they happened: as printed, or of the line before, if their
-    source prints its lines elsewhere. Their `line` is the lead's at the first step behind that;
-    which line of which source tells of them, `text` says. told: steps of all sources, and steps: of
-    the launches, as in ingest.schema; sources: as for `_formats_of_groups`.
+    And what ended any of them. Those of others have the `step` behind which they happened: as
+    printed, or of the line before, if their source prints its lines elsewhere. Their `line` is the
+    lead's at the first step behind that; which line of which source tells of them, `text` says.
+    told: steps of all sources, and steps: of the launches, as in ingest.schema; sources: as for
+    `_formats_of_groups`.
     """
     of = events.join(sources, on="run_id", how="left", maintain_order="left")
     first = pl.col("place") == pl.col("place").min().over("lead", "kind")
+    first |= pl.col("kind").is_in(ENDED_BY)
     own = (pl.col("place") == 0) | pl.col("place").is_null()
     others = of.filter(~own & first & pl.col("kind").is_in(BESIDE_STEPS))
     lead_alone = of.filter(own).select(events.columns)

@@ -102,7 +102,7 @@ def test_a_lead_that_says_no_rank_has_each_step_once() -> None:
 
 
 def happened(name: str, line: int, kind: str, **more: Any) -> dict[str, Any]:
-    return {"run_id": name, "line": line, "kind": kind, "text": kind, **more}
+    return {"run_id": name, "line": line, "kind": kind, "text": kind} | more
 
 
 @pytest.mark.parametrize("facts", [0, 3])
@@ -134,6 +134,21 @@ def test_what_happens_beside_steps_is_seen_whichever_source_leads(names: str, fa
         ]
     else:
         assert both.events["text"].to_list() == ["checkpoint", "evaluation", "end", "error"]
+
+
+def test_what_ended_each_rank_is_told() -> None:
+    """The lead's own error may be of a rank that waited for another one."""
+    ranks = [source(name, [row | {"rank": name} for row in measured(1)]) for name in "01"]
+    for one, why in zip(ranks, ("NCCL timeout", "out of memory"), strict=True):
+        name = one["runs"][0]["run_id"]
+        one["events"] = [happened(name, 40, "error", text=why), happened(name, 35, "gc", text="gc")]
+    both = analyse(tables(*ranks))
+    assert both.metrics.height == 1
+    assert both.events["text"].to_list() == [
+        "out of memory (line 40 of 1)",
+        "gc",
+        "NCCL timeout",
+    ]
 
 
 @pytest.mark.parametrize(("said", "falls_into"), [(7, 8), (None, 5), (4, 5), (9, 8), (12, 8)])
