@@ -497,8 +497,9 @@ DICTS: Final = 64
 """So many tell whether each stands there several times."""
 STEPS_ALIKE: Final = 3
 """Steps of which each has to stand there as often, but for the last."""
-OPEN: Final = 8
-"""Steps of which copies are still waited for, at most."""
+OPEN: Final = STEPS_ALIKE - 1
+"""Steps of which copies are still waited for, at most: nodes wait for each other in each step. Where
+a training is run again with the same seed, its steps may read the same, behind all of the first."""
 
 
 class Copies:

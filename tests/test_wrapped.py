@@ -516,6 +516,16 @@ def test_a_step_with_the_figures_of_the_one_before_is_no_copy(tmp_path: Path) ->
     assert losses == [*(n / 1000 for n in range(80)), 0.005, 0.005]
 
 
+@pytest.mark.parametrize("count", [3, 5, 8])
+def test_a_training_that_is_run_again_is_no_copy(count: int, tmp_path: Path) -> None:
+    """With the same seed, and few dicts: its lines were taken off as those of another node."""
+    path = tmp_path / "run.log"
+    text = of_nodes(1, Random(1), returns=True, every=200 // count)  # noqa: S311 - a log
+    path.write_text(text * 2, newline="")
+    lines = read_logs(path)["steps"]
+    assert lines.height == 2 * (200 // (200 // count))
+
+
 def test_the_config_of_a_host_is_whole(tmp_path: Path) -> None:
     """Only what tells no rank of its own has the host's number before it."""
     path = tmp_path / "run.log"
