@@ -79,10 +79,13 @@ _OTHER_LEVEL: Final = (
     "one behind the other, or another batch or length; TGS is a mean of both" + NOT_RANKED
 )
 _TWICE: Final = (
-    "loss, gradient norm, learning rate and counts of the line before are printed again, to the "
-    "last digit, as another step's ({}): copies, as each node of a job prints them, that no step "
-    "or tag tells apart" + NOT_RANKED
+    "loss, gradient norm, learning rate, epoch and counts of the line before are printed again, to "
+    "the last digit, as another step's ({}): copies, as each node of a job prints them, that no "
+    "step or tag tells apart" + NOT_RANKED
 )
+OF_NO_STEP: Final = "hf-trainer"
+"""The format whose lines with figures print no step: of others a copy has the step of the first."""
+EPOCH: Final = r'"epoch": "([^"]{1,40})"'
 TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
 less those that a bar gives the same step."""
@@ -99,7 +102,6 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
         *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
-        *("loss", "grad_norm", "learning_rate", "consumed_non_padding"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -108,7 +110,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
-        (_told_twice(asked), _TWICE),
+        (_told_twice(steps, runs), _TWICE),
     )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -147,10 +149,13 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _told_twice(steps: pl.DataFrame) -> pl.DataFrame:
+def _told_twice(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """Lines of another step than the one before of their rank, with all of its figures."""
-    told = steps.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
-    figures = ("loss", "grad_norm", "learning_rate", *_COUNTED, "consumed_non_padding")
+    mine = runs.filter(pl.col("log_format") == OF_NO_STEP)["run_id"]
+    lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
+    told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
+    told = told.with_columns(at=pl.col("extra").str.extract(EPOCH))
+    figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED, "consumed_non_padding")
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
     )

@@ -372,23 +372,44 @@ def test_what_a_run_may_do_is_no_other_run(levels: list[tuple[int, float, float]
     assert not at_levels(*levels)
 
 
+def told_twice(figures: list[tuple[int, int, int]], log_format: str = "hf-trainer") -> list[bool]:
+    """Of lines with these losses, learning rates and epochs: whether each warning is of no rank."""
+    rows = [
+        {
+            "step": n,
+            "loss": 1 + loss / 100,
+            "grad_norm": 1.0,
+            "learning_rate": rate / 1e6,
+            "extra": f'{{"epoch": "{epoch / 100}"}}',
+        }
+        for n, (loss, rate, epoch) in enumerate(figures, 1)
+    ]
+    runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
+    return [NOT_RANKED in one for one in found(steps(*rows), runs).get("r", [])]
+
+
+TWICE = [(n // 2, n // 2, n // 2) for n in range(40)]
+
+
 @pytest.mark.parametrize(
     ("figures", "is_told"),
     [
-        ([(n // 2, n // 2) for n in range(40)], True),  # each twice
-        ([(n, n) for n in range(40)], False),
-        ([(0, n) for n in range(40)], False),  # the loss alone stays
-        ([(n // 2 if n < 6 else n, n) for n in range(40)], False),
-        ([(n // 2, n // 2) if n < 6 else (n, n) for n in range(40)], False),  # by chance
+        (TWICE, True),
+        ([(n, n, n) for n in range(40)], False),
+        ([(0, n, 0) for n in range(40)], False),  # the loss alone stays
+        ([(0, 0, n) for n in range(40)], False),  # and so does the rate
+        ([(n // 2 if n < 6 else n, n, n) for n in range(40)], False),
+        ([*TWICE[:6], *((n, n, n) for n in range(6, 40))], False),  # by chance
     ],
 )
 def test_figures_that_stand_twice_are_copies_of_one_step(
-    figures: list[tuple[int, int]], *, is_told: bool
+    figures: list[tuple[int, int, int]], *, is_told: bool
 ) -> None:
     """Two nodes that print the Trainer's dicts into one file, without a tag."""
-    rows = [
-        {"step": n, "loss": 1 + loss / 100, "grad_norm": 1.0, "learning_rate": rate / 1e6}
-        for n, (loss, rate) in enumerate(figures, 1)
-    ]
-    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
-    assert [NOT_RANKED in one for one in warnings] == [True] * is_told
+    assert told_twice(figures) == [True] * is_told
+
+
+@pytest.mark.parametrize("log_format", ["llamafactory", "xtuner", "hf-trainer-state"])
+def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
+    """A small loss of four digits, at a rate that stays: a fifth of the lines, and no rank."""
+    assert told_twice(TWICE, log_format) == []
