@@ -498,8 +498,8 @@ DICTS: Final = 64
 STEPS_ALIKE: Final = 3
 """Steps of which each has to stand there as often, but for the last."""
 OPEN: Final = STEPS_ALIKE - 1
-"""Steps of which copies are still waited for, at most: nodes wait for each other in each step. Where
-a training is run again with the same seed, its steps may read the same, behind all of the first."""
+"""Steps of which copies are still waited for, at most: nodes wait for each other in each step.
+Where a training is run again with the same seed, each step may read as it did, behind them all."""
 
 
 class Copies:
