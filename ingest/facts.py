@@ -191,7 +191,9 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
     handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
     how many share a model, of all axes beside data and sequence. Where no more have begun than are
-    known to train, the log may be of one node of several, and tells nothing.
+    known to train, the log may be of one node of several, and tells nothing. Where the engine groups
+    them itself (AutoTP), its configuration calls all of them its world: two numbers of ranks tell
+    no GPUs.
     """
     begun, models = _set_up(launch)
     each = _whole_number(launch, "data_parallel") if begun > 1 or models > 1 else None
@@ -207,7 +209,8 @@ def _shared_batches(launch: Launch) -> list[Fact]:
         every, why = begun, f"{begun} processes begin, for {each} data-parallel ranks"
     else:
         return []
-    found = [("gpus", every)] if gpus is None else []
+    one_world = models == 1 or len(_said(launch, "data_parallel")) == 1
+    found = [("gpus", every)] if gpus is None and one_world else []
     unsaid = not (degrees["tensor_parallel"] or degrees["pipeline_parallel"])
     if unsaid and (models > 1 or gpus == begun):
         found.append(("tensor_parallel", every // each // (degrees["context_parallel"] or 1)))
@@ -222,6 +225,12 @@ def _whole_number(launch: Launch, name: str) -> int | None:
     """The last value of a fact of a launch."""
     text = launch.last_said(name) or ""
     return int(text) if re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII) else None
+
+
+def _said(launch: Launch, name: str) -> set[str]:
+    """All values of a fact of a launch, of whichever format."""
+    facts = (*launch.facts, *launch.companion_facts)
+    return {fact["value"] for fact in facts if fact["name"] == name}
 
 
 def _set_up(launch: Launch) -> tuple[int, int]:

@@ -105,6 +105,16 @@ def test_gpus_that_share_a_batch(text: str, measured: Measured) -> None:
     assert (row["gpus"], row["tensor_parallel"]) == (GPUS, SHARE)
 
 
+@pytest.mark.parametrize("begin", ["", BEGIN])
+def test_a_world_that_the_engine_groups_itself_is_not_of_data_parallel_ranks(
+    begin: str, measured: Measured
+) -> None:
+    """AutoTP: each rank of the configuration's world was `SHARE` GPUs, 32 for 8."""
+    row = measured(begin + GROUPS + dump(GPUS))
+    assert row["tgs"] == pytest.approx(TGS / SHARE)
+    assert (row["gpus"], row["tensor_parallel"]) == (None, SHARE)
+
+
 def test_more_processes_than_are_known_to_train_are_not_ranked(measured: Measured) -> None:
     """They may be of one node of several, so that how many share a batch is not known."""
     assert any(one.endswith(NOT_RANKED) for one in measured(BEGIN + dump())["warnings"])
