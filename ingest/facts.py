@@ -191,9 +191,9 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     DeepSpeed calls the data-parallel ranks its world. What groups the others (an `mpu` that is
     handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
     how many share a model, of all axes beside data and sequence. Where no more have begun than are
-    known to train, the log may be of one node of several, and tells nothing. Where the engine groups
-    them itself (AutoTP), its configuration calls all of them its world: two numbers of ranks tell
-    no GPUs.
+    known to train, the log may be of one node of several, and tells nothing. Where the engine
+    groups them itself (AutoTP), its configuration calls all of them its world: two numbers of ranks
+    tell no GPUs.
     """
     begun, models = _set_up(launch)
     each = _whole_number(launch, "data_parallel") if begun > 1 or models > 1 else None
