@@ -24,7 +24,7 @@ class Printed(NamedTuple):
 
     itself: whether there is an earlier row of its own series (see ingest.launch)
     as_here: whether the first of these has the same loss, to the last bit
-    of_one: whether its rank is known, for a rank prints no step twice
+    of_one: whether its rank is known, for a rank does not go back to a step
     loss, first_loss: its own, and that of the first earlier row of any series; nan without one
     first_clock: of the first earlier row of its own series [s since the start]; nan without one
     """

@@ -199,7 +199,8 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
     Ranks print copies of one step, perhaps late and out of order, but each stamps them when it
     ran: so a step stamped after a later step, or well before the launch began, was trained by
     another process. So was a later step at an earlier time since the start, or one step at two such
-    times. Without stamps, one rank does not print one step twice, nor with another loss. Lines of
+    times. Without stamps, one rank does not go back to a step, nor print one with another loss; the
+    last one may come again, of a tee or of another node whose ranks are called alike. Lines of
     another kind, such as the engine's step and its timer, speak of one step side by side, but not
     of another loss. A process prints one number of steps that it is to train. Behind its end it
     trains none, though others' last ones may still come: its first step there is another one's.
@@ -217,7 +218,8 @@ def starts_again(launch: Launch, row: dict[str, Any], *, one_writer: bool) -> bo
         if before is None:
             losses = (one["loss"] for one in there if one.get("loss") is not None)
             return _unlike(next(losses, None), row.get("loss"))
-        return one_writer or row["rank"] is not None or _loss(before) != _loss(row)
+        back = step < progress.top_step and (one_writer or row["rank"] is not None)
+        return back or _loss(before) != _loss(row)
     if step < progress.top_step:
         return bool(stamp > top + SKEW or stamp < launch.started_at - COPIES)
     return bool(step == progress.top_step and abs(stamp - top) > COPIES)
@@ -313,7 +315,7 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
         return _before_first(_late(progress, rows))
     tops = np.maximum.accumulate(np.concatenate([[progress.top_step], rows.steps]))[:-1]
     if bare[0]:
-        odd = _printed_by_others(launch, rows, rows.steps > tops)
+        odd = _printed_by_others(launch, rows, tops)
         odd = odd | (rows.steps <= launch.low_step) if launch.ends else odd
     elif progress.top_stamp is None or launch.started_at is None:
         return 0
@@ -324,8 +326,9 @@ def of_one_process(launch: Launch, progress: Progress | None, rows: OfForm) -> i
     return _before_first(odd)
 
 
-def _printed_by_others(launch: Launch, rows: OfForm, higher: Bools) -> Bools:
+def _printed_by_others(launch: Launch, rows: OfForm, tops: Ints) -> Bools:
     """Whether rows without stamps are of another process, or may be as nothing is looked up."""
+    higher = rows.steps > tops
     if higher.all() and launch.one_form:  # as in most logs: none is an earlier step, or comes twice
         return ~higher
     if rows.earlier is None:
@@ -335,7 +338,8 @@ def _printed_by_others(launch: Launch, rows: OfForm, higher: Bools) -> Bools:
     with np.errstate(invalid="ignore"):  # of infinite losses
         unlike = np.abs(one - other) > LOSS_PRINT * (1 + np.abs(one))
     unlike &= np.minimum(one, other) >= 0
-    return np.where(earlier.itself, earlier.of_one | ~earlier.as_here, unlike)
+    back = earlier.of_one & (rows.steps < tops)
+    return np.where(earlier.itself, back | ~earlier.as_here, unlike)
 
 
 def _stamped_by_others(

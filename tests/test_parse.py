@@ -116,6 +116,19 @@ def test_a_step_that_comes_again_with_another_loss_begins_a_launch(parse: Parse)
     assert launches[1].first_line == 3
 
 
+@pytest.mark.parametrize("prefix", ["", "[default7]:", "0: "])
+def test_the_last_step_may_come_again_of_the_same_tag(prefix: str, parse: Parse) -> None:
+    """As of a tee, or of two nodes whose ranks are called alike: each line was a launch."""
+    twice = [prefix + MEGATRON_STEP.format(step) for step in (1, 2, 3) for _ in "ab"]
+    rows = rows_of(parse("megatron-deepspeed", twice))
+    assert [row["step"] for row in rows] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_rank_that_goes_back_begins_a_launch(parse: Parse) -> None:
+    lines = ["[default7]:" + MEGATRON_STEP.format(step) for step in (1, 2, 3, 2, 3)]
+    assert [len(one.rows) for one in parse("megatron-deepspeed", lines).launches] == [3, 2]
+
+
 def swift_step(step: int, loss: str = "2.5", seconds: int | None = None) -> str:
     since = 3 * step if seconds is None else seconds
     return (
