@@ -119,7 +119,8 @@ class EventLine:
     Groups `step` and `seconds` are its columns (`factors` bring seconds to seconds); what other
     groups read goes to `extra`. `read` makes its fields of the groups, where those alone do not.
     `with_facts`: the format's FactLines read the line as well. `overtakes`: it goes another way
-    than the steps, which may still come behind it.
+    than the steps, which may still come behind it. `begins`: a process prints it as it begins, so
+    it is of what it trains.
     """
 
     anchor: str
@@ -131,6 +132,7 @@ class EventLine:
     read: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
     with_facts: bool = False
     overtakes: bool = False
+    begins: bool = False
     composed: bool = False
 
     @property

@@ -44,7 +44,7 @@ from ingest.schema import FACT_NAMES
 from ingest.spool import Spool
 from ingest.watch import Watch
 
-STATED: Final = ("fact", "companion")
+STATED: Final = ("fact", "companion", "begin")
 """Kinds of what waits that may begin a launch."""
 
 
@@ -253,7 +253,8 @@ class Parser:
         found = self.patterns.event(text)
         if found is None:
             return False
-        self._wait("event", self.patterns.event_row(number, text, *found))
+        kind = "begin" if found[0].begins else "event"
+        self._wait(kind, self.patterns.event_row(number, text, *found))
         if found[0].closes and (launch := self.out.launches[-1]).rows:
             launch.ends[rank_of(text)] = number
         if found[0].with_facts:
@@ -454,6 +455,7 @@ class Parser:
     def _flush(self, launch: Launch) -> None:
         add: Mapping[str, Callable[[Any], None]] = {
             "event": launch.events.append,
+            "begin": launch.events.append,
             "events": launch.events.extend,
             "fact": launch.facts.append,
             "companion": launch.companion_facts.append,

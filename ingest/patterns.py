@@ -113,7 +113,8 @@ class Patterns:
         if shows or not text.strip() or text.startswith(SYNTHETIC_MARK):
             return None
         if (event := self.event(text)) is not None:
-            aside = not (event[0].with_facts or event[0].closes or self.begins_launch(text))
+            form = event[0]
+            aside = not (form.with_facts or form.closes or form.begins or self.begins_launch(text))
             return _aside(self.event_row(0, text, *event)) if aside else None
         if (step := self.step(text)) is not None:
             return self._sure_step(text, *step)

@@ -58,11 +58,11 @@ AS_FLOATS = re.sub(
 """As where it is all ranks' by those that share a sequence."""
 
 
-def trained() -> str:
+def trained(started: datetime = STARTED) -> str:
     """Step lines of 200 steps, each tenth printed."""
     lines = []
     for step in range(10, 201, 10):
-        at = STARTED + timedelta(seconds=step * STEP_S)
+        at = started + timedelta(seconds=step * STEP_S)
         lines.append(
             f"[{at:%Y-%m-%d %H:%M:%S},000] [INFO] [timer.py:264:stop] epoch=0/micro_step={2 * step}"
             f"/global_step={step}, RunningAvgSamplesPerSec=16.1, CurrSamplesPerSec=16.1, "
@@ -72,13 +72,18 @@ def trained() -> str:
 
 
 @pytest.fixture
-def measured(ingest, store, logs):
+def all_measured(ingest, store, logs):
     def of(text: str, *facts: str):
-        (logs / "run.log").write_text(text + trained())
+        (logs / "run.log").write_text(text)
         ingest(logs / "run.log", extra=given.from_flags(["seq_len=512", "packed=true", *facts]))
-        return analyse({name: store.table(name) for name in TABLES}).metrics.row(0, named=True)
+        return analyse({name: store.table(name) for name in TABLES}).metrics.to_dicts()
 
     return of
+
+
+@pytest.fixture
+def measured(all_measured):
+    return lambda text, *facts: all_measured(text + trained(), *facts)[0]
 
 
 Measured = Callable[..., dict[str, Any]]
@@ -147,3 +152,15 @@ def test_fewer_processes_than_the_launcher_speaks_of_share_nothing(measured: Mea
     row = measured(LAUNCHER + BEGINS * 4 + dump(4))
     assert row["tensor_parallel"] is None
     assert any(one.endswith(NOT_RANKED) for one in row["warnings"])
+
+
+def test_processes_that_begin_are_of_what_they_train(all_measured) -> None:
+    """Of a second training in one file they were the first one's: 4 times its TGS, ranked."""
+    version = (
+        "[2026-05-01 09:59:57,000] [INFO] [logging.py:107:log_dist] [Rank 0] DeepSpeed info: "
+        "version=0.15.4, git-hash=unknown, git-branch=unknown\n"
+    )
+    both = (trained(), trained(STARTED + timedelta(hours=1)))
+    rows = all_measured("".join(BEGIN + version + dump() + steps for steps in both))
+    assert [row["gpus"] for row in rows] == [GPUS, GPUS]
+    assert all(any(one.endswith(NOT_RANKED) for one in row["warnings"]) for row in rows)

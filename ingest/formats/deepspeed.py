@@ -318,6 +318,7 @@ EVENTS: Final = (
         regex=r"\[comm\.py:\d+:init_distributed\] cdb=(?P<begun>None)",
         kind="setup",
         read=lambda _: {PROCESS: "1"},
+        begins=True,
         example="[2026-11-20 15:01:15,850] [INFO] [comm.py:831:init_distributed] cdb=None",
         printed_by=f"{SOURCE}/comm/comm.py@edaa722 init_distributed",
     ),
