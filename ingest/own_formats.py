@@ -329,6 +329,7 @@ def _event(table: _Table, file: str) -> EventLine:
         factors=factors,
         with_facts=table.take("with_facts", bool, False),  # noqa: FBT003 - the default
         overtakes=table.take("overtakes", bool, False),  # noqa: FBT003 - the default
+        begins=table.take("begins", bool, False),  # noqa: FBT003 - the default
     )
 
 
