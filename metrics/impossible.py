@@ -9,6 +9,7 @@ start was printed before them, that is told here. A line whose step lies before 
 and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
 is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
 two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
+Nor are the launches of a log that goes back at each turn of two that write into it.
 
 Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
 jumped forward where its times are held against others (metrics.evidence).
@@ -86,6 +87,15 @@ _TWICE: Final = (
 OF_NO_STEP: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH: Final = r'"epoch": "([^"]{1,40})"'
+_IN_TURN: Final = (
+    "steps go back again and again where the log prints no start of a run ({}): each time after a "
+    "line or two, or sooner than a step is trained: several runs wrote into this log at the same "
+    "time" + NOT_RANKED
+)
+IN_TURN: Final = 3
+"""Launches of so few steps, and so many of them, are lines of runs that take turns."""
+OF_A_LINE: Final = 0.5
+"""Of the time between two lines: a process that starts again needs more until it prints one."""
 TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
 less those that a bar gives the same step."""
@@ -102,6 +112,8 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
         *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("loss", "grad_norm", "learning_rate", "consumed_non_padding"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -111,6 +123,8 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
         (_told_twice(steps, runs), _TWICE),
+        (_told_twice(asked), _TWICE),
+        (_in_turn(asked, runs), _IN_TURN),
     )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -135,13 +149,14 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines with a rate or a time whose step is printed behind a later one of their launch.
 
     Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
-    print those. So are lines without a rate or time: progress bars and dicts of one process are
-    written to different streams, and either may come late.
+    print those. So are lines with an earlier time since the start: progress bars and dicts of one
+    process are written to different streams, and either may come late.
     """
-    timed = steps.filter(pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null()))
-    step, run, stamp, rank = pl.col("step"), pl.col("run_id"), pl.col("logged_at"), "rank"
+    clock = "since_start_s"
+    timed = steps.filter(pl.any_horizontal(pl.col(*_RATE, "elapsed_s", clock).is_not_null()))
+    step, run, stamp, rank = pl.col("step"), pl.col("run_id"), pl.col("logged_at", clock), "rank"
     some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
-    before = stamp <= stamp.cum_max().shift().over(run, rank)
+    before = pl.any_horizontal(stamp <= stamp.cum_max().shift().over(run, rank))
     return timed.filter(run.is_in(some.implode())).filter(
         step < step.cum_max().over(run, rank),
         step.is_first_distinct().over(run, rank),
@@ -250,6 +265,45 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
         low, high = pl.col("low") / (1 + DISAGREEMENT), pl.col("high") * (1 + DISAGREEMENT)
         odd.append(per_token.filter((low > usual) | (high < usual)).select(steps.columns))
     return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
+
+
+def _in_turn(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """The first lines of all launches of a source into which several runs wrote at the same time.
+
+    A line of the one that is behind begins a launch at each turn, without a start; the one that is
+    ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
+    before did.
+    """
+    run, stamp = pl.col("run_id"), pl.col("logged_at")
+    back = _without_a_start(steps, runs).filter(pl.col("step") <= pl.col("before"))["run_id"]
+    mixed = _behind_later(steps)["run_id"].unique()
+    each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
+    told = each.group_by("run_id", maintain_order=True).agg(
+        few=pl.len() <= IN_TURN,
+        first=pl.col("step").first(),
+        began=stamp.drop_nulls().first(),
+        apart=stamp.diff().median(),
+    )
+    ends = steps.group_by("run_id").agg(ended=stamp.max())
+    of_source = (
+        runs.sort("sha256", "launch")
+        .join(told, on="run_id", maintain_order="left")
+        .join(ends, on="run_id", maintain_order="left")
+        .with_columns(
+            back=run.is_in(back.implode()),
+            short=(pl.col("few") | run.is_in(mixed.implode()))
+            & (pl.col("first") > pl.col("first").shift().over("sha256")),
+            gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
+            apart=pl.col("apart").shift().over("sha256"),
+        )
+    )
+    short = pl.col("short").filter("back")
+    soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
+    several = (short.sum() >= IN_TURN) & (short.mean() > 1 / 2)
+    in_turn = of_source.filter((several | (pl.col("back") & soon).any()).over("sha256"))["run_id"]
+    return steps.filter(run.is_in(in_turn.implode())).unique(
+        "run_id", keep="first", maintain_order=True
+    )
 
 
 def _without_a_start(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:

@@ -413,3 +413,61 @@ def test_figures_that_stand_twice_are_copies_of_one_step(
 def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
     """A small loss of four digits, at a rate that stays: a fifth of the lines, and no rank."""
     assert told_twice(TWICE, log_format) == []
+    rows = [
+        {"step": n, "loss": 1 + loss / 100, "grad_norm": 1.0, "learning_rate": rate / 1e6}
+        for n, (loss, rate) in enumerate(figures, 1)
+    ]
+    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    assert [NOT_RANKED in one for one in warnings] == [True] * is_told
+
+
+def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
+    """Whether each launch of a log without starts is said to be of several runs: steps, seconds."""
+    rows, runs, line = [], [], 0
+    for number, lines in enumerate(launches, 1):
+        about = {"run_id": f"{number}", "sha256": "s", "launch": number}
+        runs.append(about | {"first_line": line + 1, "last_line": line + len(lines)})
+        for line, (step, at) in enumerate(lines, line + 1):  # noqa: B020 - it goes on
+            stamp = None if at is None else datetime(2026, 3, 6) + timedelta(seconds=at)
+            row = {"run_id": f"{number}", "line": line, "step": step, "logged_at": stamp}
+            rows.append(row | {"elapsed_s": 5.0})
+    warnings = found(steps(*rows), frame("runs", *runs))
+    return [
+        any("several runs wrote" in one and one.endswith(NOT_RANKED) for one in said)
+        for said in (warnings.get(run["run_id"], []) for run in runs)
+    ]
+
+
+def bare(*numbers: int) -> list[tuple[int, float | None]]:
+    return [(step, None) for step in numbers]
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [
+        [bare(1), bare(1, 2), bare(2, 3), bare(3, 4), bare(4, 5)],  # two that are as fast
+        [bare(1, 2, 3), bare(2, 4), bare(3, 5), bare(4, 6, 7)],  # one that is ahead
+        [bare(1), bare(1, 3, 2, 4), bare(3, 5, 6, 4, 7), bare(5, 8, 6, 9), bare(7, 10)],
+        [[(10, 0), (20, 50), (30, 100)], [(20, 110), (40, 150)]],  # too soon for a start
+    ],
+)
+def test_runs_that_write_one_log_in_turn_are_not_ranked(
+    launches: list[list[tuple[int, float | None]]],
+) -> None:
+    """Two jobs of one output file; their lines made runs of a few steps, some of both of them."""
+    assert of_launches(*launches) == [True] * len(launches)
+
+
+@pytest.mark.parametrize(
+    "launches",
+    [
+        [bare(10, 20, 30)] * 4,  # excerpts of short experiments
+        [bare(*range(1, 10)), bare(6, 7, 8), bare(7, 8, 9), bare(8, *range(9, 20))],
+        [[(10, 0), (20, 50), (30, 100)], [(20, 200), (30, 250)]],  # begun again
+        [[(30, 200), (40, 250)], [(10, 0), (20, 50)]],  # parts in the wrong order
+    ],
+)
+def test_launches_one_behind_the_other_take_no_turns(
+    launches: list[list[tuple[int, float | None]]],
+) -> None:
+    assert not any(of_launches(*launches))
