@@ -84,6 +84,7 @@ class Comparison:
     tolerance: how far the ratio may be from 1 without a cause
     cause: why it is further from 1; None where it is not, or where no cause is known
     miscounted: the cause is that tokens are counted wrongly, so that no rate of them holds
+    exceptions: the cause is that a few windows hold what one of the two does not time
     sampled: one kind times single steps only, of all those that the other times
     fitted: where the log does not say the tokens (or samples) of a step, the number by which most
         windows agree; only the other windows can differ then
@@ -99,6 +100,7 @@ class Comparison:
     tolerance: float
     cause: str | None
     miscounted: bool = False
+    exceptions: bool = False
     sampled: bool = False
     fitted: float | None = None
     unfit: bool = False
@@ -132,12 +134,15 @@ class Comparison:
     def contradicts(self) -> bool:
         """Whether they are apart without a cause, or because tokens are counted otherwise.
 
+        Or because moments, which count, hold pauses in a few windows that no step time holds: what
+        they were is not known, and a restart or an evaluation is no part of a steady rate.
         What is fitted to single steps of many agrees as far as it can: only that nothing fits
         speaks against it.
         """
         if self.unfit or (self.fitted is not None and self.sampled):
             return self.unfit
-        return self.apart and (self.cause is None or self.miscounted)
+        paused = self.exceptions and self.kind in MOMENTS and self.gap > 0
+        return self.apart and (self.cause is None or self.miscounted or paused)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +292,12 @@ def _compared(
         return one
     tokens = _tokens(pair) if fitted is None else None
     cause = _cause(windows, run, pair, tolerance) or tokens
-    return replace(one, cause=cause, miscounted=cause is not None and cause == tokens)
+    return replace(
+        one,
+        cause=cause,
+        miscounted=cause is not None and cause == tokens,
+        exceptions=cause is not None and cause == _exceptions(pair, tolerance),
+    )
 
 
 def _fitted(windows: Columns, a: str, b: str) -> tuple[_Pair | None, float | None]:

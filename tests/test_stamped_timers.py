@@ -17,11 +17,15 @@ FACTS = ("gpus=2", "global_batch_size=8", "seq_len=512", "packed=true")
 TOKENS = 8 * 512 / 2
 
 
-def trained(wait_s: float, *, stamped: bool = True) -> str:
-    """Lines of 60 steps, each after a wait for its data, which the timers leave out."""
+def trained(wait_s: float, *, stamped: bool = True, paused_s: float = 0) -> str:
+    """Lines of 60 steps, each after a wait for its data, which the timers leave out.
+
+    paused_s: before step 31.
+    """
     lines = []
     for step in range(1, 61):
         at = STARTED + timedelta(seconds=step * (TIMED_S + wait_s))
+        at += timedelta(seconds=paused_s) if step > 30 else timedelta()
         stamp = f"[{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03}] [INFO] "
         before = f"{stamp}[logging.py:107:log_dist] " if stamped else ""
         lines += [
@@ -49,6 +53,13 @@ def test_stamps_hold_the_wait_for_data(wait_s, measured):
     assert row["tgs"] == pytest.approx(TOKENS / (TIMED_S + wait_s))
     assert row["time_basis"] == "stamp"
     assert not any(NOT_RANKED in one for one in row["warnings"])
+
+
+@pytest.mark.parametrize(("paused_s", "is_told"), [(0.1, False), (20, True), (3600, True)])
+def test_a_pause_that_the_stamps_hold_is_not_ranked(paused_s, is_told, measured):
+    """Another run behind it, or an evaluation without a line: TGS was 0.15 of what it was."""
+    warnings = measured(trained(0.02, paused_s=paused_s))["warnings"]
+    assert [NOT_RANKED in one for one in warnings] == [True] * is_told
 
 
 def test_a_wait_that_is_longer_than_the_step_is_not_ranked(measured):
