@@ -76,7 +76,7 @@ def pooled(
             "run_id", "line", maintain_order=True
         ),
         "events": _events(tables["events"], own, steps, sources, several),
-        "facts": _facts(tables["facts"], members, lead_of),
+        "facts": _with_all_ranks(_facts(tables["facts"], members, lead_of), steps),
     }
 
 
@@ -319,6 +319,37 @@ def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> l
         order.remove("elapsed")
         order.insert(order.index("stamp") + 1, "elapsed")
     return order
+
+
+PRINTING: Final = "ranks print step lines"
+"""How it is known of one source that it has so many GPUs; of a launch others may have more."""
+
+
+def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """The facts with the GPUs of all sources where each was said to have those that print in it.
+
+    Each node has a log of its ranks. Without some of them nothing is known. steps: of the launches.
+    """
+    number = pl.col("rank").cast(pl.Int64, strict=False)
+    printing = (
+        steps.group_by("run_id")
+        .agg(count=number.drop_nulls().n_unique(), highest=number.max())
+        .with_columns(whole=pl.col("highest") == pl.col("count") - 1)
+    )
+    every = facts.join(printing, on="run_id", how="left", maintain_order="left")
+    counted = (pl.col("name") == "gpus") & pl.col("origin").str.ends_with(PRINTING)
+    more = counted & (pl.col("highest") >= pl.col("value").cast(pl.Int64, strict=False))
+    more = more.fill_null(value=False)
+    return (
+        every.filter(~more | pl.col("whole"))
+        .with_columns(
+            value=pl.when(more).then(pl.col("count").cast(pl.String)).otherwise("value"),
+            origin=pl.when(more)
+            .then(pl.format(f"inferred: {{}} {PRINTING}", "count"))
+            .otherwise("origin"),
+        )
+        .select(facts.columns)
+    )
 
 
 def _facts(

@@ -354,6 +354,31 @@ def test_ranks_in_files_of_their_own_are_one_run() -> None:
     assert run["rank_spread"] == pytest.approx(0.005 / 2, rel=0.1)
 
 
+@pytest.mark.parametrize(("second", "gpus"), [((2, 3), ["4"]), ((5, 6), [])])
+def test_each_node_prints_its_ranks_and_the_launch_has_the_gpus_of_all(
+    second: tuple[int, int], gpus: list[str]
+) -> None:
+    """It had those of the first log."""
+
+    def stderr(name: str, ranks: tuple[int, int]) -> dict[str, Rows]:
+        figures = without(measured(1), "elapsed_s")
+        rows = [
+            row | {"rank": str(rank), "elapsed_s": 2 + rank / 100 + row["step"] / 1000}
+            for row in figures
+            for rank in ranks
+        ]
+        return source(name, rows, framework="xtuner", log_format="xtuner-v1")
+
+    first = stderr("node0", (0, 1))
+    fact = {"run_id": "node0", "name": "gpus", "value": "2", "sequence": 0}
+    first["facts"] += [fact | {"origin": "inferred: 2 ranks print step lines"}]
+    united = unite(tables(first, stderr("node1", second)))
+    assert united.tables["runs"].height == 1
+    facts = united.tables["facts"].filter(name="gpus")
+    assert facts["value"].to_list() == gpus
+    assert facts["origin"].to_list() == [f"inferred: {n} ranks print step lines" for n in gpus]
+
+
 def node(name: str, delays: np.ndarray, seed: int) -> dict[str, Rows]:
     """The log of rank 0 of a node: its own rate, and stamps after the given delays."""
     own = np.random.default_rng(seed)
