@@ -88,12 +88,13 @@ OF_NO_STEP: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH: Final = r'"epoch": "([^"]{1,40})"'
 _IN_TURN: Final = (
-    "steps go back again and again where the log prints no start of a run ({}): each time after a "
-    "line or two, or sooner than a step is trained: several runs wrote into this log at the same "
+    "steps go back again and again where the log prints no start of a run ({}), each time after a "
+    "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
     "time" + NOT_RANKED
 )
-IN_TURN: Final = 3
-"""Launches of so few steps, and so many of them, are lines of runs that take turns."""
+IN_TURN: Final = 4
+TURNS: Final = 3
+"""So many launches of so few steps are lines of runs that take turns."""
 OF_A_LINE: Final = 0.5
 """Of the time between two lines: a process that starts again needs more until it prints one."""
 TWICE: Final = 0.1
@@ -146,14 +147,17 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines with a rate or a time whose step is printed behind a later one of their launch.
 
     Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
-    print those. So are lines with an earlier time since the start: progress bars and dicts of one
-    process are written to different streams, and either may come late.
+    print those. So are lines with nothing but an earlier time since the start: progress bars and
+    dicts of one process are written to different streams, and either may come late.
     """
-    clock = "since_start_s"
-    timed = steps.filter(pl.any_horizontal(pl.col(*_RATE, "elapsed_s", clock).is_not_null()))
-    step, run, stamp, rank = pl.col("step"), pl.col("run_id"), pl.col("logged_at", clock), "rank"
+    own = pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null())
+    clock = pl.when(~own).then("since_start_s")
+    timed = steps.filter(own | pl.col("since_start_s").is_not_null())
+    step, run, rank = pl.col("step"), pl.col("run_id"), "rank"
     some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
-    before = pl.any_horizontal(stamp <= stamp.cum_max().shift().over(run, rank))
+    before = pl.any_horizontal(
+        at <= at.cum_max().shift().over(run, rank) for at in (pl.col("logged_at"), clock)
+    )
     return timed.filter(run.is_in(some.implode())).filter(
         step < step.cum_max().over(run, rank),
         step.is_first_distinct().over(run, rank),
@@ -296,7 +300,7 @@ def _in_turn(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     )
     short = pl.col("short").filter("back")
     soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
-    several = (short.sum() >= IN_TURN) & (short.mean() > 1 / 2)
+    several = (short.sum() >= TURNS) & (short.mean() > 1 / 2)
     in_turn = of_source.filter((several | (pl.col("back") & soon).any()).over("sha256"))["run_id"]
     return steps.filter(run.is_in(in_turn.implode())).unique(
         "run_id", keep="first", maintain_order=True

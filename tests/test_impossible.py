@@ -465,3 +465,20 @@ def test_launches_one_behind_the_other_take_no_turns(
     launches: list[list[tuple[int, float | None]]],
 ) -> None:
     assert not any(of_launches(*launches))
+
+
+@pytest.mark.parametrize(("own", "is_told"), [({}, False), ({"elapsed_s": 3.0}, True)])
+def test_a_bar_that_comes_late_is_of_the_same_run(own: dict[str, float], *, is_told: bool) -> None:
+    """With an earlier clock; a line that times its step comes in its turn."""
+    clocks = [(1, 3.0), (3, 9.0), (2, 6.0), (4, 12.0)]
+    rows = [{"step": step, "since_start_s": since} | own for step, since in clocks]
+    warnings = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1})).get("r", [])
+    assert [NOT_RANKED in one for one in warnings] == [True] * is_told
+
+
+def test_a_later_clock_at_an_earlier_step_is_another_run() -> None:
+    """Of LLaMA-Factory's or ms-swift's lines, which tell no time of a step."""
+    clocks = [(1, 3.0), (3, 9.0), (2, 9.5)]
+    rows = [{"step": step, "since_start_s": since} for step, since in clocks]
+    (said,) = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1}))["r"]
+    assert said.startswith("a step is printed behind a later one (line 3, step 2)")
