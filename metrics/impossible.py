@@ -277,6 +277,9 @@ def _in_turn(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     """
     run, stamp = pl.col("run_id"), pl.col("logged_at")
     back = _without_a_start(steps, runs).filter(pl.col("step") <= pl.col("before"))["run_id"]
+    goes_back = run.is_in(back.implode()).any().over("sha256")
+    runs = runs.filter(goes_back)  # few sources do
+    steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
     mixed = _behind_later(steps)["run_id"].unique()
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
     told = each.group_by("run_id", maintain_order=True).agg(
