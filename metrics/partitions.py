@@ -32,6 +32,7 @@ from metrics.rescoring import (
     asked_for,
     kept_links,
     new_links,
+    of_one_file,
     rescore,
 )
 from metrics.resumes import fitting, later
@@ -77,7 +78,8 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     kept = as_kept(kept)
     there = frozenset(runs["run_id"])
     asked = asked_for(runs, kept.select(ABOUT), changed)
-    groups = [group & there for group in _groups(_ties(kept), asked)]
+    beside = of_one_file(runs)
+    groups = [group & there for group in _groups(pl.concat([_ties(kept), beside]), asked)]
     parts = _packed(runs, groups)
     if len(parts) < 2:  # noqa: PLR2004 - two are apart
         return rescore(runs, kept, changed, load, overlay)
@@ -85,7 +87,7 @@ def rescore_by_partition(  # noqa: PLR0913 - those of `rescore`, and who compute
     state = _State(runs, load, overlay, each, kept.filter(~_is_one_of(gone)))
     state.compute(parts)
     elsewhere = state.across()
-    ties = pl.concat([elsewhere, _ties(state.rows)])
+    ties = pl.concat([elsewhere, _ties(state.rows), beside])
     together = _groups(ties, {*elsewhere["one"], *elsewhere["other"]})
     state.compute(_packed(runs, together))
     found = rescore(runs, state.rows, state.behind(), load, overlay)

@@ -79,11 +79,12 @@ def rescore(
     about = as_kept(kept).select(ABOUT).rechunk()  # of a part a night
     new = asked_for(runs, about, changed)
     links = pl.concat([kept_links(about), new_links(about, new, loaded)])
-    touched = _reached(new, links)
+    beside = of_one_file(runs)
+    touched = _reached(new, pl.concat([links, beside]))
     analysis = analyse(loaded.tables(touched), overlay)
     resumed = _Resumed(about, links, touched, analysis)
     while more := resumed.wanted(analysis) - touched:
-        touched |= more
+        touched |= _reached(more, beside)
         analysis = analyse(loaded.tables(touched), overlay)
     analysis = _with_repeated(analysis, resumed, touched)
     gone = [run_id for run_id in new if run_id not in loaded.known]
@@ -139,6 +140,17 @@ def kept_links(about: pl.DataFrame) -> pl.DataFrame:
         for name, alone in (("members", 1), ("related", 0))
     ]
     return pl.concat(parts).filter(pl.col("one") != pl.col("other"))
+
+
+def of_one_file(runs: pl.DataFrame) -> pl.DataFrame:
+    """Launches one behind the other in one file; columns of LINKS.
+
+    What stands between the lines of one of them tells of it, too (metrics.impossible).
+    """
+    told = runs.sort("sha256", "launch").select(
+        "sha256", one="run_id", other=pl.col("run_id").shift(-1).over("sha256")
+    )
+    return told.drop_nulls("other").select(LINKS.names())
 
 
 def new_links(about: pl.DataFrame, new: set[str], loaded: Loaded) -> pl.DataFrame:

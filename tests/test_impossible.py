@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 from test_throughput import frame, steps
 
 from ingest.facts import from_flags
@@ -18,6 +19,7 @@ from ingest.store import Store
 from metrics.analysis import analyse
 from metrics.impossible import found
 from metrics.table import NOT_RANKED
+from reports import current_metrics
 
 LOG = Path(__file__).parents[1] / "sample_logs/synthetic/torchtitan/llama3-8b-8xh100-torchtitan.log"
 XTUNER = LOG.parents[1] / "xtuner/llama3-8b-8xh100-xtuner.log"
@@ -482,3 +484,18 @@ def test_a_later_clock_at_an_earlier_step_is_another_run() -> None:
     rows = [{"step": step, "since_start_s": since} for step, since in clocks]
     (said,) = found(steps(*rows), frame("runs", {"run_id": "r", "launch": 1}))["r"]
     assert said.startswith("a step is printed behind a later one (line 3, step 2)")
+
+
+def test_a_fact_of_one_of_them_leaves_the_others_in_its_file(tmp_path: Path) -> None:
+    """What is kept of metrics is computed anew with all launches of the file."""
+    line = " iteration {}/ 99 | elapsed time per iteration (ms): {} | lm loss: {}E+00 |\n"
+    jobs = [(0.9 * n, line.format(n, 900.0, 9 - n / 9)) for n in range(1, 40)]
+    jobs += [(1.7 * n, line.format(n, 1700.0, 8 - n / 9)) for n in range(1, 20)]
+    (tmp_path / "run.log").write_text("".join(text for _, text in sorted(jobs)))
+    store = Store(tmp_path / "store")
+    ingest([tmp_path / "run.log"], store)
+    some = current_metrics(store).filter(pl.col("launch") == 5)["run_id"][0]
+    store.give({some: [{"name": "gpus", "value": "8", "origin": "flag", "line": None}]})
+    kept, whole = current_metrics(store), analyse(store.tables()).metrics
+    assert_frame_equal(kept.sort("run_id"), whole.sort("run_id"))
+    assert all(any("several runs wrote" in one for one in said) for said in kept["warnings"])
