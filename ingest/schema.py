@@ -241,6 +241,9 @@ EVENT_KINDS: Final[dict[str, str]] = {
 UNCHANGED: Final = "none"
 """`batch_changes` of a log whose steps have the batch that it, or its reader, says."""
 
+PRINTING: Final = "ranks print step lines"
+"""How the origin of `gpus` ends that were counted in one log: others of a launch may have more."""
+
 FactKind = Literal["int", "float", "bool", "text", "json"]
 
 

@@ -20,6 +20,7 @@ import polars as pl
 from ingest.arrays import Floats, Ints, places_of, valued
 from ingest.launch import Launch
 from ingest.rows import Rows
+from ingest.schema import PRINTING
 from ingest.spool import PIECE_ROWS
 
 Fact = dict[str, Any]
@@ -285,7 +286,7 @@ def _printing(ranks: Iterable[str | None]) -> tuple[int, str] | None:
     """
     numbers = _numbers(ranks)
     whole = len(numbers) > 1 and numbers == set(range(len(numbers)))
-    return (len(numbers), f"{len(numbers)} ranks print step lines") if whole else None
+    return (len(numbers), f"{len(numbers)} {PRINTING}") if whole else None
 
 
 def _of_first_step(seen: _Seen) -> int | None:

@@ -87,6 +87,9 @@ _TWICE: Final = (
 OF_NO_STEP: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH: Final = r'"epoch": "([^"]{1,40})"'
+TWICE: Final = 0.1
+"""Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
+less those that a bar gives the same step."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
@@ -97,9 +100,6 @@ TURNS: Final = 3
 """So many launches of so few steps are lines of runs that take turns."""
 OF_A_LINE: Final = 0.5
 """Of the time between two lines: a process that starts again needs more until it prints one."""
-TWICE: Final = 0.1
-"""Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
-less those that a bar gives the same step."""
 FEWEST_OF_A_LEVEL: Final = 8
 """Lines on either side of a change."""
 OTHER_MEMORY: Final = 0.02
@@ -116,13 +116,14 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
+    later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
     several = (
-        (_behind_later(asked), _SEVERAL_RUNS),
+        (later, _SEVERAL_RUNS),
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
         (_told_twice(steps, runs), _TWICE),
-        (_in_turn(asked, runs), _IN_TURN),
+        (_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
     for bad_lines, said in (*kinds, *several):
         lines = bad_lines.group_by("run_id", maintain_order=True).agg(
@@ -132,7 +133,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
             first = f"line {line:,}, step {step:,}"
             where = first if count == 1 else f"{count:,} lines, the first {first}"
             warnings.setdefault(run_id, []).append(said.format(where))
-    for run_id, line, step, before in _without_a_start(asked, runs).iter_rows():
+    for run_id, line, step, before in unstarted.iter_rows():
         back = before is not None and step <= before
         begins = "steps go back to" if back else "another process begins with step"
         warnings.setdefault(run_id, []).append(
@@ -268,19 +269,21 @@ def _of_other_work(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(odd).unique(["run_id", "line"]).sort("run_id", "line")
 
 
-def _in_turn(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+def _in_turn(
+    steps: pl.DataFrame, runs: pl.DataFrame, later: pl.DataFrame, unstarted: pl.DataFrame
+) -> pl.DataFrame:
     """The first lines of all launches of a source into which several runs wrote at the same time.
 
     A line of the one that is behind begins a launch at each turn, without a start; the one that is
     ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
-    before did.
+    before did. later, unstarted: of `_behind_later` and `_without_a_start`.
     """
     run, stamp = pl.col("run_id"), pl.col("logged_at")
-    back = _without_a_start(steps, runs).filter(pl.col("step") <= pl.col("before"))["run_id"]
+    back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
     goes_back = run.is_in(back.implode()).any().over("sha256")
     runs = runs.filter(goes_back)  # few sources do
     steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
-    mixed = _behind_later(steps)["run_id"].unique()
+    mixed = later["run_id"].unique()
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
     told = each.group_by("run_id", maintain_order=True).agg(
         few=pl.len() <= IN_TURN,

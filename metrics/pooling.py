@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from ingest.schema import PRINTING
 from metrics.digits import digits_by
 from metrics.windows import BESIDE_TRAINING, MOMENTS, PRINTED_TIMES
 
@@ -319,10 +320,6 @@ def _evidence(rows: Sequence[Mapping[str, Any]], of_elapsed: Sequence[str]) -> l
         order.remove("elapsed")
         order.insert(order.index("stamp") + 1, "elapsed")
     return order
-
-
-PRINTING: Final = "ranks print step lines"
-"""How it is known of one source that it has so many GPUs; of a launch others may have more."""
 
 
 def _with_all_ranks(facts: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
