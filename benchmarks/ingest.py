@@ -117,9 +117,10 @@ class Logs(Bench):
         child([*WORK, "check", self.store, truth or path.with_suffix(".rows")])
         return cost
 
-    def plain(self, form: str, path: Path) -> Cost:
+    def plain(self, form: str, path: Path, parser: str = "plain") -> Cost:
         """A user's script, log to Parquet."""
-        return child([PYTHON, "-m", "benchmarks.plain", form, path, self.folder / "plain.parquet"])
+        out = self.folder / "plain.parquet"
+        return child([PYTHON, "-m", "benchmarks.plain", parser, form, path, out])
 
     def times(self, runs: dict[str, Run]) -> dict[str, list[Cost]]:
         return rounds(runs, self.repeats)
@@ -267,16 +268,21 @@ def small_files(bench: Logs) -> Iterator[Row]:
         bench.ingest(folder)
         child([*WORK, "count", bench.store, str(files), str(found[folder])])
         _warm(folder)
-    _equal("plain rows", int(bench.plain("", small).said), found[small])
+    for parser in ("plain", "careful"):
+        _equal(f"{parser} rows", int(bench.plain("", small, parser).said), found[small])
     costs = bench.times(
         {
             "ours": partial(bench.ingest, small),
             "as many bytes in five files": partial(bench.ingest, large),
             "plain parser": partial(bench.plain, "", small),
+            "careful parser": partial(bench.plain, "", small, "careful"),
+            LEAST: partial(inside, [PYTHON, "-m", "benchmarks.least", small]),
         }
     )
     work = f"{bench.files:,} files of 200 KB, ingest"
     yield faster(work, costs, "ours", "plain parser", Goal(5.5))
+    for other in ("as many bytes in five files", "careful parser", LEAST):
+        yield faster(other, costs, other, "plain parser")
     pairs = zip(costs["ours"], costs["as many bytes in five files"], strict=True)
     over = [1000 * (one.wall_s - other.wall_s) / bench.files for one, other in pairs]
     goal = Goal(0.5, at_least=False, unit="ms")

@@ -1,8 +1,10 @@
 """The least that a reader takes which is made of the same libraries, for the same log.
 
     python -m benchmarks.least LOG [parse]
+    python -m benchmarks.least FOLDER
 
-of a log that `python -m benchmarks.ingest_work write FORMAT LOG …` has written.
+of a log that `python -m benchmarks.ingest_work write FORMAT LOG …` has written, or of all that
+`… many FOLDER …` has.
 
 It is told which lines are steps, where everything stands in them, and what is noise. What is left
 is what nobody who stores this can leave out: the log is read and hashed, its newlines are found,
@@ -25,7 +27,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -34,6 +36,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from benchmarks.harness import ready_to_read
+from benchmarks.plain import FORMATS, careful, logs
 
 BLOCK_BYTES: Final = 4 * 1024 * 1024
 AT_ONCE: Final = 1_000_000
@@ -123,18 +126,47 @@ def write(rows: pl.DataFrame, folder: Path) -> None:
                 hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
 
 
+class Told(NamedTuple):
+    """A log, the numbers of its step lines, from 0, and how many numbers of each are stored."""
+
+    log: Path
+    steps: NDArray[np.int64]
+    numbers: int
+
+
+def written(log: Path) -> tuple[list[Told], pl.DataFrame]:
+    """What is known beforehand of a log that has its rows beside it, and these."""
+    rows = pl.read_parquet(log.with_suffix(".rows"))
+    rows = rows[[column.name for column in rows if column.null_count() < len(column)]]
+    numbers = _numbers(rows.drop("line"))
+    return [Told(log, rows["line"].to_numpy() - 1, numbers)], rows
+
+
+def found(folder: Path) -> tuple[list[Told], pl.DataFrame]:
+    """The same of all logs in a folder, by the careful parser."""
+    told, tables = list[Told](), list[pl.DataFrame]()
+    for log, log_format in logs(folder):
+        mine = [pl.DataFrame(table) for table in careful(log, log_format) if any(table.values())]
+        anchors = [line.anchor.encode() for line in FORMATS[log_format]]
+        lines = enumerate(log.read_bytes().split(b"\n"))
+        steps = [at for at, line in lines if any(anchor in line for anchor in anchors)]
+        told.append(Told(log, np.array(steps), max(map(_numbers, mine))))
+        tables += mine
+    return told, pl.concat(tables, how="diagonal_relaxed")
+
+
+def _numbers(rows: pl.DataFrame) -> int:
+    return sum(OF_A_STAMP if kind == pl.Datetime else 1 for kind in rows.schema.values())
+
+
 def main() -> None:
     """Print the seconds of all parts."""
     ready_to_read()
-    log = Path(sys.argv[1])
-    rows = pl.read_parquet(log.with_suffix(".rows"))
-    rows = rows[[column.name for column in rows if column.null_count() < len(column)]]
-    lines = rows["line"].to_numpy() - 1
-    numbers = sum(
-        OF_A_STAMP if kind == pl.Datetime else 1 for kind in rows.drop("line").schema.values()
-    )
+    path = Path(sys.argv[1])
+    told_before, rows = found(path) if path.is_dir() else written(path)
     began = time.perf_counter(), time.process_time()
-    read(log, lines, numbers)
+    for one in told_before:
+        read(*one)
     if "parse" not in sys.argv:
         with TemporaryDirectory() as folder:
             write(rows, Path(folder))

@@ -1,6 +1,6 @@
 """What a user would write to read a log, and what a careful one would: the baselines of ingest.
 
-    python -m benchmarks.plain FORMAT LOG PARQUET
+    python -m benchmarks.plain plain|careful FORMAT LOG PARQUET
 
 `plain` decodes each line, strips colours, tries the regexes and makes a dict of what they find.
 `careful` stays with bytes, tries a regex only where a literal stands, and fills lists by column.
@@ -189,15 +189,26 @@ def _number(text: bytes) -> float:
     return float(text.replace(b",", b""))
 
 
+def logs(path: Path, log_format: str = "") -> list[tuple[Path, str]]:
+    """A log, or all of a folder, each with its format: that one, or what its name begins with."""
+    paths = sorted(path.rglob("*.log")) if path.is_dir() else [path]
+    return [(one, log_format or one.stem.split("_")[0]) for one in paths]
+
+
 def main() -> None:
-    """Read a log plainly and write what was found."""
+    """Read logs by one of the parsers, and write what was found."""
     import polars as pl  # noqa: PLC0415 - not in the time of those who only parse
 
-    log_format, log, out = sys.argv[1:]
-    paths = sorted(Path(log).rglob("*.log")) if Path(log).is_dir() else [Path(log)]
-    rows = [row for path in paths for row in plain(path, log_format or path.stem.split("_")[0])]
-    pl.DataFrame(rows, infer_schema_length=None).write_parquet(out)
-    print(len(rows))
+    parser, log_format, log, out = sys.argv[1:]
+    each = logs(Path(log), log_format)
+    if parser == "careful":
+        tables = [pl.DataFrame(one) for log in each for one in careful(*log) if any(one.values())]
+        found = pl.concat(tables, how="diagonal_relaxed")
+    else:
+        rows = [row for log in each for row in plain(*log)]
+        found = pl.DataFrame(rows, infer_schema_length=None)
+    found.write_parquet(out)
+    print(found.height)
 
 
 if __name__ == "__main__":
