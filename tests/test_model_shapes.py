@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from metrics.model_shapes import (
     names,
     with_params_total,
 )
+
+COUNTED: Final = Path(__file__).parent / "golden" / "flop_counter"
 
 # Parameters as transformers 5.23.0 builds the published configs, and as torchtitan prints them in
 # its `size:` lines (debug models): norms and biases included, a tied table once.
@@ -337,7 +340,8 @@ def test_every_second_layer_with_experts_but_one() -> None:
 
 
 def test_windows_of_qwen_need_to_be_switched_on() -> None:
-    config = {**QWEN3_MOE, "model_type": "qwen3", "sliding_window": 16, "max_window_layers": 4}
+    dense = {key: value for key, value in QWEN3_MOE.items() if key in LLAMA_SIZES}
+    config = {**dense, "model_type": "qwen3", "sliding_window": 16, "max_window_layers": 4}
     assert windows(from_hugging_face(config)) == {None: 6}
     assert windows(from_hugging_face({**config, "use_sliding_window": True})) == {None: 4, 16: 2}
 
@@ -454,6 +458,75 @@ def sparse_layers_counted(shape: ModelShape) -> Counter[bool]:
 def test_a_variant_that_the_shape_has_no_place_for(change: dict[str, object]) -> None:
     with pytest.raises(ShapeError, match="not in this formula"):
         from_hugging_face({**QWEN3_MOE, **change})
+
+
+@pytest.mark.parametrize(
+    ("key", "other", "without"),
+    [
+        ("num_local_experts", 8, None),  # a Llama of experts
+        ("kv_lora_rank", 512, None),
+        ("sliding_window", 4096, None),
+        ("layer_types", ["full_attention", "sliding_attention"], ["full_attention"] * 2),
+        ("block_configs", [{"attention": {"no_op": True}}], []),  # Nemotron's heterogeneous layers
+        ("num_kv_shared_layers", 1, 0),
+        ("index_topk", 2048, None),  # DeepSeek-V3.2's sparse attention
+        ("use_bidirectional_attention", True, False),  # EmbeddingGemma
+        ("moe_layer_freq", 2, 1),
+        ("hybrid_override_pattern", "M-M*-", ""),
+    ],
+)
+def test_a_key_that_changes_flops_and_is_not_read_is_refused(
+    key: str, other: object, without: object
+) -> None:
+    config = {"model_type": "llama", **LLAMA_SIZES}
+    assert from_hugging_face(config | {key: without}) == from_hugging_face(config)
+    for given in (config | {key: other}, {"text_config": config | {key: other}}):
+        with pytest.raises(ShapeError, match=f"the llama config: {key!r}"):
+            from_hugging_face(given)
+
+
+def test_a_window_that_is_switched_off_is_none() -> None:
+    config = {"model_type": "llama", **LLAMA_SIZES}
+    off = {"sliding_window": 4096, "use_sliding_window": False}
+    assert from_hugging_face(config | off) == from_hugging_face(config)
+
+
+def test_what_a_model_type_reads_is_not_refused() -> None:
+    for file in ("configs", "more_configs", "linear_configs"):
+        for config in json.loads((COUNTED / f"{file}.json").read_text()).values():
+            assert from_hugging_face(config).params_total > 0
+
+
+def test_deepseek_says_how_many_experts_every_token_passes() -> None:
+    """An omission is 1 or 2 to transformers and none to DeepSeek's own code."""
+    config = dict(names._SPARSE["deepseek-v2-lite deepseek-v3-16b"])
+    del config["n_shared_experts"]
+    with pytest.raises(ShapeError, match="has no 'n_shared_experts'"):
+        from_hugging_face(config)
+    moe = from_hugging_face(config | {"n_shared_experts": None}).layers[-1].moe
+    assert moe is not None
+    assert moe.shared is None
+
+
+def test_heads_of_qwen3_with_experts_share_the_hidden_size_unless_it_says_their_width() -> None:
+    config = {key: value for key, value in QWEN3_MOE.items() if key != "head_dim"}
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    assert {g.attention.qk_head_dim for g in from_hugging_face(config).layers} == {hidden // heads}
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("audio_config", {"d_model": 1280}),
+        ("encoder_config", {"model_type": "granite_speech_encoder"}),
+        ("acoustic_tokenizer_encoder_config", {"model_type": "vibevoice_acoustic_tokenizer"}),
+    ],
+)
+def test_a_part_beside_text_and_vision_is_refused(key: str, part: dict[str, object]) -> None:
+    config = {"model_type": "x", "text_config": {"model_type": "llama", **LLAMA_SIZES}}
+    with pytest.raises(ShapeError, match=f"x has a part {key!r}, whose FLOPs"):
+        from_hugging_face(config | {key: part})
+    assert from_hugging_face(config | {"quantization_config": {"bits": 4}, key: None}).layers
 
 
 def test_the_text_model_of_a_multimodal_config() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from metrics.model_shapes.shape import (
@@ -29,10 +29,17 @@ class Config:
 
     A default stands only where transformers documents one for this model_type (5.23.0, its
     configuration classes), and means what transformers does: absent and null are the same.
+
+    read: keys that were asked for, by this configuration or one that was `completed` from it
     """
 
     values: Mapping[str, object]
     source: str
+    read: set[str] = field(default_factory=set, compare=False)
+
+    def completed(self, values: Mapping[str, object]) -> Config:
+        """The same configuration with these values."""
+        return Config(values, self.source, self.read)
 
     def number(self, *keys: str, default: int | None = None) -> int:
         """The first of `keys` that is there, a whole number of at least 1."""
@@ -50,6 +57,7 @@ class Config:
 
     def optional(self, *keys: str) -> int | None:
         """The first of `keys` that is there and not null; else None."""
+        self.read.update(keys)
         for key in keys:
             value = self.values.get(key)
             if isinstance(value, bool) or not isinstance(value, int | None):
@@ -60,6 +68,7 @@ class Config:
 
     def flag(self, key: str, *, default: bool) -> bool:
         """A true or false of the configuration."""
+        self.read.add(key)
         value = self.values.get(key)
         if not isinstance(value, bool | None):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, neither true nor false.")
@@ -67,6 +76,7 @@ class Config:
 
     def choice(self, key: str, *choices: str, default: str) -> str:
         """One of `choices`; where the key is absent, the default."""
+        self.read.add(key)
         value = self.values.get(key) or default
         if value not in choices:
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, none of {', '.join(choices)}.")
@@ -74,6 +84,7 @@ class Config:
 
     def items(self, key: str) -> list[object]:
         """A list of the configuration; empty where it is absent."""
+        self.read.add(key)
         value = self.values.get(key) or []
         if not isinstance(value, list | tuple):
             raise ShapeError(f"{self.source}: {key!r} is {value!r}, not a list.")
@@ -92,8 +103,9 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
     """Shape of a Hugging Face `config.json`, its text model where it is a multimodal one.
 
     The tower of such a model is `metrics.vision.from_hugging_face` of the same config.
-    Raises ShapeError for an unknown model_type, for a key that is missing or malformed, and where
-    `architectures` names a class without lm_head.
+    Raises ShapeError for an unknown model_type, for a key that is missing or malformed, for one
+    that changes FLOPs and is not read for this model_type, where `architectures` names a class
+    without lm_head, and for a model with another part beside text and vision.
     """
     if headless := [one for one in _architectures(config) if OTHER_HEAD.search(one)]:
         raise ShapeError(
@@ -101,6 +113,12 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
         )
     inner = text_config(config)
     if inner is not config:
+        if parts := sorted(_other_parts(config)):
+            raise ShapeError(
+                f"{config.get('_name_or_path') or config.get('model_type')} has a part"
+                f" {parts[0]!r}, whose FLOPs are not known. For text alone give the text_config as"
+                " model_config"
+            )
         return from_hugging_face(inner)
     model_type = config.get("model_type")
     reader = _HUGGING_FACE.get(str(model_type))
@@ -111,9 +129,55 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
             " num_hidden_layers, num_attention_heads, num_key_value_heads, head_dim,"
             " intermediate_size, vocab_size and tie_word_embeddings."
         )
-    shape = reader(Config(config, f"the {model_type} config"))
+    given = Config(config, f"the {model_type} config")
+    shape = reader(given)
+    _refuse_unread(given)
     name = config.get("_name_or_path")
     return replace(shape, name=str(name) if name else shape.name)
+
+
+SHAPING: Final = frozenset(
+    {
+        "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
+        "attn_type_list", "block_configs", "cla_share_factor", "cross_attention_layers",
+        "decoder_sparse_step", "first_k_dense_replace", "full_attention_interval",
+        "hidden_size_per_layer_input", "hybrid_layer_pattern", "hybrid_override_pattern",
+        "index_topk", "interleave_moe_layer_step", "kv_lora_rank", "laurel_rank",
+        "layer_group_size", "layer_types", "layers_block_type", "linear_attn_config",
+        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mlp_layer_types",
+        "mlp_only_layers", "moe_intermediate_size", "moe_layer_freq", "moe_layer_interval",
+        "moe_layers", "moe_num_experts", "n_routed_experts", "n_shared_experts", "num_experts",
+        "num_kv_shared_layers", "num_local_experts", "num_shared_experts",
+        "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
+        "sliding_window_pattern", "sparse_attention_config", "sparse_config", "ssm_cfg",
+        "ssm_state_size", "use_bidirectional_attention", "zero_expert_num",
+    }
+)  # fmt: skip
+"""Keys that change FLOPs wherever a model's code reads them: windows and chunks, experts and the
+layers that have them, latent, linear and sparse attention, layers that share or leave out."""
+
+_STEPS: Final = frozenset(
+    {"decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_freq", "moe_layer_interval"}
+)
+"""Of these, 1 is every layer: none is another than the rest."""
+
+
+def _refuse_unread(config: Config) -> None:
+    """Raises ShapeError for a key of SHAPING that was not read and does not say "none of it"."""
+    values = dict(config.values)
+    if values.get("use_sliding_window") is False:
+        values.pop("sliding_window", None)
+    for key in sorted(SHAPING & values.keys() - config.read):
+        value = values[key]
+        if not value or (key in _STEPS and value == 1):
+            continue
+        if isinstance(value, list) and set(map(str, value)) == {"full_attention"}:
+            continue
+        raise ShapeError(
+            f"{config.source}: {key!r} is {str(value)[:60]}, which this model_type is not read"
+            " with, and it may change FLOPs: none are given. Where the code that ran ignores it,"
+            " give a configuration without it."
+        )
 
 
 OTHER_HEAD: Final = re.compile(r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$")
@@ -139,6 +203,15 @@ def text_config(config: Mapping[str, object]) -> Mapping[str, object]:
                 given["tie_word_embeddings"] = True
             return {**_NESTED_DEFAULTS.get(str(inner.get("model_type")), {}), **given}
     return config
+
+
+def _other_parts(config: Mapping[str, object]) -> Iterator[str]:
+    """Models inside a model beside that of text and the vision tower: what hears, what speaks."""
+    for key, value in config.items():
+        if key in ("text_config", "llm_config", "vision_config") or not isinstance(value, Mapping):
+            continue
+        if key.endswith("_config") and ("model_type" in value or key == "audio_config"):
+            yield key
 
 
 def _gqa(config: Config, *, width: int | None = None, kv_heads: int | None = None) -> Attention:
@@ -228,6 +301,7 @@ def _mixtral(config: Config) -> ModelShape:
 def _qwen_windows(config: Config) -> list[int | None]:
     """Qwen: windows only where switched on, and then from layer `max_window_layers` up."""
     if not config.flag("use_sliding_window", default=False):
+        config.read.update({"sliding_window", "layer_types"})  # neither counts without the switch
         return [None] * config.number("num_hidden_layers")
     first = config.number("max_window_layers", default=28)
     return _windows(config, lambda layer: layer >= first, config.number("sliding_window"))
@@ -238,14 +312,14 @@ def _qwen2(config: Config) -> ModelShape:
     return _decoder(config, windowed_layers(attention, _qwen_windows(config), _ffn(config)))
 
 
-def _qwen3_attention(config: Config) -> Attention:
+def _qwen3_attention(config: Config, *, width: int | None = None) -> Attention:
     bias = config.flag("attention_bias", default=False)
-    attention = _gqa(config, width=128)
+    attention = _gqa(config, width=width)
     return replace(attention, qkv_bias=bias, output_bias=bias, qk_norm="head")
 
 
 def _qwen3(config: Config) -> ModelShape:
-    attention = _qwen3_attention(config)
+    attention = _qwen3_attention(config, width=128)
     return _decoder(config, windowed_layers(attention, _qwen_windows(config), _ffn(config)))
 
 
@@ -294,10 +368,8 @@ def _qwen3_moe(config: Config) -> ModelShape:
 
 
 def _qwen3_vl_moe(config: Config) -> ModelShape:
-    """The text model of Qwen3-VL with experts: no default head width, tied unless it says not."""
-    heads, hidden = config.number("num_attention_heads"), config.number("hidden_size")
-    values = {"head_dim": hidden // heads, "tie_word_embeddings": True, **config.values}
-    return _qwen3_moe(Config(values, config.source))
+    """The text model of Qwen3-VL with experts: tied unless it says not."""
+    return _qwen3_moe(config.completed({"tie_word_embeddings": True, **config.values}))
 
 
 def _delta_mixers(config: Config, *, fused: bool) -> list[Mixer]:
@@ -379,6 +451,16 @@ def _leading_dense(
 
 
 def _shared_experts(config: Config) -> MixtureOfExperts:
+    """Experts of DeepSeek and its kin.
+
+    transformers and DeepSeek's own code differ in how many shared experts an absent key means, so
+    that it has to be there.
+    """
+    if "n_shared_experts" not in config.values:
+        raise ShapeError(
+            f"{config.source} has no 'n_shared_experts', which it needs: a number, or null for"
+            " none."
+        )
     width = config.number("moe_intermediate_size")
     shared = config.optional("n_shared_experts") or 0
     return MixtureOfExperts(
@@ -428,7 +510,8 @@ def _kimi_linear(config: Config) -> ModelShape:
         "num_experts_per_token": "num_experts_per_tok",
         "num_shared_experts": "n_shared_experts",
     }
-    values = Config({names.get(k, k): v for k, v in config.values.items()}, config.source)
+    values = config.completed({names.get(k, k): v for k, v in config.values.items()})
+    config.read.update(names, {"linear_attn_config"})
     layers = config.values.get("linear_attn_config")
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
@@ -493,7 +576,7 @@ def _gemma2(config: Config) -> ModelShape:
 def _gemma3(config: Config) -> ModelShape:
     """Gemma 3's text model; its published configs leave out what is the class's default."""
     defaults = {"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208}
-    values = Config({**defaults, **config.values}, config.source)
+    values = config.completed({**defaults, **config.values})
     pattern = values.number("sliding_window_pattern", default=6)
     window = values.number("sliding_window", default=4096)
     windows = _windows(values, lambda layer: (layer + 1) % pattern != 0, window)
@@ -553,7 +636,7 @@ def _smollm3(config: Config) -> ModelShape:
     if config.flag("use_sliding_window", default=False):
         raise ShapeError(f"{config.source}: 'use_sliding_window' is not in this formula.")
     values = {"tie_word_embeddings": True, "num_key_value_heads": 4, **config.values}
-    return _llama(Config(values, config.source))
+    return _llama(config.completed(values))
 
 
 def _llama4(config: Config) -> ModelShape:
