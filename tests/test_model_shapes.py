@@ -71,6 +71,7 @@ PARAMETERS = {
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.3-70b": 70_553_706_496,
     "llama-4-maverick": 400_711_848_960,
+    "llama-4-scout": 107_769_861_120,
     "llama-7b": 6_738_415_616,
     "llama-13b": 13_015_864_320,
     "llama3-debugmodel": 6_163_712,
@@ -195,6 +196,10 @@ def test_tables_and_products_of_llama_3_8b() -> None:
         ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b"),
         ("qwen3 30B-A3B", "qwen3-30b-a3b"),
         ("graph_trainer/deepseek_v3 debugmodel", "deepseek-v3-debugmodel"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "llama-4-scout"),
+        ("llama4 17bx16e", "llama-4-scout"),
+        ("llama4 17bx16e_irope", "llama-4-scout"),
+        ("llama4 17bx128e", "llama-4-maverick"),
         ("deepseek_v3 16B", "deepseek-v2-lite"),
         ("deepseek_v3 671B", "deepseek-v3"),
         ("deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-v2-lite"),
@@ -428,7 +433,7 @@ def test_llama4_with_experts_in_every_second_layer() -> None:
 
 def test_llama4_says_which_layers() -> None:
     config = {
-        **names._SPARSE["llama-4-maverick llama-4-maverick-17b-128e"],
+        **next(config for name, config in names._SPARSE.items() if "maverick" in name),
         "num_hidden_layers": 4,
         "moe_layers": [1],
         "no_rope_layers": [1, 0, 0, 0],
@@ -912,6 +917,7 @@ LLAMA4_128E = {
 def test_torchtitans_arguments_of_llama4_are_maverick(experts: dict[str, str]) -> None:
     shape = from_torchtitan("llama4 17bx128e_irope", LLAMA4_128E | experts)
     maverick = known("llama-4-maverick")
+    assert known("llama4 17bx128e") == maverick
     assert shape.params_total == maverick.params_total
     assert shape.params_active == maverick.params_active
     for seq_len in (8192, 32_768):  # one block, and four of which a quarter of the layers sees all

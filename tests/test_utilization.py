@@ -330,7 +330,12 @@ def test_pairs_that_no_pack_has_give_no_flops(
 
 @pytest.mark.parametrize(
     ("flavour", "masked"),
-    [("llama3 8B_varlen", True), ("llama3 8B-flex", True), ("llama3 8B", False)],
+    [
+        ("llama3 8B_varlen", True),
+        ("llama3 8B-flex", True),
+        ("llama3 8B", False),
+        ("llama4 17bx16e", True),
+    ],
 )
 def test_a_flavour_that_masks_documents_leaves_their_lengths_open(
     flavour: str, *, masked: bool

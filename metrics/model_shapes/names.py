@@ -263,7 +263,12 @@ _SPARSE: Mapping[str, dict[str, object]] = {
         "kimi_k2", 7168, 61, 64, 64, 18432, 163840,
         **_mla(1536, 384, 8, 2048, first_k_dense_replace=1, n_shared_experts=1),
     ),
-    "llama-4-maverick llama-4-maverick-17b-128e": _config(
+    "llama-4-scout llama-4-scout-17b-16e llama4-17bx16e llama4-17bx16e-irope": _config(
+        "llama4_text", 5120, 48, 40, 8, 8192, 202048,
+        intermediate_size_mlp=16384, interleave_moe_layer_step=1, attention_chunk_size=8192,
+        **_mixtral_moe(16, 1),
+    ),
+    "llama-4-maverick llama-4-maverick-17b-128e llama4-17bx128e llama4-17bx128e-irope": _config(
         "llama4_text", 5120, 48, 40, 8, 8192, 202048,
         intermediate_size_mlp=16384, interleave_moe_layer_step=2, attention_chunk_size=8192,
         **_mixtral_moe(128, 1),
