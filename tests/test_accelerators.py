@@ -39,6 +39,7 @@ PRINTED = [
     ("NVIDIA GB300", 2500),
     ("NVIDIA L40S", 362),
     ("NVIDIA L40", 181),
+    ("NVIDIA L20", 119.5),
     ("NVIDIA L4", 121),
     ("NVIDIA A10", 125),
     ("NVIDIA A10G", 70),
@@ -46,16 +47,28 @@ PRINTED = [
     ("Tesla V100-PCIE-32GB", 112),
     ("Tesla T4", 65),
     ("NVIDIA A40", 149.7),
+    ("NVIDIA A30", 165),
     ("NVIDIA RTX A6000", 154.85),
+    ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8),
+    ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 467.8),
     ("NVIDIA RTX 6000 Ada Generation", 364.2),
     ("NVIDIA GeForce RTX 3090", 71.2),
+    ("NVIDIA GeForce RTX 3090 Ti", 80),
     ("NVIDIA GeForce RTX 4090", 165.2),
     ("NVIDIA GeForce RTX 5090", 209.5),
+    ("AMD Instinct MI210", 181),
+    ("AMD Instinct MI250", 181),
     ("AMD Instinct MI250X", 191.5),
+    ("AMD Instinct MI300A", 980.6),
     ("AMD Instinct MI300X", 1307.4),
+    ("AMD Instinct MI300X VF", 1307.4),
     ("AMD Instinct MI325X", 1307.4),
-    ("AMD Instinct MI350X", 2300),
-    ("AMD Instinct MI355X", 2500),
+    ("AMD Instinct MI325X VF", 1307.4),
+    ("AMD Instinct MI350X", 2306.9),
+    ("AMD Instinct MI350X VF", 2306.9),
+    ("AMD Instinct MI355X", 2516.6),
+    ("AMD Instinct MI355X VF", 2516.6),
     ("Intel(R) Data Center GPU Max 1550", 340.8),
     ("Ascend910A", 256),
     ("Ascend910B2", 353.9),
@@ -98,7 +111,14 @@ def test_a_name_that_a_person_types(typed: str, name: str) -> None:
         "NVIDIA H800 PCIe",
         "Ascend910B",
         "Ascend910",
-        "AMD Instinct MI300A",
+        "NVIDIA H20-3e",
+        "NVIDIA L2",
+        "NVIDIA RTX PRO 6000",
+        "NVIDIA RTX PRO 5000 Blackwell",
+        "AMD Instinct MI300X HF",
+        "AMD Instinct MI308X",
+        "AMD Instinct MI250X/MI250",
+        "AMD Instinct MI250X / MI250",
         "Intel(R) Xeon(R) Processor",
         "",
     ],
@@ -136,6 +156,45 @@ def test_rows_are_plausible(row: Accelerator) -> None:
     assert all(1e12 < peak < 2e16 for peak in row.peaks.values())
     order = [row.peaks[d] for d in ("fp32", "tf32", "bf16", "fp8", "fp4") if d in row.peaks]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "flop_per_clock", "hertz"),
+    [
+        ("NVIDIA A100", 108 * 4, 2 * 256, 1.41e9),
+        ("NVIDIA A30", 56 * 4, 2 * 256, 1.44e9),
+        ("NVIDIA H100 80GB HBM3", 132 * 4, 2 * 512, 1.83e9),
+        ("NVIDIA GeForce RTX 3090", 82 * 4, 2 * 64, 1.695e9),
+        ("NVIDIA GeForce RTX 3090 Ti", 84 * 4, 2 * 64, 1.86e9),
+        ("NVIDIA GeForce RTX 4090", 128 * 4, 2 * 64, 2.52e9),
+        ("NVIDIA GeForce RTX 5090", 170 * 4, 2 * 64, 2.407e9),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 188 * 4, 2 * 128, 2.617e9),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 188 * 4, 2 * 128, 2.43e9),
+        ("AMD Instinct MI210", 104, 1024, 1.7e9),
+        ("AMD Instinct MI250", 104, 1024, 1.7e9),
+        ("AMD Instinct MI250X", 110, 1024, 1.7e9),
+        ("AMD Instinct MI300A", 228, 2048, 2.1e9),
+        ("AMD Instinct MI300X", 304, 2048, 2.1e9),
+        ("AMD Instinct MI350X", 256, 4096, 2.2e9),
+        ("AMD Instinct MI355X", 256, 4096, 2.4e9),
+    ],
+)
+def test_a_peak_is_units_times_clock(
+    name: str, units: int, flop_per_clock: int, hertz: float
+) -> None:
+    """Of tensor cores or compute units, as white papers give their rates with FP32 accumulation."""
+    assert find(name).peaks["bf16"] == pytest.approx(units * flop_per_clock * hertz, rel=1e-3)
+
+
+def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
+    """Where a data sheet rounds one of them, the other tells; but for those that are built so.
+
+    The L40S' sheet has 362 and 733, of two clocks.
+    """
+    others = ("Intel Gaudi 3", "Google TPU v6e", "Huawei Ascend 950DT", "AWS ", "NVIDIA L40S")
+    for row in table():
+        if "fp8" in row.peaks and not row.name.startswith(others):
+            assert row.peaks["fp8"] == pytest.approx(2 * row.peaks["bf16"], rel=0.0015), row.name
 
 
 def test_devices_are_what_a_framework_sees() -> None:
