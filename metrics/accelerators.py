@@ -567,19 +567,19 @@ _TABLE: tuple[Accelerator, ...] = (
     Accelerator(
         name="AMD MI350X",
         unit="GPU",
-        peaks=_sixteen(2306.9, fp32=144.2, fp8=4613.7, fp4=9227.5),
-        source="2.2 GHz x 512 x 2 x 1024; AMD-AGI/Primus peak_flops_patches.py and titan, PR 4779, "
-        "have 2300",
+        peaks=_sixteen(2300, fp32=144.2, fp8=4600, fp4=9200),
+        source="AMD-AGI/Primus peak_flops_patches.py; titan, PR 4779",
         confidence="medium",
+        note="2.2 GHz x 512 x 2 x 1024 = 2306.9.",
         names=("Instinct MI350X", "MI350X", "Instinct MI350X VF"),
     ),
     Accelerator(
         name="AMD MI355X",
         unit="GPU",
-        peaks=_sixteen(2516.6, fp32=157.3, fp8=5033.2, fp4=10066.3),
-        source="stas: 2.4 GHz x 512 x 2 x 1024",
+        peaks=_sixteen(2500, fp32=157.3, fp8=5033, fp4=10066),
+        source="stas, note 22",
         confidence="high",
-        note="AMD prints it rounded, 2.5 PF, and 5 PF with sparsity.",
+        note="AMD prints 2.5 PF; 2.4 GHz x 512 x 2 x 1024 = 2516.6. 5 PF fp16 is sparse.",
         names=("Instinct MI355X", "MI355X", "Instinct MI355X VF"),
     ),
     Accelerator(

@@ -65,10 +65,10 @@ PRINTED = [
     ("AMD Instinct MI300X VF", 1307.4),
     ("AMD Instinct MI325X", 1307.4),
     ("AMD Instinct MI325X VF", 1307.4),
-    ("AMD Instinct MI350X", 2306.9),
-    ("AMD Instinct MI350X VF", 2306.9),
-    ("AMD Instinct MI355X", 2516.6),
-    ("AMD Instinct MI355X VF", 2516.6),
+    ("AMD Instinct MI350X", 2300),
+    ("AMD Instinct MI350X VF", 2300),
+    ("AMD Instinct MI355X", 2500),
+    ("AMD Instinct MI355X VF", 2500),
     ("Intel(R) Data Center GPU Max 1550", 340.8),
     ("Ascend910A", 256),
     ("Ascend910B2", 353.9),
@@ -175,8 +175,6 @@ def test_rows_are_plausible(row: Accelerator) -> None:
         ("AMD Instinct MI250X", 110, 1024, 1.7e9),
         ("AMD Instinct MI300A", 228, 2048, 2.1e9),
         ("AMD Instinct MI300X", 304, 2048, 2.1e9),
-        ("AMD Instinct MI350X", 256, 4096, 2.2e9),
-        ("AMD Instinct MI355X", 256, 4096, 2.4e9),
     ],
 )
 def test_a_peak_is_units_times_clock(
@@ -189,9 +187,13 @@ def test_a_peak_is_units_times_clock(
 def test_eight_bits_are_twice_as_fast_as_sixteen() -> None:
     """Where a data sheet rounds one of them, the other tells; but for those that are built so.
 
-    The L40S' sheet has 362 and 733, of two clocks.
+    The L40S' sheet has 362 and 733, of two clocks; of the MI355X AMD prints 2.5 PF in bf16, which
+    is what others hold it to.
     """
-    others = ("Intel Gaudi 3", "Google TPU v6e", "Huawei Ascend 950DT", "AWS ", "NVIDIA L40S")
+    others = (
+        *("Intel Gaudi 3", "Google TPU v6e", "Huawei Ascend 950DT", "AWS "),
+        *("NVIDIA L40S", "AMD MI355X"),
+    )
     for row in table():
         if "fp8" in row.peaks and not row.name.startswith(others):
             assert row.peaks["fp8"] == pytest.approx(2 * row.peaks["bf16"], rel=0.0015), row.name
