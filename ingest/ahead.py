@@ -190,7 +190,7 @@ class Ahead:
         """The chunks of a file in their order, each with its plan if another process made it."""
         others = min(self._others, _cores() - OWN_CORES)
         if others < 1:
-            return iter(unplanned(parser, chunks))
+            return unplanned(parser, chunks)
         if size_of(found) >= ONE_PAYS_BYTES:
             self._start()
         # a file that could not be read to its end may have left some

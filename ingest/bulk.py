@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -46,8 +46,8 @@ Planned = Callable[[Parser, Iterable[Chunk]], Iterable[tuple[Chunk, Plan | None]
 """The chunks in their order, each with its plan if somebody made it."""
 
 
-def unplanned(_: Parser, chunks: Iterable[Chunk]) -> Iterable[tuple[Chunk, None]]:
-    """By nobody."""
+def unplanned(_: Parser, chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, None]]:
+    """Planned by nobody."""
     return ((chunk, None) for chunk in chunks)
 
 
@@ -56,7 +56,7 @@ Met = Callable[[float], None]
 
 
 def unmet(_: float) -> None:
-    """By nobody."""
+    """Told to nobody."""
 
 
 def parse(
@@ -83,7 +83,7 @@ def parse(
         return parser.parse(line for chunk in every for line in chunk.lines())
     reader = _Reader(parser, met)
     for number, (chunk, plan) in enumerate(planned(parser, every), 1):
-        if _whole(chunk):
+        if chunk.is_whole:
             reader.read_whole(chunk, plan)
         else:
             reader.read_alone(chunk)
@@ -97,12 +97,12 @@ def parse_each(logs: Sequence[tuple[Parser, Iterable[Chunk]]]) -> list[Parsed]:
     """The same of several small texts of the same formats: they are planned as one block."""
     ready = [(parser, *_records_apart(parser, chunks)) for parser, chunks in logs]
     parts = [(parser, apart, list(chunks)) for parser, apart, chunks in ready]
-    whole = [chunk for _, apart, chunks in parts for chunk in chunks if apart and _whole(chunk)]
+    whole = [chunk for _, apart, chunks in parts for chunk in chunks if apart and chunk.is_whole]
     blocks = iter(plans_of(whole, logs[0][0]))
     for parser, apart, chunks in parts:
         reader = _Reader(parser)
         for chunk in chunks:
-            if apart and _whole(chunk):
+            if apart and chunk.is_whole:
                 reader.read(*next(blocks))
             elif apart:
                 reader.read_alone(chunk)
@@ -119,11 +119,6 @@ def _records_apart(parser: Parser, chunks: Iterable[Chunk]) -> tuple[bool, Itera
         restored, chunks = rejoined(parser.primary.addition, chunks)
         found = found or restored
     return found, chunks
-
-
-def _whole(chunk: Chunk) -> bool:
-    """Whether its lines can be read together."""
-    return chunk.ended and not chunk.cut
 
 
 class _Reader:

@@ -34,6 +34,7 @@ import ray
 from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
+from ingest.bulk import unplanned
 from ingest.bulk_plan import Plan, plan_by
 from ingest.errors import (
     ClusterError,
@@ -288,10 +289,10 @@ class Reading:
             self._said = monotonic()
 
     def planned(
-        self, _found: Found, _parser: Parser, chunks: Iterable[Chunk]
+        self, _: Found, parser: Parser, chunks: Iterable[Chunk]
     ) -> Iterator[tuple[Chunk, None]]:
         """What the driver reads itself it reads alone."""
-        return ((chunk, None) for chunk in chunks)
+        return unplanned(parser, chunks)
 
     def _offer(self, found: Found, given: Given) -> None:
         size = size_of(found)

@@ -24,10 +24,9 @@ from ingest.registry import Tried
 from ingest.shelf import Shelf
 from ingest.spool import LogTables, Spool
 from ingest.together import Group, Log
-from ingest.walk import Found
+from ingest.walk import PACKED, Found
 from ingest.watch import Watch
 
-COMPRESSED: Final = (".gz", ".zst")
 EXPANDED: Final = 10
 """Times that a compressed log grows."""
 
@@ -114,7 +113,7 @@ class Read:
 
 def size_of(found: Found) -> int:
     """How large a file is when it is read, compressed ones expanded, as an estimate [bytes]."""
-    return found.size * (EXPANDED if found.path.endswith(COMPRESSED) else 1)
+    return found.size * (EXPANDED if found.path.endswith(PACKED) else 1)
 
 
 # -- blocks of a large file ------------------------------------------------------------------
@@ -143,10 +142,9 @@ def in_turn(
     """
     waiting = deque[tuple[Chunk, Coming | Plan | None]]()
     for chunk in chunks:
-        whole = chunk.ended and not chunk.cut
         busy = sum(not _there(plan) for _, plan in waiting)
-        here = whole and busy and busy >= BLOCKS_AHEAD * others
-        plan = plan_by(parser, chunk) if here else submit(chunk) if whole else None
+        here = chunk.is_whole and busy and busy >= BLOCKS_AHEAD * others
+        plan = plan_by(parser, chunk) if here else submit(chunk) if chunk.is_whole else None
         waiting.append((chunk, plan))
         while waiting and (_there(waiting[0][1]) or len(waiting) > MOST_BLOCKS * others):
             yield _planned(*waiting.popleft())

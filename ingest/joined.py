@@ -64,7 +64,7 @@ def _looked_at(
 ) -> Iterator[str]:
     """The lines of a chunk from before the first with a text on, and of others, which are kept."""
     data = _as_text(first.data)
-    if _is_single(first) or _has_long(data):
+    if not first.is_whole or _has_long(data):
         yield from _texts(first)
     else:
         begin = data.rfind(b"\n", 0, data.find(text.encode())) + 1
@@ -77,7 +77,7 @@ def _looked_at(
 
 def _texts(chunk: Chunk) -> Iterator[str]:
     """The texts of its lines, one by one: mostly only the first few are asked for."""
-    if _is_single(chunk):
+    if not chunk.is_whole:
         yield from (line.text for line in chunk.lines())
         return
     begin, data = 0, chunk.data
@@ -89,15 +89,10 @@ def _texts(chunk: Chunk) -> Iterator[str]:
 
 def _last_line(chunk: Chunk) -> str:
     """The last text that is not blank."""
-    if _is_single(chunk) or _has_long(chunk.data):
+    if not chunk.is_whole or _has_long(chunk.data):
         return next((x.text for x in reversed(list(chunk.lines())) if x.text.strip()), "")
     data = _as_text(chunk.data)
     return _last_text(data, len(data))
-
-
-def _is_single(chunk: Chunk) -> bool:
-    """Whether it is one line, without a newline."""
-    return chunk.cut or not chunk.ended
 
 
 def _holds_line(chunk: Chunk, text: str) -> bool:
@@ -171,7 +166,7 @@ class _Rejoiner:
         """The lines of chunks."""
         for chunk in chunks:
             if (
-                _is_single(chunk)
+                not chunk.is_whole
                 or _has_long(chunk.data)
                 or any(len(x.text) > LONG for x in self.rest)
             ):

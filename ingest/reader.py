@@ -98,6 +98,11 @@ class Chunk(_Bytes):
     """Where its bytes are, BEFORE behind its beginning, if they are."""
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it is of whole lines, which can be read together."""
+        return self.ended and not self.cut
+
+    @property
     def view(self) -> bytes | memoryview:
         """Its bytes, without a copy."""
         return self.data
@@ -110,7 +115,7 @@ class Chunk(_Bytes):
     @property
     def height(self) -> int:
         """How many they are."""
-        return len(self.newlines) if self.ended and not self.cut else 1
+        return len(self.newlines) if self.is_whole else 1
 
     def first(self, count: int) -> Chunk:
         """The first of them, so many of several, where they are."""
@@ -118,7 +123,7 @@ class Chunk(_Bytes):
 
     def lines(self) -> Iterator[NumberedLine]:
         """Each of them as text."""
-        if self.cut or not self.ended:
+        if not self.is_whole:
             yield NumberedLine(self.number, text_of(self.data), self.cut, self.ended)
             return
         for number, raw in enumerate(self.data[:-1].split(b"\n"), self.number):

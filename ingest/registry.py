@@ -403,7 +403,7 @@ class _Search:
         """
         size = FIRST_BYTES
         for chunk in chunks:
-            if chunk.cut or not chunk.ended:
+            if not chunk.is_whole:
                 yield chunk
                 continue
             ends, first, begin = chunk.newlines, 0, 0
