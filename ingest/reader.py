@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Event, Thread
-from typing import IO, Any, Final, NamedTuple, Protocol, Self
+from typing import IO, Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from ingest.arrays import Ints, places
 from ingest.errors import UnknownFormatError, UnreadableSourceError, not_read
 from ingest.event_files import Telling, Values, event_values, is_event_file
 from ingest.places import remote
-from ingest.wrapped import Keeps, Unwrapped, unwrapping
+from ingest.wrapped import Keeps, Readable, Unwrapped, unwrapping
 
 NEWLINE: Final = ord("\n")
 BLOCK_BYTES: Final = 4 * 1024 * 1024
@@ -356,10 +356,10 @@ class Source:
             else:
                 yield self._whole_lines(hashed)
 
-    def _whole_lines(self, stream: _Readable) -> Iterator[Chunk]:
+    def _whole_lines(self, stream: Readable) -> Iterator[Chunk]:
         return _whole_lines(stream, self.path, self._unwrapped)
 
-    def _unwrapped(self, stream: _Readable, first: bytes) -> tuple[_Readable, bytes]:
+    def _unwrapped(self, stream: Readable, first: bytes) -> tuple[Readable, bytes]:
         """A stream and its first block without what is around the lines."""
         unwraps, self.newest_first = unwrapping(first, self._keeps)
         if not unwraps:
@@ -377,13 +377,6 @@ class Source:
         self._kept = self._kept or _open_file(self.path)
         self._kept.seek(0)
         yield self._kept
-
-
-class _Readable(Protocol):
-    def read(self, size: int = ..., /) -> bytes: ...
-
-
-_Unwrap = Callable[["_Readable", bytes], tuple["_Readable", bytes]]
 
 
 def _open_file(path: Path) -> IO[bytes]:
@@ -432,7 +425,7 @@ class _Gunzipped:
     another thread reads.
     """
 
-    def __init__(self, packed: _Readable) -> None:
+    def __init__(self, packed: Readable) -> None:
         self._packed, self._waiting, self._member = packed, b"", isal_zlib.decompressobj(GZIP)
         self._error: Exception | None = None
 
@@ -534,7 +527,9 @@ def _refuse_binary(path: Path, magic: bytes, raw: IO[bytes]) -> None:
 
 
 def _whole_lines(
-    stream: _Readable, path: Path, unwrapped: _Unwrap = lambda *given: given
+    stream: Readable,
+    path: Path,
+    unwrapped: Callable[[Readable, bytes], tuple[Readable, bytes]] = lambda *given: given,
 ) -> Iterator[Chunk]:
     """Lines as they come; holds one block and one cut line at most. Raises as `_block` does.
 
@@ -575,7 +570,7 @@ def _whole_lines(
         yield Chunk(number, rest, cut, ended=False)
 
 
-def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
+def _first_block(stream: Readable, path: Path) -> tuple[Readable, bytes]:
     """What gives the next blocks, and the first, with newlines where returns part the first line.
 
     It goes on until it is known whether they do. Raises as `_block` does.
@@ -593,7 +588,7 @@ def _first_block(stream: _Readable, path: Path) -> tuple[_Readable, bytes]:
 class _Returned:
     """A stream with newlines for carriage returns, up to its first newline."""
 
-    def __init__(self, stream: _Readable) -> None:
+    def __init__(self, stream: Readable) -> None:
         self._stream = stream
         self.parting = True
         """Whether that is still to come."""
@@ -609,7 +604,7 @@ class _Returned:
         return first.replace(b"\r", b"\n") + newline + behind
 
 
-def _large(stream: _Readable, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
+def _large(stream: Readable, path: Path, number: int, rest: bytes) -> tuple[Chunk | None, bytes]:
     """The next lines of a large file, read to where they are looked at, and what is behind them.
 
     None, and what was read, where no line ends. rest: of the block before. Raises as `_block` does.
@@ -628,7 +623,7 @@ def _large(stream: _Readable, path: Path, number: int, rest: bytes) -> tuple[Chu
     return _Roomy.of(number, room, found), left
 
 
-def _block(stream: _Readable, path: Path, read: int) -> bytes:
+def _block(stream: Readable, path: Path, read: int) -> bytes:
     """The next block of a stream; read: lines before it, which the error tells.
 
     Raises UnreadableSourceError where it breaks off or is damaged.
@@ -637,7 +632,7 @@ def _block(stream: _Readable, path: Path, read: int) -> bytes:
         return stream.read(BLOCK_BYTES)
 
 
-def _into(stream: _Readable, room: memoryview) -> int:
+def _into(stream: Readable, room: memoryview) -> int:
     """As much of a stream as there is room for, less at its end: how much."""
     if isinstance(stream, _HashingStream):
         return stream.readinto(room)

@@ -35,8 +35,11 @@ Keeps = Callable[[Unwrap, Sequence[bytes]], bool]
 """Whether lines that are wrapped so are to stay: a format of a user's is of them."""
 
 
-class _Readable(Protocol):
-    def read(self, size: int = ..., /) -> bytes: ...
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = ..., /) -> bytes:
+        """So many bytes at most, none at the end."""
 
 
 class Wrappings(NamedTuple):
@@ -96,7 +99,7 @@ def _falls(times: Sequence[bytes]) -> bool:
 class Unwrapped:
     """A stream of lines without what is around them."""
 
-    def __init__(self, stream: _Readable, wrappings: Iterable[Unwrap]) -> None:
+    def __init__(self, stream: Readable, wrappings: Iterable[Unwrap]) -> None:
         self._stream, self._wrappings = stream, tuple(wrappings)
         self._rest = self._ready = b""
         self._held: bytes | None = None
