@@ -95,9 +95,7 @@ def stride(rows: Rows, ends: Iterable[Mapping[str, Any]]) -> int | None:
     start, as it does not after a resume.
     """
     lasts = {event["step"] for event in ends if event["step"]}
-    if len(lasts) != 1 or not rows:
-        return None
-    if not merely_counted(rows):
+    if len(lasts) != 1 or not merely_counted(rows):
         return None
     last = lasts.pop()
     count = max(max(frame["step"]) for frame in rows.frames("step"))

@@ -195,14 +195,13 @@ def outcome(
         *(event for event in ended if _ends_at(event, top)),
         *events.of_kinds(TELLING, behind=last_line),
     ]
+    end = next((event for event in behind if event["kind"] == "end"), None)
     if rows and _reached(top, behind, planned_steps):
-        end = next((e for e in behind if e["kind"] == "end"), None)
         return odd or ("completed", *_said(end))
     cause = _cause([e for e in behind if e["kind"] in BAD])
     if cause is not None:
         crashed = "nan_loss" if NOT_FINITE.search(cause["text"]) else "crashed"
         return (crashed if cause["kind"] == "error" else cause["kind"], *_said(cause))
-    end = next((e for e in behind if e["kind"] == "end"), None)
     if end is not None:
         return odd or ("completed", *_said(end))
     return odd or ("incomplete", None, None)

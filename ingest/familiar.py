@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ingest.arrays import places_of, texts_of, windows
 from ingest.clean import Cleaner
 from ingest.other_lines import kinds_of
-from ingest.prefilter import Sieve
+from ingest.prefilter import SAME, Sieve
 from ingest.watch import Watch
 
 BLANK: Final = -1
@@ -28,7 +28,6 @@ MAY_MATCH: Final = -2
 MOST_LINES: Final = 40_000
 MOST_BYTES: Final = 8 * 1024 * 1024
 """Remembered; then all is forgotten, for what a log said at its start may never come again."""
-SAME: Final = bytes(range(256))
 ZERO: Final = ord("0")
 ZEROS: Final = bytes(ZERO if chr(byte).isdecimal() else byte for byte in SAME)
 TEN: Final = 10
