@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -41,6 +41,16 @@ def places(data: Bytes, byte: int) -> Ints:
     found = (np.flatnonzero(part == byte) for part in windows(data))
     none = np.empty(0, np.int64)
     return np.concatenate([none, *(here + at * WINDOW for at, here in enumerate(found))])
+
+
+def joined(parts: Sequence[Ints]) -> Ints:
+    """The parts one behind the other; none of none."""
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def at_every_byte(data: bytes | Bytes, kind: np.dtype[Any]) -> NDArray[Any]:
+    """Items of that kind at every byte of `data`; they overlap."""
+    return np.ndarray((max(0, len(data) - kind.itemsize + 1),), kind, data, 0, (1,))
 
 
 def owned(data: bytes | pa.Buffer | NDArray[Any]) -> pa.Buffer:

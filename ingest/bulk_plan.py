@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest import events
-from ingest.arrays import Bools, Floats, Ints, rows_at, taken, texts_of, there_are, valued
+from ingest.arrays import Bools, Floats, Ints, joined, rows_at, taken, texts_of, there_are, valued
 from ingest.familiar import BLANK
 from ingest.launch import NO_STAMP
 from ingest.log_format import StepLine
@@ -353,11 +353,6 @@ class _Gathered:
             return places, each, frame
         order = np.argsort(places, kind="stable")  # which sees that parts are in order
         return places[order], each[order], rows_at(frame.rechunk(), order)
-
-
-def joined(parts: Sequence[Ints]) -> Ints:
-    """The parts one behind the other; none of none."""
-    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def _frame(

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from ingest.arrays import Bytes, Floats, Ints
+from ingest.arrays import Bytes, Floats, Ints, at_every_byte
 from ingest.errors import UnreadableSourceError
 
 FIRST_RECORD: Final = b"brain.Event:"
@@ -119,9 +119,8 @@ class Values:
         ]
 
     def _of_scalars(self) -> pl.Series:
-        begins = [json.dumps({"tag": tag, "step": 0}).removesuffix("0}") for tag in self.tags]
         said = pl.concat_str(
-            pl.Series(begins).gather(pl.Series(np.maximum(self.tag, 0))),
+            pl.Series(map(_begin, self.tags)).gather(pl.Series(np.maximum(self.tag, 0))),
             pl.Series(self.step).cast(pl.String),
             pl.lit(', "wall_time": '),
             printed(self.wall_time),
@@ -155,6 +154,11 @@ class Telling:
 
 TOLD_BY: Final = 64
 """Values of a tag that are looked at."""
+
+
+def _begin(tag: str) -> str:
+    """The line of a tag's value up to the step."""
+    return json.dumps({"tag": tag, "step": 0}).removesuffix("0}")
 
 
 def as_printed(values: NDArray[np.float32]) -> Floats:
@@ -318,7 +322,7 @@ def _alike(data: bytes, at: int, period: list[int]) -> Ints:
     whole = sum(period) + len(period) * (HEAD + CRC)
     sizes = np.tile(np.array(period, np.int64), (len(data) - at) // whole if whole else 0)
     begins = at + np.cumsum(sizes + HEAD + CRC) - sizes - HEAD - CRC
-    same = _items(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
+    same = at_every_byte(data, np.dtype("<u8"))[begins] == sizes.astype(np.uint64)
     return sizes if same.all() else sizes[: int(np.argmin(same))]
 
 
@@ -341,7 +345,7 @@ def _different(sizes: Ints) -> list[int]:
 def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
     """Whether the masked CRC-32C behind `size` bytes at each place is theirs."""
     if size <= TABLES:
-        records = _items(data, np.dtype(f"V{size + CRC}"))[at].view(np.uint8)
+        records = at_every_byte(data, np.dtype(f"V{size + CRC}"))[at].view(np.uint8)
         places = np.ascontiguousarray(records.reshape(len(at), size + CRC).T)
         crc = np.full(len(at), _crc_of_zeros(size), np.uint32)
         for place in range(size):
@@ -353,7 +357,7 @@ def _undamaged_part(data: Bytes, at: Ints, size: int) -> NDArray[np.bool_]:
             crc = table[(crc ^ data[at + place]) & 0xFF] ^ (crc >> np.uint32(8))
     crc = ~crc
     masked = (crc >> np.uint32(15) | crc << np.uint32(17)) + np.uint32(0xA282EAD8)
-    return np.asarray(masked == _items(data, np.dtype("<u4"))[at + size])
+    return np.asarray(masked == at_every_byte(data, np.dtype("<u4"))[at + size])
 
 
 _OF_NOTHING: Final = 0xFFFFFFFF
@@ -447,7 +451,7 @@ class _Reader:
         tag = _tag_of_scalar(record)
         if tag is None or len(said) != 1:
             return None
-        if not said[0].startswith(json.dumps({"tag": tag, "step": 0}).removesuffix("0}")):
+        if not said[0].startswith(_begin(tag)):
             return None
         if tag not in self.tags:
             if len(self.tags) >= MOST_TAGS:
@@ -511,7 +515,7 @@ def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: Value
     kind = np.dtype(f"V{len(one.middle)}")
     good = (data[begins] == WALL_TIME) & (data[begins + AT_STEP - 1] == STEP)
     at = begins + AT_STEP + one.digits
-    good &= _items(window.data, kind)[at] == np.frombuffer(one.middle, kind)
+    good &= at_every_byte(window.data, kind)[at] == np.frombuffer(one.middle, kind)
     step = np.zeros(len(left), np.int64)
     for place in range(one.digits):
         byte = data[begins + AT_STEP + place]
@@ -521,11 +525,6 @@ def _taken(one: _Scalars, data: Bytes, window: _Window, left: Ints, found: Value
     places = left[mine]
     found.tag[places] = one.tag
     found.step[places] = step[mine]
-    found.wall_time[places] = _items(window.data, np.dtype("<f8"))[begins[mine] + 1]
-    found.value[places] = _items(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)]
+    found.wall_time[places] = at_every_byte(window.data, np.dtype("<f8"))[begins[mine] + 1]
+    found.value[places] = at_every_byte(window.data, np.dtype("<f4"))[at[mine] + len(one.middle)]
     return np.asarray(left[~good], np.int64)
-
-
-def _items(data: bytes | Bytes, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Items of that kind at every byte; they overlap."""
-    return np.ndarray((max(0, len(data) - kind.itemsize + 1),), kind, data, 0, (1,))

@@ -29,8 +29,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.arrays import Floats, Ints, rows_at, texts_of, there_are
-from ingest.bulk_plan import joined
+from ingest.arrays import Floats, Ints, joined, rows_at, texts_of, there_are
 from ingest.event_files import NO_TAG, Values, as_printed, printed
 from ingest.launch import NO_STAMP, Launch, OfForm, advance, of_one_process, saying_nothing_new
 from ingest.log_format import LogFormat, StepLine

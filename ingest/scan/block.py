@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from ingest.arrays import WINDOW, Bytes, Ints, Words, owned, places, taken, windows
+from ingest.arrays import WINDOW, Bytes, Ints, Words, at_every_byte, owned, places, taken, windows
 from ingest.reader import BEFORE, BEHIND, NEWLINE
 
 RETURN: Final = 13
@@ -83,7 +82,7 @@ class Block(Lines):
         if room is None:
             self.bytes[:MARGIN] = self.bytes[MARGIN + size :] = 0
             self.bytes[MARGIN : MARGIN + size] = np.frombuffer(data, np.uint8)
-        self.words = view(self.bytes, np.dtype("<u8"))
+        self.words = at_every_byte(self.bytes, np.dtype("<u8"))
         if newlines is None:
             newlines = places(np.frombuffer(data, np.uint8), NEWLINE)
         newlines = newlines + MARGIN
@@ -95,7 +94,7 @@ class Block(Lines):
     def no_digits(self, at: Ints) -> Words:
         """Of SEEN bytes or more from each of these places on a bit: set where one is no digit."""
         if len(at) < len(self) // FEW:
-            rows = view(self.bytes, np.dtype("V64"))[at].view(np.uint8).reshape(-1, 64)
+            rows = at_every_byte(self.bytes, np.dtype("V64"))[at].view(np.uint8).reshape(-1, 64)
             return np.asarray(_no_digits(rows).view("<u8")[:, 0])
         return np.asarray(self._no_digits[at >> 5] >> (at & 31).astype(np.uint64))
 
@@ -125,8 +124,3 @@ class Block(Lines):
 def _no_digits(data: Bytes) -> Bytes:
     """A bit of each byte, the first one the lowest: set where it is no digit."""
     return np.packbits(data - ZERO > 9, axis=-1, bitorder="little")  # noqa: PLR2004 - the last one
-
-
-def view(buffer: Bytes, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Items of that kind at every byte of `buffer`; they overlap."""
-    return np.ndarray((len(buffer) - kind.itemsize + 1,), kind, buffer, 0, (1,))

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from ingest.arrays import Bools, Bytes, Ints, Words
-from ingest.scan.block import SEEN, Block, view
+from ingest.arrays import Bools, Bytes, Ints, Words, at_every_byte
+from ingest.scan.block import SEEN, Block
 from ingest.scan.shapes import WORD, Number, Shape, Stretch
 from ingest.scan.texts import Part, Views, joined, laid, quoted
 
@@ -113,7 +113,7 @@ class Walked:
         width = int(stops[0] - begins[0])
         if not width or (stops - begins != width).any():
             return None
-        rows = view(self.block.bytes, np.dtype(f"V{width}"))[begins]
+        rows = at_every_byte(self.block.bytes, np.dtype(f"V{width}"))[begins]
         return rows.view(np.uint8).reshape(len(begins), width)
 
 
@@ -267,7 +267,7 @@ def lay(block: Block, shape: Shape, lines: Ints) -> Sheet:
     (stretch,) = shape.stretches
     size = WORD * (1 + len(stretch.words))
     lead = size - stretch.size
-    rows = view(block.bytes, np.dtype(f"V{size}"))[block.starts[lines] - lead]
+    rows = at_every_byte(block.bytes, np.dtype(f"V{size}"))[block.starts[lines] - lead]
     data = rows.view(np.uint8).reshape(len(lines), size)
     good = _within(data, shape.limits)
     runs = {run: (offset, offset + width) for run, offset, width in stretch.runs}
@@ -351,7 +351,7 @@ def _words(block: Block, stretch: Stretch, at: Ints) -> Words:
     All of a line are fetched together, which takes as long as one of them.
     """
     size = WORD * len(stretch.words)
-    rows = view(block.bytes, np.dtype(f"V{size + WORD}"))[at + (stretch.size - size)]
+    rows = at_every_byte(block.bytes, np.dtype(f"V{size + WORD}"))[at + (stretch.size - size)]
     return rows.view("<u8").reshape(len(at), len(stretch.words) + 1).T
 
 
