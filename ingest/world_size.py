@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
@@ -329,31 +330,38 @@ def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def _of_batches(stated: Mapping[str, str]) -> int | None:
     """Data-parallel ranks of a run whose config was printed."""
-    names = ("global_batch_size", "micro_batch_size", "gradient_accumulation")
-    if not all(stated.get(name, "").isdigit() for name in names):
+    sizes = _numbers_of(stated, "global_batch_size", "micro_batch_size", "gradient_accumulation")
+    if sizes is None:
         return None
-    whole, micro, accumulation = (int(stated[name]) for name in names)
-    return _whole({whole / (micro * accumulation)}) if micro * accumulation else None
+    batch, micro, accumulation = sizes
+    ranks, rest = divmod(batch, micro * accumulation)
+    return ranks if ranks and not rest else None
 
 
 def _of_config(stated: Mapping[str, str]) -> int | None:
+    """GPUs of such a run."""
     shards = _of_batches(stated)
-    names = ("context_parallel", "tensor_parallel")
-    if shards is None or not all(stated.get(name, "").isdigit() for name in names):
-        return None
-    return shards * math.prod(int(stated[name]) for name in names)
+    degrees = _numbers_of(stated, "context_parallel", "tensor_parallel")
+    return None if shards is None or degrees is None else shards * math.prod(degrees)
+
+
+def _numbers_of(stated: Mapping[str, str], *names: str) -> list[int] | None:
+    """The facts of all of these names; None where one is not stated, or no number of a run."""
+    said = [stated.get(name, "") for name in names]
+    return [int(text) for text in said] if all(map(_A_SIZE.fullmatch, said)) else None
+
+
+_A_SIZE: Final = re.compile(r"[1-9][0-9]{0,8}")
 
 
 def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
     """Length of a pack, where every step of every rank has as many slots (Q)."""
-    names = ("context_parallel", "micro_batch_size", "gradient_accumulation")
+    sizes = _numbers_of(stated, "context_parallel", "micro_batch_size", "gradient_accumulation")
     several = max(seen.ranks.values(), default=0) > 1
-    if len(seen.slots) != 1 or not several or not all(stated.get(n, "").isdigit() for n in names):
+    if len(seen.slots) != 1 or not several or sizes is None:
         return None
-    shards, micro, accumulation = (int(stated[name]) for name in names)
+    shards, micro, accumulation = sizes
     (mine,) = seen.slots
-    if not micro * accumulation:
-        return None
     length = _whole({mine * shards / (micro * accumulation)})
     return None if length is None else (length, "seqlen_tokens x sp / packs of a step")
 
@@ -395,5 +403,5 @@ def _whole(ratios: set[float]) -> int | None:
     """The one whole number, if it is one."""
     if len(ratios) != 1:
         return None
-    ratio = ratios.pop()
+    (ratio,) = ratios
     return int(ratio) if math.isfinite(ratio) and ratio >= 1 and ratio == int(ratio) else None

@@ -225,6 +225,12 @@ def test_batches_and_degrees_of_the_config_give_the_world_size(facts: Facts) -> 
     assert "gpus" not in facts([*config(sp_size="null"), line(5, "")])
 
 
+@pytest.mark.parametrize("name", ["global_batch_size", "sp_size", "intra_layer_micro_batch"])
+def test_a_number_beyond_all_bounds_tells_nothing(name: str, facts: Facts) -> None:
+    steps = [slots(5, 8192), slots(6, 8192)]
+    assert "gpus" not in facts([*config(**{name: 10**400}), *steps])
+
+
 def test_two_ways_of_counting_that_differ_give_none(facts: Facts) -> None:
     assert facts([*config(), approximate(1, 100, 12800)])["gpus"] == "128"
     assert "gpus" not in facts([*config(), approximate(1, 100, 6400)])
