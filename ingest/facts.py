@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +29,7 @@ from ingest.formats.torchtitan import job_config
 from ingest.formats.xtuner import config_facts
 from ingest.launch import Launch
 from ingest.log_format import MODEL_PARALLEL, PROCESS, LogFormat
+from ingest.numbers import size
 from ingest.rows import Rows
 from ingest.schema import FACT_NAMES, FactName
 from ingest.toml_tables import loads
@@ -39,6 +39,9 @@ LARGEST_COMPANION_BYTES: Final = 4 * 1024 * 1024
 TELLING: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
+_OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
+_SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+_FAILED: Final = ("error", "out_of_memory", "killed", "restart")
 MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
@@ -174,11 +177,11 @@ def _replica_groups(launch: Launch) -> list[Fact]:
     """
     if launch.last_said("replica_group") is None:
         return []
-    said = [launch.last_said(name) or "" for name in (*_OF_ONE_GROUP, "global_batch_size")]
-    if not all(re.fullmatch(r"[1-9]\d{0,17}", value, re.ASCII) for value in said):
+    batch = _size(launch, "global_batch_size")
+    own = [number for name in _OF_ONE_GROUP if (number := _size(launch, name))]
+    if batch is None or len(own) < len(_OF_ONE_GROUP):
         return []
-    *own, whole = map(int, said)
-    groups, rest = divmod(whole, math.prod(own))
+    groups, rest = divmod(batch, math.prod(own))
     if rest or not groups:
         return []
     why = "inferred: the global batch over the batch of this replica group"
@@ -196,11 +199,11 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     tell no GPUs.
     """
     begun, models = _set_up(launch)
-    each = _whole_number(launch, "data_parallel") if begun > 1 or models > 1 else None
+    each = _size(launch, "data_parallel") if begun > 1 or models > 1 else None
     if each is None:
         return []
-    gpus = _whole_number(launch, "gpus")
-    degrees = {name: _whole_number(launch, name) for name in _SHARING}
+    gpus = _size(launch, "gpus")
+    degrees = {name: _size(launch, name) for name in _SHARING}
     sharing = math.prod(degree or 1 for degree in degrees.values())
     if models > 1:
         sharing = models * (degrees["context_parallel"] or 1)
@@ -218,13 +221,9 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     return [{"name": n, "value": str(v), "origin": origin, "line": None} for n, v in found]
 
 
-_SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-
-
-def _whole_number(launch: Launch, name: str) -> int | None:
-    """The last value of a fact of a launch."""
-    text = launch.last_said(name) or ""
-    return int(text) if re.fullmatch(r"[1-9]\d{0,8}", text, re.ASCII) else None
+def _size(launch: Launch, name: str) -> int | None:
+    """The last value of a fact of a launch, where it is a size."""
+    return size(launch.last_said(name) or "")
 
 
 def _said(launch: Launch, name: str) -> set[str]:
@@ -252,12 +251,6 @@ def _set_up(launch: Launch) -> tuple[int, int]:
             again = any(last < end < event["line"] for end in ends)
             begun, last = (0 if again else begun) + 1, event["line"]
     return begun, models
-
-
-_FAILED: Final = ("error", "out_of_memory", "killed", "restart")
-
-
-_OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
 
 
 def _gpus_from_rates(rows: Rows) -> list[Fact]:
@@ -423,8 +416,7 @@ def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
     if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
         return {}
     facts = job_config(config)
-    degrees = {"tensor_parallel", "pipeline_parallel", "context_parallel"}
-    if "global_batch_size" in facts or not degrees <= facts.keys():
+    if "global_batch_size" in facts or not facts.keys() >= {*_SHARING}:
         facts.pop("micro_batch_size", None)
     return facts
 

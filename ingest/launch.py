@@ -127,8 +127,7 @@ class Launch:
     def interval(self) -> int | None:
         """Steps between two lines of the primary, as the log states them so far."""
         said = [fact["value"] for fact in self.facts if fact["name"] == "log_interval"]
-        steps = optional(whole, said[-1]) if said else None
-        return int(steps) if steps else None
+        return optional(whole, said[-1]) or None if said else None
 
     def progress_of(self, row: Mapping[str, Any]) -> Progress:
         """How far the row's form has come; a counter of its own may start anew with an epoch."""

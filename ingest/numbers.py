@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 _THOUSANDS: Final = re.compile(r"\s*[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?(?:[eE][-+]?\d+)?\s*")
+_SIZE: Final = re.compile(r"[1-9][0-9]{0,8}")
+_Number = TypeVar("_Number", bound=float)
 
 
 def without_commas(text: str) -> str:
@@ -32,7 +34,12 @@ def whole(text: str) -> int:
     return int(value)
 
 
-def optional(kind: Callable[[str], float], text: str | None) -> float | None:
+def size(text: str) -> int | None:
+    """A whole number of at most nine digits, as sizes of a run are; null for all else, and 0."""
+    return int(text) if _SIZE.fullmatch(text) else None
+
+
+def optional(kind: Callable[[str], _Number], text: str | None) -> _Number | None:
     """The number of an optional group; null where it is not there or damaged."""
     with suppress(ValueError):
         return None if text is None else kind(without_commas(text))

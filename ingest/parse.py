@@ -484,7 +484,7 @@ class Parser:
             launch.rows.alter(partial(finer, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
             _regroup(launch)
-            aligned = align(launch.rows, int(accumulation or 0))
+            aligned = align(launch.rows, accumulation or 0)
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         launch.rows = beside_printed(launch.rows, launch.interval) or launch.rows
@@ -508,7 +508,7 @@ class Parser:
         samples, batch = (optional(whole, launch.last_said(name)) for name in names)
         if not samples or not batch:
             return None
-        return stride_by_epochs(launch.rows, int(samples), int(batch))
+        return stride_by_epochs(launch.rows, samples, batch)
 
     def _unplaced(self, launch: Launch, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows whose step cannot be known become events. Raises TextsWantedError."""
@@ -647,8 +647,8 @@ def _began(launch: Launch) -> datetime | None:
 def _regroup(launch: Launch) -> None:
     """What steps consume by the timer, where they have other micro-steps than stated."""
     said = (f["value"] for f in launch.stated if f["name"] == "gradient_accumulation")
-    counts = [int(n) for one in said if (n := optional(whole, one))]
-    batch = int(optional(whole, launch.last_said("global_batch_size")) or 0)
+    counts = [n for one in said if (n := optional(whole, one))]
+    batch = optional(whole, launch.last_said("global_batch_size")) or 0
     by_megatron = launch.last_said("megatron_arguments") is not None
     found = accumulated_otherwise(launch.rows, counts, stopped_once=by_megatron)
     if found is None:

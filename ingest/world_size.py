@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Self
@@ -20,6 +19,7 @@ import polars as pl
 
 from ingest.arrays import Floats, Ints, places_of, valued
 from ingest.launch import Launch
+from ingest.numbers import size
 from ingest.rows import Rows
 from ingest.schema import PRINTING
 from ingest.spool import PIECE_ROWS
@@ -330,7 +330,7 @@ def _since_start(said: Mapping[str, Any]) -> tuple[float, float] | None:
 
 def _of_batches(stated: Mapping[str, str]) -> int | None:
     """Data-parallel ranks of a run whose config was printed."""
-    sizes = _numbers_of(stated, "global_batch_size", "micro_batch_size", "gradient_accumulation")
+    sizes = _sizes(stated, "global_batch_size", "micro_batch_size", "gradient_accumulation")
     if sizes is None:
         return None
     batch, micro, accumulation = sizes
@@ -341,22 +341,19 @@ def _of_batches(stated: Mapping[str, str]) -> int | None:
 def _of_config(stated: Mapping[str, str]) -> int | None:
     """GPUs of such a run."""
     shards = _of_batches(stated)
-    degrees = _numbers_of(stated, "context_parallel", "tensor_parallel")
+    degrees = _sizes(stated, "context_parallel", "tensor_parallel")
     return None if shards is None or degrees is None else shards * math.prod(degrees)
 
 
-def _numbers_of(stated: Mapping[str, str], *names: str) -> list[int] | None:
-    """The facts of all of these names; None where one is not stated, or no number of a run."""
-    said = [stated.get(name, "") for name in names]
-    return [int(text) for text in said] if all(map(_A_SIZE.fullmatch, said)) else None
-
-
-_A_SIZE: Final = re.compile(r"[1-9][0-9]{0,8}")
+def _sizes(stated: Mapping[str, str], *names: str) -> list[int] | None:
+    """The facts of all of these names; None where one is not stated, or no size."""
+    said = [number for name in names if (number := size(stated.get(name, "")))]
+    return said if len(said) == len(names) else None
 
 
 def _length(seen: _Seen, stated: Mapping[str, str]) -> tuple[int, str] | None:
     """Length of a pack, where every step of every rank has as many slots (Q)."""
-    sizes = _numbers_of(stated, "context_parallel", "micro_batch_size", "gradient_accumulation")
+    sizes = _sizes(stated, "context_parallel", "micro_batch_size", "gradient_accumulation")
     several = max(seen.ranks.values(), default=0) > 1
     if len(seen.slots) != 1 or not several or sizes is None:
         return None
