@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import duckdb
 import polars as pl
 
-from ingest.parts import PART_SCHEMA, PARTS, UNBATCHED, Part
-from ingest.plan import BESIDE, GIVEN, REMOVED, FileMark, Tables
+from ingest.parts import PART_SCHEMA, PARTS, UNBATCHED, Part, listed
+from ingest.plan import BESIDE, GIVEN, ID_SUFFIX, REMOVED, FileMark, Tables
 from ingest.schema import (
     ADDED,
     READINGS,
@@ -55,8 +55,10 @@ FOLLOWING: Final = {
 }
 """Tables that follow from the parts, with an order that tells rows apart."""
 
-_BASE: Final = "regexp_replace(run_id, '-[0-9a-f]{6}$', '')"
-"""The id that a run has before it is told apart from those of other files (plan.ID_SUFFIX)."""
+_SOURCES: Final = "sha256 in (select sha256 from frame)"
+_THEIR_FACTS: Final = f"run_id in (select run_id from held.runs where {_SOURCES})"  # noqa: S608
+_BASE: Final = f"regexp_replace(run_id, '{ID_SUFFIX.pattern}', '')"
+"""The id that a run has before it is told apart from those of other files."""
 _TOUCHED: Final = f"""
     select sha256 from held.sources
         where path in (select path from asked) or sha256 in (select sha256 from asked)
@@ -69,7 +71,7 @@ STANDING: Final = f"""
     from held.sources s left join held.runs r using (sha256)
     where s.sha256 in ({_TOUCHED}) group by all order by s.batch, s.path
 """  # noqa: S608
-FROM_OUTSIDE: Final = f"""
+STANDING_FACTS: Final = f"""
     from held.facts where ({BY_HAND} or {FROM_BESIDE}) and (
         run_id in (select run_id from held.runs where sha256 in ({_TOUCHED}))
         or {_BASE} in (select base from asked)
@@ -204,8 +206,7 @@ def apply(con: Connection, batch: int, frames: Mapping[str, pl.DataFrame]) -> No
 
 def register(con: Connection, parts: Sequence[Part]) -> None:
     """Parts that are read from now on."""
-    rows = [tuple(getattr(part, name) for name in PART_SCHEMA) for part in parts]
-    _append(con, "parts", pl.DataFrame(rows, schema=PART_SCHEMA, orient="row"))
+    _append(con, "parts", listed(parts))
 
 
 def retire(con: Connection, paths: Collection[str], now: datetime) -> None:
@@ -223,8 +224,7 @@ def bury(con: Connection, paths: Collection[str]) -> None:
 
 def mark_files(con: Connection, files: Iterable[FileMark]) -> None:
     """How files stand now, in place of how they stood."""
-    rows = [tuple(getattr(mark, name) for name in FILE_SCHEMA) for mark in files]
-    frame = pl.DataFrame(rows, schema=FILE_SCHEMA, orient="row")
+    frame = pl.DataFrame(list(files), schema=FILE_SCHEMA, orient="row")
     frame = frame.unique("path", keep="last", maintain_order=True)
     _run(con, frame, "delete from held.files where path in (select path from frame)")
     _append(con, "files", frame)
@@ -241,22 +241,21 @@ def folders(con: Connection, state: tuple[int, int]) -> dict[str, str]:
     """What `remember_folders` was told when the sources were these."""
     sql = "select path, beside from held.files where size = $n and mtime_ns = $b and path like '%/'"
     rows = con.sql(sql, params=dict(zip("nb", state, strict=True))).fetchall()
-    return {path[:-1]: listed for path, listed in rows}
+    return {path[:-1]: names for path, names in rows}
 
 
-def remember_folders(con: Connection, listed: Mapping[str, str]) -> None:
+def remember_folders(con: Connection, names: Mapping[str, str]) -> None:
     """What folders hold as of the sources that are held now; other ones are forgotten."""
-    rows = [(f"{path}/", *state_of_sources(con), 0, at, "") for path, at in listed.items()]
+    rows = [(f"{path}/", *state_of_sources(con), 0, at, "") for path, at in names.items()]
     con.execute("delete from held.files where path like '%/'")
     _append(con, "files", pl.DataFrame(rows, schema=FILE_SCHEMA, orient="row"))
 
 
 def _forget(con: Connection, sources: pl.DataFrame) -> None:
     """Sources by sha256 go; facts given by hand stay for the source that replaces them."""
-    of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
-    _run(con, sources, f"delete from held.facts where not {BY_HAND} and {of_them}")  # noqa: S608
+    _run(con, sources, f"delete from held.facts where not {BY_HAND} and {_THEIR_FACTS}")  # noqa: S608
     for table in ("runs", "sources"):
-        _run(con, sources, f"delete from held.{table} where sha256 in (select sha256 from frame)")  # noqa: S608
+        _run(con, sources, f"delete from held.{table} where {_SOURCES}")  # noqa: S608
 
 
 def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
@@ -267,8 +266,7 @@ def _replace_beside(con: Connection, batch: int, facts: pl.DataFrame) -> None:
     """
     facts = _as_today(facts, "facts")
     sources = facts.select("sha256").unique()
-    of_them = "run_id in (select run_id from held.runs where sha256 in (select sha256 from frame))"
-    _run(con, sources, f"delete from held.facts where {FROM_BESIDE} and {of_them}")  # noqa: S608
+    _run(con, sources, f"delete from held.facts where {FROM_BESIDE} and {_THEIR_FACTS}")  # noqa: S608
     _touch(con, batch, sources, "sha256")
     columns = ", ".join(f'"{name}"' for name in TABLES["facts"])
     _run(
@@ -403,10 +401,7 @@ def _columns(con: Connection, table: str) -> list[str]:
     """The columns of a table of IN_CATALOGUE, null those that came later than the catalogue."""
     there = con.sql(f"from held.{table} limit 0").columns
     later = [name for name in ADDED.get(table, ()) if name not in there]
-    return [
-        f'null::{_sql_type(column.dtype)} as "{name}"' if name in later else f'"{name}"'
-        for name, column in TABLES[table].items()
-    ]
+    return [_null(table, name) if name in later else f'"{name}"' for name in TABLES[table]]
 
 
 def _view(
@@ -421,7 +416,7 @@ def _view(
     if found:
         shelf.look_at(f"{PARTS}/{table}")
     else:
-        empty = ", ".join(f'null::{_sql_type(c.dtype)} as "{n}"' for n, c in TABLES[table].items())
+        empty = ", ".join(_null(table, name) for name in TABLES[table])
         return f"create temp view {table} as select {empty} where false"
     only = "" if batches is None else f"where batch in ({', '.join(map(str, batches))})"
     rows = f"select * from ({_rows(shelf, found)}{_later(table)}) {only}"  # noqa: S608 - own words
@@ -430,11 +425,15 @@ def _view(
 
 def _later(table: str) -> str:
     """No rows with the columns that came later: they are null where parts have none of them."""
-    later = {name: TABLES[table][name].dtype for name in ADDED.get(table, ())}
-    if not later:
+    nulls = ", ".join(_null(table, name) for name in ADDED.get(table, ()))
+    if not nulls:
         return ""
-    nulls = ", ".join(f'null::{_sql_type(dtype)} as "{name}"' for name, dtype in later.items())
     return f" union all by name select {nulls} where false"
+
+
+def _null(table: str, name: str) -> str:
+    """A column of a table where there are no values of it."""
+    return f'null::{_sql_type(TABLES[table][name].dtype)} as "{name}"'
 
 
 def _rows(shelf: Shelf, found: Iterable[Part]) -> str:
@@ -443,13 +442,13 @@ def _rows(shelf: Shelf, found: Iterable[Part]) -> str:
     without = [part for part in found if part.tier == UNBATCHED]
     selects = []
     if with_batch:
-        listed = ", ".join(_file(shelf, part) for part in with_batch)
-        selects.append(f"select * from read_parquet([{listed}], union_by_name = true)")  # noqa: S608
+        files = ", ".join(_file(shelf, part) for part in with_batch)
+        selects.append(f"select * from read_parquet([{files}], union_by_name = true)")  # noqa: S608
     if without:
-        listed = ", ".join(_file(shelf, part) for part in without)
+        files = ", ".join(_file(shelf, part) for part in without)
         batch_of = ", ".join(f"({_file(shelf, part)}, {part.first_batch})" for part in without)
         selects.append(
-            f"select * exclude (filename) from read_parquet([{listed}], union_by_name = true, "  # noqa: S608
+            f"select * exclude (filename) from read_parquet([{files}], union_by_name = true, "  # noqa: S608
             "filename = true) "
             f"join (values {batch_of}) as of_part(filename, batch) using (filename)"
         )

@@ -78,7 +78,7 @@ class Writer:
         """A plan on what stands of that; grown: contents that files began with."""
         self.con.register("asked", asked.frame())
         found = self.con.sql(catalogue.STANDING).fetchall()
-        facts = self.con.sql(catalogue.FROM_OUTSIDE).pl()
+        facts = self.con.sql(catalogue.STANDING_FACTS).pl()
         self.con.unregister("asked")
         stored = [
             Stored(
