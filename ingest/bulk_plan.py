@@ -164,7 +164,7 @@ class _Planner:
 
     def plan(self) -> Plan:
         """Steps by their shapes, what no pattern can match by its literals, the rest by regexes."""
-        for shape in self.shapes.in_turn():
+        for shape in self.shapes.for_a_block():
             self._fitted(shape)
         if not self.shapes.known and len(self.block.data) >= MANY_BYTES:
             self._learn()

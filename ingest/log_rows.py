@@ -28,6 +28,7 @@ from ingest.launch import Launch
 from ingest.log_format import ENGINE, LogFormat
 from ingest.parse import Parsed, Parser, TextsWantedError
 from ingest.places import asked_once, fetch
+from ingest.plan import Tables
 from ingest.reader import PEEKED_BYTES, STDIN, Chunk, Source
 from ingest.registry import (
     BUILT_IN,
@@ -42,7 +43,6 @@ from ingest.rows import SCHEMA, Rows
 from ingest.scan.stamps import YEAR_UNKNOWN
 from ingest.schema import READINGS
 from ingest.spool import Spool, whole
-from ingest.store import Tables
 from ingest.together import Log
 from ingest.walk import identity
 
@@ -80,7 +80,7 @@ def read_source(
 
 
 @asked_once()
-def read_log(  # noqa: PLR0913 - as above
+def read_log(  # noqa: PLR0913 - each is an option of the one who reads
     path: Path,
     spool: Spool,
     *,

@@ -152,7 +152,7 @@ class _Roomy(Chunk):
 
     def first(self, count: int) -> Chunk:
         """The first of them, so many of several, where they are."""
-        assert self.room is not None  # noqa: S101 - as above
+        assert self.room is not None  # noqa: S101 - it was made with one
         return _Roomy.of(self.number, self.room, self.newlines[:count])
 
     @cached_property

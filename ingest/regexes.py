@@ -56,7 +56,7 @@ class Regex:
 
     @cached_property
     def _ways(self) -> list[list[tuple[re.Pattern[str], int]]]:
-        """Each way to match: its pieces, and how long each is at least. None if not known."""
+        """Each way to match: its pieces, and how long each is at least; no ways if not known."""
         parts = parsed(self.pattern)
         if parts is None or compiler is None or "GROUPREF" in repr(parts):
             return []

@@ -806,7 +806,7 @@ def test_lines_are_learned_once_for_all_files() -> None:
 def test_events_become_a_shape_where_a_block_has_many(often: int, *, become: bool) -> None:
     shapes = Shapes()
     for _ in range(3):
-        shapes.in_turn()
+        shapes.for_a_block()
         for _ in range(often):
             shapes.see(EXAMPLE, read, event=True)
     assert bool(shapes.known) == become
@@ -819,7 +819,7 @@ def test_events_that_become_no_shape_are_not_tried_in_each_block(
     monkeypatch.setattr(learned, "learn", lambda *_: tried.append(1))
     monkeypatch.setattr(learned, "FREE", 1_000)
     for _ in range(20):
-        shapes.in_turn()
+        shapes.for_a_block()
         for _ in range(learned.EVENTS_BEFORE + 1):
             shapes.see(EXAMPLE, read, event=True)
     assert len(tried) == learned.IN_VAIN + 1

@@ -63,8 +63,11 @@ class Shapes:
             self.known.append(shape)
         return shape
 
-    def in_turn(self) -> list[Shape]:
-        """All of them in the order in which they are to be tried in a block."""
+    def for_a_block(self) -> list[Shape]:
+        """All of them, in the order in which they are to be tried in a block that begins.
+
+        Of events before it, those stay counted that were many by then.
+        """
         often = {line: seen for line, seen in self._events.items() if seen >= EVENTS_BEFORE}
         self._events = Counter(often)
         return [*self.known]

@@ -67,7 +67,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A column of constant pieces and printed numbers by turns; None of no pieces is null."""
+    """A column whose text is made of these: constant pieces, and numbers as they are printed."""
 
     column: str
     pieces: tuple[str | Number, ...]
@@ -77,7 +77,7 @@ class Text:
 class Piece:
     """Constant bytes behind a run (-1: at the start of the line), up to the run `before`.
 
-    pad: as many blanks more may stand behind it; stop: it reaches to the end of the line.
+    before: None at the end of the line; pad: up to MOST_PAD blanks more may stand behind it.
     """
 
     behind: int
@@ -188,7 +188,7 @@ def pieces_of(
     variable: Iterable[int],
     padded: Collection[int],
 ) -> tuple[Piece, ...]:
-    """The constant bytes between the runs that vary; constant runs are among them."""
+    """The constant bytes between the runs that vary, with the runs that do not."""
     out: list[Piece] = []
     behind, begin = -1, 0
     for run in sorted(variable):
