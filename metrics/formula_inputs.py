@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from metrics import accelerators, flops, inputs, vision
 from metrics.accelerators import Accelerator, UnknownAcceleratorError
-from metrics.flops import Dtype, Operator, Trainable, adapter_params
+from metrics.flops import Dtype, Operator, Recompute, Trainable, adapter_params
 from metrics.model_shapes import (
     Attention,
     LayerGroup,
@@ -100,7 +100,7 @@ def formula_inputs(
     trainable = _trainable(facts, shape, out)
     if said is None and rates.get("sequence_length") is None:
         out.missing.append("seq_len")
-    if (text_of(facts, "token_dropping") or "").lower() == "true":
+    if truth_of(facts, "token_dropping"):
         out.warnings.append(
             "some layers drop tokens (random-LTD), so the formula's FLOPs are not what ran: no MFU"
         )
@@ -215,8 +215,7 @@ def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> i
     modules = integer_of(facts, "mtp_modules")
     if modules is not None:
         return modules
-    trained = (text_of(facts, "mtp_trained") or "").lower() == "true"
-    return None if trained and not shape.mtp_modules else shape.mtp_modules
+    return None if truth_of(facts, "mtp_trained") and not shape.mtp_modules else shape.mtp_modules
 
 
 def work_key(run: Inputs) -> str:
@@ -438,7 +437,7 @@ def _padded_to_unknown(
     facts: Mapping[str, Mapping[str, Any]], rates: Mapping[str, Any], seq_len: int
 ) -> bool:
     """Whether tokens are counted, of samples that are as long as the longest of their batch."""
-    padded = (text_of(facts, "packed") or "").lower() == "false"
+    padded = truth_of(facts, "packed") is False
     if not padded or rates.get("tgs") is None or rates.get("sequence_length") is not None:
         return False
     mean = _mean_of_padded(facts, rates)
@@ -476,7 +475,7 @@ def dtypes_of(facts: Mapping[str, Mapping[str, Any]], out: Score) -> tuple[Dtype
         out.missing.append("precision")
         return None
     precision = str(fact["value"])
-    by_hand = str(fact["origin"]).startswith(("flag", "sidecar"))
+    by_hand = re.match(inputs.BY_HAND, str(fact["origin"])) is not None
     if "quantization" in facts and not by_hand:
         out.missing.append("precision")
         out.warnings.append(
@@ -533,6 +532,23 @@ def _peaks(
 def text_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> str | None:
     """The value of a held fact as text."""
     return str(facts[name]["value"]) if name in facts else None
+
+
+def truth_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> bool | None:
+    """The value of a held fact as true or false; null where it is neither."""
+    return {"true": True, "false": False}.get((text_of(facts, name) or "").lower())
+
+
+def recompute_of(facts: Mapping[str, Mapping[str, Any]]) -> Recompute | None:
+    """What a run recomputes; None where that is not known, or of no form that can be counted."""
+    return _RECOMPUTED.get(text_of(facts, "recompute") or "")
+
+
+_RECOMPUTED: Final[dict[str, Recompute]] = {
+    "none": "none",
+    "full": "full",
+    "selective_attention": "selective",
+}
 
 
 def integer_of(facts: Mapping[str, Mapping[str, Any]], name: str) -> int | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,7 +25,17 @@ from metrics.claims import DECIMALS, FIGURES
 from metrics.digits import Digits, digits_of
 from metrics.era import Era
 from metrics.eras import deepspeed, torchtitan, xtuner
-from metrics.formula_inputs import adapters_of, integer_of, number_of, shape_of, text_of
+from metrics.flops import Recompute
+from metrics.formula_inputs import (
+    adapters_of,
+    integer_of,
+    number_of,
+    recompute_of,
+    shape_of,
+    text_of,
+    truth_of,
+)
+from metrics.inputs import SHARING
 from metrics.model_shapes import ModelShape, ShapeError, text_config
 from metrics.seen import Seen
 
@@ -67,7 +77,7 @@ class Known(NamedTuple):
     log_format: str
     shape: ModelShape | None
     T: int | None
-    recompute: Literal["none", "full", "selective"] | None
+    recompute: Recompute | None
     intermediate_size: int | None
     padded_vocab: int | None
     gpus: int | None
@@ -117,8 +127,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
     started = run["started_at"]
     peak = number_of(facts, "logged_peak_flops")
     length = integer_of(facts, "seq_len")
-    packed = (text_of(facts, "packed") or "").lower() != "false"
-    unpacked = not packed and _batch_lengths(run["log_format"])
+    unpacked = truth_of(facts, "packed") is False and _batch_lengths(run["log_format"])
     averages = run["elapsed_covers"] == "last_10" and integer_of(facts, "average_window") != 1
     rates = text_of(facts, "averaged_rates") or ""
     return Known(
@@ -126,7 +135,7 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
         shape=shape,
         why_no_shape=why,
         T=None if unpacked else length,
-        recompute=POLICIES.get(text_of(facts, "recompute") or ""),
+        recompute=recompute_of(facts),
         intermediate_size=_intermediate_size(facts),
         padded_vocab=integer_of(facts, "padded_vocab_size") or _padded_vocab(facts, shape),
         gpus=integer_of(facts, "gpus"),
@@ -152,9 +161,6 @@ def known_of(run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]) -> 
     )
 
 
-SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-
-
 def _batch_lengths(log_format: str) -> bool:
     """Whether own formulas of a format read the length of each batch."""
     return any(log_format in era.log_formats and era.batch_lengths for era in ERAS)
@@ -169,13 +175,6 @@ def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | No
         return None
     step = int(multiple) * ranks
     return -(-shape.vocab_size // step) * step
-
-
-POLICIES: Final[dict[str, Literal["none", "full", "selective"]]] = {
-    "none": "none",
-    "full": "full",
-    "selective_attention": "selective",
-}
 
 
 def _intermediate_size(facts: Mapping[str, Mapping[str, Any]]) -> int | None:

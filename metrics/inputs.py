@@ -19,6 +19,9 @@ PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
 BY_HAND: Final = "^(?:flag|sidecar)"
 """Origins of facts that somebody gave of a run, whatever its log states."""
 
+SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+"""Degrees whose ranks share the tokens of a local batch."""
+
 SETUP: Final = (
     "gpus",
     "global_batch_size",
@@ -26,9 +29,7 @@ SETUP: Final = (
     "gradient_accumulation",
     "replicas",
     "replica_groups",
-    "tensor_parallel",
-    "pipeline_parallel",
-    "context_parallel",
+    *SHARING,
     "expert_parallel",
     "zero_stage",
 )

@@ -11,17 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, floor
-from typing import Final, Literal
+from typing import Final
 
 from metrics.era import Era
+from metrics.flops import Recompute
 from metrics.hypotheses import LENGTHS
 from metrics.identities import Known, Lines, fingerprint, flops_of
 from metrics.logged import eras_of
 from metrics.model_shapes import known_models
 
 __all__ = ["Proposal", "proposals"]
-
-Recompute = Literal["none", "full", "selective"] | None
 
 FEW: Final = 1.0
 """An odd length is proposed where the print tells it to within one token."""
@@ -83,7 +82,7 @@ def _fingerprints(
 def _of_era(era: Era, known: Known, low: float, high: float) -> Iterator[Proposal]:
     shapes = (known.shape,) if known.shape else known_models()
     ask = era.counts_recompute and known.recompute is None
-    policies: tuple[Recompute, ...] = ("none", "full") if ask else (known.recompute,)
+    policies: tuple[Recompute | None, ...] = ("none", "full") if ask else (known.recompute,)
     for shape, policy in product(shapes, policies):
         like = known._replace(shape=shape, recompute=policy)
         for length in _lengths(era, like, low, high, odd=known.shape is not None):

@@ -6,9 +6,9 @@ whatever the model is. Letters as in metrics/flops.py.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from metrics.flops import Operator, flops_per_token, operators
+from metrics.flops import Operator, Recompute, flops_per_token, operators
 from metrics.model_shapes import Attention, MixtureOfExperts, ModelShape, ShapeError
 
 __all__ = ["Seen", "full_attention"]
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
     shape: ModelShape
     T: int
-    recompute: Literal["none", "full", "selective"] | None
+    recompute: Recompute | None
     intermediate_size: int | None
     padded_vocab: int | None = None
     tensor_parallel: int = 1

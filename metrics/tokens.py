@@ -24,7 +24,7 @@ from ingest.schema import UNCHANGED
 from metrics.arrays import Array, Whole
 from metrics.columns import Columns
 from metrics.digits import DISAGREEMENT, Digits, digits_of, half_unit
-from metrics.inputs import LANGUAGE
+from metrics.inputs import LANGUAGE, SHARING
 from metrics.table import NOT_RANKED
 
 COUNTED_OTHERWISE: Final = "counted otherwise"
@@ -281,7 +281,7 @@ def _micro_batches() -> pl.Expr:
     """A local batch is a data-parallel rank's; the ranks of its model-parallel group share it."""
     micro_step = pl.col("step_unit") == "micro_step"
     sharing = pl.lit(1)
-    for name in ("tensor_parallel", "pipeline_parallel", "context_parallel"):
+    for name in SHARING:
         sharing *= pl.coalesce(name, 1)
     local = pl.col("micro_batch_size") * steps_of_a_line() * pl.col("seq_len") / sharing
     unsaid = pl.when(pl.col("framework") == SAYS_ACCUMULATION).then(1)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import polars as pl
 
 from ingest.schema import FLOAT, INT, TEXT
 from metrics import flops
 from metrics.accelerators import Accelerator
-from metrics.flops import Operator, Recompute
+from metrics.flops import Operator
 from metrics.formula_inputs import (
     DOCUMENTS,
     PADDED,
@@ -31,7 +31,7 @@ from metrics.formula_inputs import (
     formula_inputs,
     hardware_of,
     integer_of,
-    text_of,
+    recompute_of,
     trained_weights,
     work_key,
 )
@@ -143,7 +143,7 @@ def _utilisations(
     if "bf16" in hardware.peaks:
         values["mfu_bf16"] = mfu(exact, lambda *_: "bf16")
         values["mfu_bf16_full_attention"] = mfu(full, lambda *_: "bf16")
-    recompute = _hfu_policy(text_of(facts, "recompute"))
+    recompute = recompute_of(facts)
     if recompute is not None and flops.hardware_unknown(recompute, run.shape) is None:
         low, high = flops.hardware_operators(
             run.shape, run.seq_len, recompute, trainable=run.trainable, attended=run.attended
@@ -221,8 +221,3 @@ def _unit_errors(facts: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, floa
         ("half a device's peak (x 2)", 2),
     )
     return [(why, float(factor)) for why, factor in known if factor is not None and factor > 1]
-
-
-def _hfu_policy(recompute: str | None) -> Recompute | None:
-    named = {"none": "none", "full": "full", "selective_attention": "selective"}
-    return cast("Recompute | None", named.get(recompute or ""))
