@@ -99,7 +99,10 @@ def clock(
     for run in runs.sort("run_id").iter_rows(named=True):
         own = (members or {}).get(run["run_id"], [run])
         windows = by_run.get(run["run_id"])
-        rows.append(_Launch(run, own, told, windows, planned.get(run["run_id"])).row())
+        row = dict.fromkeys(CLOCK) | {"run_id": run["run_id"]}
+        if windows is not None:
+            row |= _Launch(run, own, told, windows, planned.get(run["run_id"])).clock()
+        rows.append(row)
     return pl.DataFrame(rows, schema=CLOCK)
 
 
@@ -111,10 +114,11 @@ class _Launch:
         run: Mapping[str, Any],
         members: Sequence[Mapping[str, Any]],
         told: Mapping[str, Sequence[dict[str, Any]]],
-        windows: Columns | None,
+        windows: Columns,
         planned: int | None,
     ) -> None:
         self.run, self.windows, self.planned = run, windows, planned
+        self.interval = interval(windows)
         self.events = [e for m in members for e in told.get(m["run_id"], ())]
         self.own: list[dict[str, Any]] = []
         self.others: list[datetime] = []
@@ -128,11 +132,9 @@ class _Launch:
                 begun = start is not None and member["log_format"] not in FROM_THE_FIRST_STEP
                 self.others += [e["logged_at"] for e in stamped] + ([start] if begun else [])
 
-    def row(self) -> dict[str, Any]:
-        row: dict[str, Any] = dict.fromkeys(CLOCK) | {"run_id": self.run["run_id"]}
-        if self.windows is None:
-            return row
-        self.interval = interval(self.windows)
+    def clock(self) -> dict[str, Any]:
+        """What there is of the columns of CLOCK."""
+        row: dict[str, Any] = dict.fromkeys(CLOCK.keys() - {"run_id"})
         row["trained_from"] = self._trained_from()
         row["step_s"] = _step_seconds(self.windows, self.run["evidence"])
         stamped = np.flatnonzero(~np.isnan(self.windows["logged_at"]))
@@ -157,7 +159,6 @@ class _Launch:
 
         Those between are left out: a source may hold lines of several programs.
         """
-        assert self.windows is not None  # noqa: S101 - the caller asked
         lines = self.windows["line"]
         first, last = np.nanmin(lines), np.nanmax(lines)
         before = [e for e in self.own if e["line"] < first]
@@ -168,7 +169,6 @@ class _Launch:
 
         stamped: places of the windows with a stamp
         """
-        assert self.windows is not None  # noqa: S101 - the caller asked
         first: datetime = self.windows.value("logged_at", int(stamped[0]))
         last: datetime = self.windows.value("logged_at", int(stamped[-1]))
         before, behind = self._around()
@@ -226,7 +226,6 @@ class _Launch:
         the line's clock began with these. Where lines are merely counted, 0 unless a checkpoint was
         loaded. Not 0 where the counter of tokens holds those of an earlier launch.
         """
-        assert self.windows is not None  # noqa: S101 - the caller asked
         first, earlier = int(self.windows.value("step")), _counts_from_earlier(self.windows)
         if self.windows.value("steps_counted"):
             return None if earlier or any(e["kind"] == "load" for e in self.events) else 0
@@ -244,7 +243,6 @@ class _Launch:
         return None if earlier else 0
 
     def _before_the_clock(self, first: int) -> int | None:
-        assert self.windows is not None  # noqa: S101 - the caller asked
         since, own, span = (
             float(self.windows[name][0])
             for name in ("since_start_s", "elapsed_time", "elapsed_span")
@@ -262,7 +260,6 @@ class _Launch:
         the lines may be counted wrongly, for the Trainer's print no step. Where it is known that
         lines are merely counted (`steps_counted`), no step that the log names is one of theirs.
         """
-        assert self.windows is not None  # noqa: S101 - the caller asked
         if self.windows.value("steps_counted"):
             return None
         last = int(self.windows.value("step", -1))
@@ -276,7 +273,6 @@ class _Launch:
         return max((*ended, *(s for s in near if last < s < last + self.interval)), default=last)
 
     def _startup(self, row: Mapping[str, Any]) -> float | None:
-        assert self.windows is not None  # noqa: S101 - the caller asked
         whole = _seconds(row["launched_at"], row["first_step_at"])
         if not whole or row["trained_from"] is None or row["step_s"] is None:
             return None
