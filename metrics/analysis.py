@@ -203,10 +203,10 @@ def _row(  # noqa: PLR0913, PLR0917 - one row from its parts
     rates: dict[str, Any],
     facts: dict[str, dict[str, Any]],
     scored: Score,
-    differ: list[str],
+    further: list[str],
     sources: Sequence[dict[str, Any]],
 ) -> dict[str, Any]:
-    warnings = [*rates["throughput_warnings"], *scored.warnings, *differ]
+    warnings = [*rates["throughput_warnings"], *scored.warnings, *further]
     if unread := sum(source["unread_lines"] for source in sources):
         read = sum(source["step_lines"] for source in sources)
         many = unread > FEW_UNREAD and unread > UNREAD * (read + unread)

@@ -291,12 +291,13 @@ def _compared(
     if not one.apart:
         return one
     tokens = _tokens(pair) if fitted is None else None
-    cause = _cause(windows, run, pair, tolerance) or tokens
+    few = _exceptions(pair, tolerance)
+    cause = _cause(windows, run, pair, tolerance, few) or tokens
     return replace(
         one,
         cause=cause,
         miscounted=cause is not None and cause == tokens,
-        exceptions=cause is not None and cause == _exceptions(pair, tolerance),
+        exceptions=cause is not None and cause == few,
     )
 
 
@@ -504,13 +505,18 @@ def _resolution(windows: Columns, kinds: Iterable[str]) -> float | None:
 # --- why they are apart ---------------------------------------------------------------------
 
 
-def _cause(windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float) -> str | None:
-    """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`)."""
+def _cause(
+    windows: Columns, run: Mapping[str, Any], pair: _Pair, tolerance: float, few: str | None
+) -> str | None:
+    """The first cause that the log bears out, but for a wrong count of tokens (`_tokens`).
+
+    few: that of `_exceptions`.
+    """
     causes = (
         _one_micro_batch(windows, pair),
         _single_micro_steps(windows, pair, tolerance),
         _other_updates(windows, pair, tolerance),
-        _exceptions(pair, tolerance),
+        few,
         _without_data(windows, run, pair, tolerance),
         _other_unit(pair, tolerance),
     )

@@ -312,7 +312,7 @@ class _Told:
 
     @property
     def timed(self) -> bool:
-        return any(len(s.values[name]) for s in self.series for name in TIMES if _any(s, name))
+        return any(_any(s, name) for s in self.series for name in TIMES)
 
 
 def _any(series: _Series, name: str) -> bool:

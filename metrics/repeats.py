@@ -14,6 +14,7 @@ from string import ascii_uppercase
 from typing import Any, Final
 
 from metrics import statistics
+from metrics.resumes import chain
 from metrics.statistics import Estimate
 
 FEWEST: Final = statistics.FEWEST_RUNS
@@ -102,14 +103,7 @@ def _letter(place: int) -> str:
 def chains(rows: Sequence[Row]) -> dict[str, str]:
     """run_id to the run_id of the first launch of those that continue one another."""
     before = {row["run_id"]: row["continues"] for row in rows}
-    first: dict[str, str] = {}
-    for run_id in before:
-        at, seen = run_id, {run_id}
-        while (earlier := before.get(at)) is not None and earlier not in seen:
-            at = earlier
-            seen.add(at)
-        first[run_id] = at
-    return first
+    return {run_id: chain(run_id, before)[0] for run_id in before}
 
 
 def sides(group: Sequence[Row]) -> list[Side]:

@@ -24,7 +24,7 @@ from metrics.columns import Columns, median, total
 from metrics.digits import DISAGREEMENT
 from metrics.end_to_end import end_to_end
 from metrics.inputs import OTHER_WORK, other_work
-from metrics.statistics import MAD_TO_SIGMA, rate, robust
+from metrics.statistics import rate, robust, robust_spread
 from metrics.steady import MOST_WARMING
 from metrics.table import BASIS, NOT_RANKED, RATES
 from metrics.time_lost import START_UP, WARM_UP, time_lost
@@ -444,10 +444,7 @@ def _slower_untimed(windows: Columns, steady: Clean, untimed: Array) -> float | 
     if min(len(both), len(evaluation)) < FEWEST_ALONE:
         return None
     more = float(np.median(both) - np.median(evaluation))
-    error = sum(
-        MAD_TO_SIGMA * float(np.median(np.abs(of - np.median(of)))) / np.sqrt(len(of))
-        for of in (both, evaluation)
-    )
+    error = sum(robust_spread(of) / np.sqrt(len(of)) for of in (both, evaluation))
     whole = more * np.count_nonzero(untimed)
     sure = abs(more) > SURELY * error and abs(whole) > DISAGREEMENT * total(steady.seconds)
     return whole if sure else None
