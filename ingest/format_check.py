@@ -117,8 +117,7 @@ def _label(log_format: LogFormat, kind: str, number: int, extends: LogFormat | N
 def _filled(line: StepLine | FactLine | EventLine) -> list[str]:
     """Columns, facts or the event that a line of a format fills."""
     if isinstance(line, StepLine):
-        columns = (t if isinstance(t, str) else t[0] for t in line.columns.values())
-        return [*dict.fromkeys(columns), *line.facts.values()]
+        return [*line.fills, *line.facts.values()]
     if isinstance(line, FactLine):
         match = re.search(line.regex, line.example)
         said = {k: v for k, v in match.groupdict().items() if v} if match else {}

@@ -64,6 +64,12 @@ class StepLine:
     may_continue: bool = False
     composed: bool = False
 
+    @property
+    def fills(self) -> list[str]:
+        """The columns that its keys fill, each once."""
+        columns = (t if isinstance(t, str) else t[0] for t in self.columns.values())
+        return [*dict.fromkeys(columns)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLine:

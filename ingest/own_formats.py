@@ -435,8 +435,7 @@ def _as_a_whole(log_format: LogFormat) -> Iterator[str]:
 
     Where code completes the rows, it may fill what no line does.
     """
-    targets = (t for line in log_format.steps for t in line.columns.values())
-    filled = {target if isinstance(target, str) else target[0] for target in targets}
+    filled = {column for line in log_format.steps for column in line.fills}
     rates = filled & {"logged_tgs", "logged_samples_per_second"}
     wanted = {
         "elapsed": ("elapsed_s" in filled, "no line fills elapsed_s"),

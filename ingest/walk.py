@@ -385,8 +385,21 @@ class Walk:
             raise UnreadableSourceError(f"{root}: the folder holds no log file.")
 
     def _enter(self, within: list[_Folder], path: str, whole: str) -> Found | None:
-        """Put a folder at the end, unless all of it is told already; or say why not."""
-        return None if self._is_unchanged(path, whole) else _enter(within, path, whole)
+        """Put a folder at the end, with what may be of interest in it by name; or say why not.
+
+        One that is as it is remembered is told already.
+        """
+        if self._is_unchanged(path, whole):
+            return None
+        try:
+            with os.scandir(whole) as entries:
+                every = sorted(entries, key=attrgetter("name"))
+        except OSError as error:
+            return _not_seen(path or ".", whole, error)
+        around = Surroundings(whole, frozenset([entry.name for entry in every]))
+        shown = (entry for entry in every if entry.name[0] != ".")
+        within.append(_Folder(path, whole, around, shown))
+        return None
 
     def _is_unchanged(self, path: str, whole: str) -> bool:
         """Whether a folder is as it is remembered; its files are told then."""
@@ -468,19 +481,6 @@ def _opened(folder: str) -> Iterator[int]:
         yield number
     finally:
         os.close(number)
-
-
-def _enter(within: list[_Folder], path: str, whole: str) -> Found | None:
-    """Put a folder at the end, with what may be of interest in it by name; or say why not."""
-    try:
-        with os.scandir(whole) as entries:
-            every = sorted(entries, key=attrgetter("name"))
-    except OSError as error:
-        return _not_seen(path or ".", whole, error)
-    around = Surroundings(whole, frozenset([entry.name for entry in every]))
-    shown = (entry for entry in every if entry.name[0] != ".")
-    within.append(_Folder(path, whole, around, shown))
-    return None
 
 
 def _path(folder: _Folder, entry: os.DirEntry[str]) -> str:

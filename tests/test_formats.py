@@ -75,7 +75,7 @@ def test_a_step_example_prints_a_number_behind_every_named_group(
 
 @pytest.mark.parametrize(("log_format", "line"), STEP_LINES)
 def test_every_step_target_is_a_column(log_format: LogFormat, line: StepLine) -> None:
-    targets = {t if isinstance(t, str) else t[0] for t in line.columns.values()}
+    targets = {*line.fills}
     assert targets <= set(STEPS), log_format.name
 
 
