@@ -149,7 +149,7 @@ class ObjectShelf(Shelf):
 
 def _home(address: str) -> Path:
     """The folder of this machine that holds the catalogue of a store of that address."""
-    told = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME")
-    cache = Path(told) if told else Path("~/.cache").expanduser()
+    given = os.environ.get(CACHE) or os.environ.get("XDG_CACHE_HOME")
+    cache = Path(given) if given else Path("~/.cache").expanduser()
     name = hashlib.sha256(address.encode()).hexdigest()[:16]
     return (cache if os.environ.get(CACHE) else cache / "fairmfu") / "stores" / name

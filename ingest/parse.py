@@ -35,7 +35,14 @@ from ingest.launch import Launch, starts_again
 from ingest.log_format import LAUNCH_STEPS, Block, FactLine, LogFormat, Misprint, StepLine
 from ingest.numbers import optional, whole, without_commas
 from ingest.other_lines import Kinds, kind_of
-from ingest.patterns import QUOTED_CHARACTERS, SYNTHETIC_MARK, event_of, patterns_of, told_by
+from ingest.patterns import (
+    QUOTED_CHARACTERS,
+    SYNTHETIC_MARK,
+    event_of,
+    groups,
+    patterns_of,
+    told_by,
+)
 from ingest.pieces import Part, Row
 from ingest.reader import LONGEST_LINE_BYTES, NumberedLine
 from ingest.regexes import Regex
@@ -522,8 +529,9 @@ class Parser:
     # -- facts ----------------------------------------------------------------------------
 
     def _state(self, number: int, text: str, line: FactLine, match: re.Match[str]) -> None:
-        groups = {k: v for k, v in match.groupdict().items() if v is not None}
-        facts = told_by(line.read, groups) if line.read else groups
+        facts = groups(match)
+        if line.read is not None:
+            facts = told_by(line.read, facts)
         facts.update(line.constants)
         origin = f"log:{number}"
         if line.inferred:

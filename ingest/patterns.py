@@ -158,7 +158,7 @@ class Patterns:
 
     def printed(self, line: StepLine, match: re.Match[str]) -> dict[str, str]:
         """All printed fields of a step line, as text."""
-        printed = _groups(match)
+        printed = groups(match)
         if (cut := self._pairs.get(id(line))) is not None:
             printed.update(cut(printed.pop("pairs", "")))
         return printed
@@ -220,7 +220,7 @@ class Patterns:
         self, number: int, text: str, line: EventLine, match: re.Match[str]
     ) -> dict[str, Any]:
         """The row of an event; number: of its line."""
-        printed = _groups(match)
+        printed = groups(match)
         if line.read is not None:
             printed = told_by(line.read, printed)
         step, seconds = printed.pop("step", None), printed.pop("seconds", None)
@@ -304,7 +304,7 @@ def _each(lines: Iterable[_T]) -> list[_T]:
     return list({id(line): line for line in lines}.values())
 
 
-def _groups(match: re.Match[str]) -> dict[str, str]:
+def groups(match: re.Match[str]) -> dict[str, str]:
     """The named groups that took part, as text."""
     return {name: value for name, value in match.groupdict().items() if value is not None}
 

@@ -35,7 +35,7 @@ SOURCES: Final[dict[str, Column]] = {
     "path": Column(TEXT, "", "where the file stood when it was read"),
     "bytes": Column(INT, "bytes", "size as read (compressed size of a compressed file)"),
     "log_format": Column(TEXT, "", "the primary format"),
-    "companions": Column(pl.List(pl.String), "", "further formats whose lines stand in the file"),
+    "companions": Column(TEXTS, "", "further formats whose lines stand in the file"),
     "lines": Column(INT, "lines", "all lines; the sum of the five counts below"),
     "step_lines": Column(INT, "lines", "read as steps, before ranks are folded"),
     "known_lines": Column(INT, "lines", "read as facts or events, or blank"),
@@ -75,9 +75,7 @@ RUNS: Final[dict[str, Column]] = {
     "elapsed_excludes_data": Column(BOOL, "", "elapsed_s leaves data loading out (data_s has it)"),
     "rate_covers": Column(TEXT, "", "what a logged rate speaks of: interval, step, or null"),
     "rate_excludes_data": Column(BOOL, "", "the logged rate leaves data loading out"),
-    "evidence": Column(
-        pl.List(pl.String), "", "time evidence by preference: elapsed, rate, clock, stamp"
-    ),
+    "evidence": Column(TEXTS, "", "time evidence by preference: elapsed, rate, clock, stamp"),
     "synthetic": Column(BOOL, "", "the log says that it was composed, not run"),
 }
 

@@ -839,6 +839,10 @@ def _same_seconds(one: float, its_unit: float, other: float, other_unit: float) 
     return math.log2(one / allowed) if abs(one - other) <= allowed < one else -1.0
 
 
+MOSTLY: Final = 0.9
+"""Of stamps that have to agree: one may be written late after a stall."""
+
+
 def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     """Bits of the time stamps: None where one has none, -1 where they are of different moments.
 
@@ -852,7 +856,7 @@ def _moment(a: _Told, b: _Told, left: Array, right: Array) -> float | None:
     scatter = np.diff(apart)
     allowed = _stamps_scatter(left[both], right[both], scatter)
     agree = np.abs(scatter) <= allowed
-    steady = agree.mean() > 0.9  # noqa: PLR2004 - one may be written late after a stall
+    steady = agree.mean() > MOSTLY
     advance = _bits(np.diff(left[both])[agree], allowed) if steady else 0.0
     if a.run["utc"] == b.run["utc"]:
         worst = float(np.abs(apart).max())
@@ -886,7 +890,7 @@ def _in_step(left: Array, right: Array) -> float:
     agree = np.abs(scatter) <= allowed
     if allowed >= STAMP_ERROR and robust_spread(mine[usual]) < 2 * allowed:
         return 0.0  # what whole seconds alternate by
-    return _bits(mine[usual][agree], allowed) if agree.mean() > 0.9 else 0.0  # noqa: PLR2004
+    return _bits(mine[usual][agree], allowed) if agree.mean() > MOSTLY else 0.0
 
 
 def _against_neighbours(advance: Array) -> Array:
