@@ -294,7 +294,7 @@ def event_of(
 
 def told_by(read: Callable[[_T], Mapping[str, str]], said: _T) -> dict[str, str]:
     """The facts of what a line or block says; numbers that no machine holds state none."""
-    with suppress(ValueError):
+    with suppress(ValueError, OverflowError):
         return dict(read(said))
     return {}
 

@@ -9,6 +9,7 @@ computed from. Letters as in metrics/flops.py; the formulas are data, in metrics
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -171,7 +172,7 @@ def _padded_vocab(facts: Mapping[str, Mapping[str, Any]], shape: ModelShape | No
     said = json.loads(text_of(facts, "megatron_arguments") or "{}")
     multiple = str(said.get("make_vocab_size_divisible_by", ""))
     ranks = integer_of(facts, "tensor_parallel")
-    if shape is None or ranks is None or not multiple.isdigit() or int(multiple) < 1:
+    if shape is None or ranks is None or not re.fullmatch(r"[1-9][0-9]{0,8}", multiple):
         return None
     step = int(multiple) * ranks
     return -(-shape.vocab_size // step) * step

@@ -297,10 +297,13 @@ def header(**arguments: object) -> str:
 def test_the_padded_vocabulary_follows_from_its_multiple() -> None:
     path = VARIANTS / "megatron-deepspeed" / "alcf-2024-two-tflops.txt"
     small = {"hidden_size": 64, "num_layers": 2, "num_attention_heads": 4, "vocab_size": 32_000}
-    given = header(**small, max_position_embeddings=64, make_vocab_size_divisible_by=128)
+    small |= {"max_position_embeddings": 64}
+    given = header(**small, make_vocab_size_divisible_by=128)
+    damaged = header(**small, make_vocab_size_divisible_by="1" * 5000)
     for flags, rows in (
         ((given, "tensor_parallel=4"), 32_256),
         ((given,), None),
+        ((damaged, "tensor_parallel=4"), None),
         ((given, "tensor_parallel=4", "padded_vocab_size=33000"), 33_000),
     ):
         tables = read_source(path, extra=from_flags(flags))

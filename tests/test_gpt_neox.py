@@ -110,3 +110,8 @@ def test_what_leaves_a_figure_open_states_no_fact(parse: Parse) -> None:
     plain = facts(parse, fp8 | how | {"te_layernorm_mlp": "False"})
     assert (plain["precision"], plain.get("quantization")) == ("bf16", None)
     assert facts(parse, {"pack_impl": "unpacked"})["packed"] == "false"
+
+
+@pytest.mark.parametrize("hidden", ["1" + "0" * 400, "9" * 5000])
+def test_a_width_beyond_all_bounds_states_no_model(hidden: str, parse: Parse) -> None:
+    assert "megatron_arguments" not in facts(parse, LLAMA | {"hidden_size": hidden})
