@@ -112,6 +112,19 @@ def accumulated_otherwise(
     return Accumulated(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
 
 
+def fits(rows: Rows, accumulation: int, batch: int) -> bool:
+    """Whether the timer of a launch counts as many micro-steps and samples in each step.
+
+    False where it does not tell: where it counts none since the start, or its lines have no stamps.
+    """
+    if not any(form.counts == LAUNCH_STEPS for form in rows.forms()):
+        return False
+    if not batch or not _each_has(rows, accumulation):
+        return False
+    told = _batch(pl.concat([*_counts(rows)]))
+    return told is not None and 1 / APART < told / batch < APART
+
+
 def _of_each_step(counts: pl.DataFrame, *, since_start: bool) -> pl.DataFrame:
     """Micro-steps of a step, as a mean since the line before, of lines where both counts grew.
 

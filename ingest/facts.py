@@ -195,8 +195,8 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     handed to it) prints nothing, but each process tells that it begins, and since 0.17 the engine
     how many share a model, of all axes beside data and sequence. Where no more have begun than are
     known to train, the log may be of one node of several, and tells nothing. Where the engine
-    groups them itself (AutoTP), its configuration calls all of them its world: two numbers of ranks
-    tell no GPUs.
+    groups them itself (AutoTP), its world is that of data-parallel ranks by now (ingest.engines);
+    two numbers of these tell no GPUs.
     """
     begun, models = _set_up(launch)
     each = _size(launch, "data_parallel") if begun > 1 or models > 1 else None

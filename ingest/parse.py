@@ -23,10 +23,11 @@ import polars as pl
 import pyarrow as pa
 
 from ingest.accumulation import accumulated_otherwise
-from ingest.alignment import align, beside_printed, merely_counted, stride, stride_by_epochs
+from ingest.alignment import RATE, align, beside_printed, merely_counted, stride, stride_by_epochs
 from ingest.arrays import Ints
 from ingest.block_lines import stated_at
 from ingest.clean import storable
+from ingest.engines import settle_engines
 from ingest.events import Events
 from ingest.fields import Rejected, closed_alike
 from ingest.finer_clock import finer
@@ -485,6 +486,7 @@ class Parser:
 
     def _close(self, launch: Launch) -> None:
         """What only the whole launch tells: steps of lines with a counter of their own, units."""
+        sure = _settle_engines(launch)
         accumulation = optional(whole, launch.last_said("gradient_accumulation"))
         launch.forget()
         if self.primary.finer_clock is not None:
@@ -492,6 +494,9 @@ class Parser:
         if any(form.counts for form in launch.rows.forms()):
             _regroup(launch)
             aligned = align(launch.rows, accumulation or 0)
+            if sure:
+                _regroup(launch)
+            aligned = align(launch.rows, int(accumulation or 0))
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         launch.rows = beside_printed(launch.rows, launch.interval) or launch.rows
@@ -650,6 +655,25 @@ def _began(launch: Launch) -> datetime | None:
     early = takewhile(lambda event: first is None or event["line"] < first, launch.events)
     stamps = chain([launch.first_stamp], (e["logged_at"] for e in early), [launch.started_at])
     return next((stamp for stamp in stamps if stamp is not None), None)
+
+
+def _settle_engines(launch: Launch) -> bool:
+    """Whether it is known which engine's a launch's lines are; then its batch and rates are."""
+    times, unsure = settle_engines(launch)
+    if unsure is not None:
+        line = next(f["line"] for f in reversed(launch.stated) if f["name"] == "global_batch_size")
+        why = f"inferred: configurations before its steps (log:{line})"
+        launch.facts.append(_stated(line, "batch_changes", unsure, why, ""))
+    elif times > 1 and any(form.counts for form in launch.rows.forms()):
+        why = COUNTED_FOR_EACH.format(times)
+        _correct(launch, Misprint(versions="", factors={RATE: 1 / times}, why=why))
+    return unsure is None
+
+
+COUNTED_FOR_EACH: Final = (
+    "DeepSpeed counts a micro-batch once for each of the {} ranks that share it (AutoTP) in its "
+    "batch and its samples per second; here it counts once"
+)
 
 
 def _regroup(launch: Launch) -> None:

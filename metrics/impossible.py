@@ -9,7 +9,8 @@ start was printed before them, that is told here. A line whose step lies before 
 and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
 is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
 two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
-Nor are the launches of a log that goes back at each turn of two that write into it.
+Nor are the launches of a log that goes back at each turn of two that write into it, or a launch of
+which several engines of DeepSpeed print steps.
 
 Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
 jumped forward where its times are held against others (metrics.evidence).
@@ -84,6 +85,12 @@ _TWICE: Final = (
     "the last digit, as another step's ({}): copies, as each node of a job prints them, that no "
     "step or tag tells apart" + NOT_RANKED
 )
+_OF_SEVERAL_ENGINES: Final = (
+    "DeepSpeed's first rank prints a step again, with another learning rate or at another time "
+    "({}): steps of several engines of one program, which train in turn" + NOT_RANKED
+)
+OF_ENGINE: Final = "deepspeed"
+"""The format whose lines with `skipped` are of the first rank alone: no other one prints a copy."""
 OF_NO_STEP: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH: Final = r'"epoch": "([^"]{1,40})"'
@@ -123,6 +130,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
         (_told_twice(steps, runs), _TWICE),
+        (_of_several_engines(steps, runs), _OF_SEVERAL_ENGINES),
         (_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
     for bad_lines, said in (*kinds, *several):
@@ -180,6 +188,16 @@ def _told_twice(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     twice = (same & other & pl.col("learning_rate").is_not_null()).fill_null(value=False)
     told = told.with_columns(twice=twice)
     return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= TWICE)
+
+
+def _of_several_engines(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines of DeepSpeed's engine with a step that is another engine's; what is tee'd is none."""
+    mine = runs.filter(pl.col("log_format") == OF_ENGINE)["run_id"]
+    lines = steps.filter(pl.col("run_id").is_in(mine.implode()), pl.col("skipped_steps") >= 0)
+    lines = lines.sort("run_id", "line")
+    first = pl.col("learning_rate", "logged_at").first().over("run_id", "step")
+    other = pl.any_horizontal(pl.col("learning_rate", "logged_at").ne_missing(first))
+    return lines.filter(other, other.mean().over("run_id") >= TWICE)
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:

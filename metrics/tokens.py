@@ -662,7 +662,20 @@ def warning(one: Counted) -> str | None:
     """A warning where two counts of the same tokens differ; the run is not ranked then."""
     if not one.contradicts:
         return None
-    return f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause{NOT_RANKED}"
+    told = f"{text(one)}: {one.gap:+.1%}, {COUNTED_OTHERWISE} without a known cause"
+    return f"{told}{_who_shares(one)}{NOT_RANKED}"
+
+
+def _who_shares(one: Counted) -> str:
+    """What to give where a batch is a whole part of the micro-batches of all GPUs."""
+    times = one.mean / one.ours
+    shared = (one.used, one.count) == (COUNTS["global_batch"], COUNTS["micro_batches"])
+    if not shared or round(times) <= 1 or abs(times / round(times) - 1) > DISAGREEMENT:
+        return ""
+    return (
+        f": as if {round(times)} GPUs share each micro-batch; if so, --set tensor_parallel, "
+        "pipeline_parallel or context_parallel"
+    )
 
 
 def _rounding(windows: Columns, at: Whole, other: str) -> float:

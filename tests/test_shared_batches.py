@@ -117,7 +117,7 @@ def test_a_world_that_the_engine_groups_itself_is_not_of_data_parallel_ranks(
     """AutoTP: each rank of the configuration's world was `SHARE` GPUs, 32 for 8."""
     row = measured(begin + GROUPS + dump(GPUS))
     assert row["tgs"] == pytest.approx(TGS / SHARE)
-    assert (row["gpus"], row["tensor_parallel"]) == (None, SHARE)
+    assert (row["gpus"], row["tensor_parallel"]) == (GPUS, SHARE)
 
 
 def test_more_processes_than_are_known_to_train_are_not_ranked(measured: Measured) -> None:

@@ -483,6 +483,40 @@ FACTS: Final = (
     _key("zero_optimization_stage", "zero_stage"),
     _key("steps_per_print", "log_interval"),
     FactLine(
+        anchor="autotp_size=",
+        regex=rf"{DUMP}tensor_parallel_config \.+ .*\bautotp_size=(?P<tensor_parallel>[2-9]|[1-9]\d+)\b",
+        example="[2026-11-20 15:01:22,507] [INFO] [config.py:678:print]   tensor_parallel_config "
+        "....... dtype=torch.float16 autotp_size=4 tp_overlap_comm=False tensor_parallel=TPConfig("
+        "tp_size=1, tp_grain_size=1, mpu=None, tp_group=None) injection_policy_tuple=None",
+        printed_by=f"{CONFIG} DeepSpeedConfig.print",
+        composed=True,
+    ),
+    # What groups the ranks for an engine that is handed a grouping, of Megatron's or made from it.
+    FactLine(
+        anchor=" model parallel with size ",
+        regex=r"> initializ(?:ed|ing) (?:tensor )?model parallel with size (?P<tensor_parallel>\d+)\s*$",
+        example="> initialized tensor model parallel with size 4",
+        printed_by="NVIDIA/Megatron-LM/megatron/training/initialize.py _initialize_distributed; "
+        "facebookresearch/fairscale/fairscale/nn/model_parallel/initialize.py",
+        composed=True,
+    ),
+    FactLine(
+        anchor=" with size ",
+        regex=r"> initializ(?:ed pipeline model parallel|ing pipeline(?: model parallel)?) with size "
+        r"(?P<pipeline_parallel>\d+)\s*$",
+        example="> initialized pipeline model parallel with size 1",
+        printed_by="NVIDIA/Megatron-LM/megatron/training/initialize.py _initialize_distributed; "
+        "facebookresearch/fairscale/fairscale/nn/model_parallel/initialize.py",
+        composed=True,
+    ),
+    FactLine(
+        anchor="> initializing context parallel with size ",
+        regex=r"> initializing context parallel with size (?P<context_parallel>\d+)\s*$",
+        example="> initializing context parallel with size 2",
+        printed_by="saforem2/ezpz/src/ezpz/tp/__init__.py initialize_tensor_parallel",
+        composed=True,
+    ),
+    FactLine(
         anchor="sequence_parallel_size=",
         regex=r"self\.sequence_parallel_size=(?P<context_parallel>\d+)",
         example="\t self.sequence_parallel_size=1",
