@@ -44,9 +44,16 @@ SAYS_ACCUMULATION: Final = "torchtitan"
 """It has printed how many batches a step accumulates since it can accumulate any, so where it says
 nothing there is one. Of other frameworks' logs nothing may mean any number."""
 
-SUMS_PROCESSES: Final = "transformers"
-"""Its num_input_tokens_seen, and axolotl's tokens/total, are sums over all processes, also where
-some of them are given the same tokens (Trainer._inner_training_loop, accelerator.gather)."""
+SUMS_PROCESSES: Final = (
+    "hf-trainer",
+    "hf-trainer-state",
+    "hf-trainer-tensorboard",
+    "llamafactory",
+    "ms-swift",
+)
+"""Formats of the Hugging Face Trainer, whatever trains below it: its num_input_tokens_seen, and
+axolotl's tokens/total, are sums over all processes, also where some of them are given the same
+tokens (Trainer._inner_training_loop, accelerator.gather)."""
 
 SUMS_RANKS: Final = "mindspeed-llm"
 """Its tokens are summed over all ranks, each of which has counted the whole of a sequence that it
@@ -169,7 +176,7 @@ def _consumed_tokens() -> pl.Expr:
 
     With a model that is spread over devices by one process, these are no ranks and share nothing.
     """
-    twice = (pl.col("framework") == SUMS_PROCESSES) & _given_to_several()
+    twice = pl.col("log_format").is_in(SUMS_PROCESSES) & _given_to_several()
     return pl.when(~twice.fill_null(value=False)).then(_consumed(pl.col("new_consumed_tokens")))
 
 

@@ -204,6 +204,7 @@ def windows(
     about = runs.select(
         "run_id",
         "framework",
+        "log_format",
         "step_unit",
         "elapsed_covers",
         "elapsed_excludes_data",

@@ -697,6 +697,18 @@ def test_the_trainer_sums_the_tokens_of_each_process(
     assert (row["tgs"], SUMMED in row["warnings"]) == (tgs, tgs is None)
 
 
+def test_it_does_with_deepspeed_below_it_too(tmp_path: Path) -> None:
+    """Under AutoTP each rank's tokens counted for each of those that share them, ranked."""
+    engine = "[2026-05-01 09:59:50,000] [INFO] [launch.py:170:main] dist_world_size=8"
+    line = SFT.replace("'num_tokens'", "'num_input_tokens_seen'")
+    shown = [(5 * n, 100 * n, f"{8000 * n}") for n in range(1, 9)]
+    (row,) = metrics_of(
+        tmp_path / "run.log", [engine, *trained(*shown, line=line)], tensor_parallel=2
+    )
+    assert row["framework"] == "deepspeed"
+    assert (row["tgs"], SUMMED in row["warnings"]) == (None, True)
+
+
 def test_a_step_that_evaluates_may_lack_the_count(tmp_path: Path) -> None:
     """TRL up to 0.17: its tokens are those of the steps around it, on the mean."""
     shown = [(5 * n, 100 * n, f"{8000.0 * n}") for n in range(1, 9)]

@@ -486,6 +486,24 @@ def test_the_world_size_before_a_header_is_of_the_launch_that_it_opens(parse: Pa
     assert gpus == [["64"], ["32"]]
 
 
+def test_degrees_of_megatron_lm_are_facts(parse: Parse) -> None:
+    header = [
+        "---- arguments ----",
+        "  context_parallel_size ........................... 4",
+        "  expert_model_parallel_size ...................... 8",
+        "  num_layers ...................................... 12",
+        "---- end of arguments ----",
+    ]
+    line = (
+        " [2026-11-20 02:59:36] iteration        1/     100 | consumed samples:          128 | "
+        "elapsed time per iteration (ms): 5444.9 | throughput per GPU (TFLOP/s/GPU): 239.8 | "
+        "learning rate: 8.600000E-06 | global batch size:   128 | lm loss: 1.825991E+00 |"
+    )
+    (launch,) = parse("megatron-lm", "\n".join([*header, line])).launches
+    said = {fact["name"]: fact["value"] for fact in launch.facts}
+    assert (said["context_parallel"], said["expert_parallel"]) == ("4", "8")
+
+
 def test_a_damaged_line_of_the_arguments_header_is_passed_over(parse: Parse) -> None:
     facts = facts_of(
         parse(

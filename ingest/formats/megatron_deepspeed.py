@@ -96,7 +96,9 @@ SAME: Final[dict[str, str]] = {
     "model_parallel_size": "tensor_parallel",
     "pipe_parallel_size": "pipeline_parallel",  # until 2021
     "pipeline_model_parallel_size": "pipeline_parallel",
+    "context_parallel_size": "context_parallel",  # Megatron-LM's
     "ds_sequence_parallel_size": "context_parallel",
+    "expert_model_parallel_size": "expert_parallel",  # Megatron-LM's
     "moe_expert_parallel_size": "expert_parallel",
     "seq_length": "seq_len",
     "batch_size": "micro_batch_size",  # until 2021
