@@ -155,6 +155,8 @@ class _Job:
             is_stored = any(source.path == found.identity for source in self.again.values())
             if found.named or error.recognised or is_stored:
                 return Outcome(found.path, "failed", str(error))
+            if found.identity in self.stored_paths:
+                return Outcome(found.path, "failed", f"{found.path}: {OVERWRITTEN}")
             self._remember(found, "", Beside((), self._formats()))
             return Outcome(found.path, "passed", str(error))
         except ClusterError:
@@ -596,11 +598,15 @@ MOVED: Final = (
 
 
 EMPTIED: Final = "the file is empty, and was a log. What was read is kept: restore or delete it."
+OVERWRITTEN: Final = (
+    "no line of it is of a known format, and it was a log. What was read is kept: restore or "
+    "delete it."
+)
 LESS: Final = (
     "holds fewer steps of its run than were read before, which are kept. Where they are not to "
     "count, fairmfu remove the run, and ingest the log again"
 )
-"""What is said of a log that lost all, and of one that lost steps."""
+"""What is said of a log that lost all, that holds something else now, and that lost steps."""
 
 
 def _known_as(path: str, stored: str) -> str:

@@ -244,6 +244,20 @@ def test_an_empty_file_of_a_folder_is_told_once_unless_it_was_a_log(
     assert store.table("runs").height == 2
 
 
+@pytest.mark.parametrize("now", [OTHER, "\x01\x02\x03" * 99], ids=["another text", "binary"])
+def test_a_log_that_something_else_was_written_over_is_told_each_time(
+    store: Store, log: Path, titan: Titan, ingest: Ingest, now: str
+) -> None:
+    ingest(log)
+    write(log, now)
+    lost = ("failed", f"{log}: {intake.OVERWRITTEN}")
+    assert said(ingest(log.parent)) == [lost]
+    assert said(ingest(log.parent)) == [lost]
+    assert store.table("runs").height == 1
+    write(log, titan())
+    assert said(ingest(log.parent)) == [("known", "known already")]
+
+
 def test_a_file_that_is_no_log_is_read_once(
     log: Path, ingest: Ingest, opened: Callable[[], list[str]]
 ) -> None:
