@@ -92,7 +92,7 @@ def course(series: Table, events: Table, row: Row) -> Figure | None:
         kind="-".join(("course", *drawn)),
         title=f"Course of {_name(row)}",
         notes=tuple(_course_notes(bins, signs, row, own, drawn)),
-        description=f"{_listed(drawn)} of {_name(row)} over {len(bins)} bins of steps.",
+        description=f"{_listed(drawn)} of {_name(row)} over {counted(len(bins), 'bin')} of steps.",
         spec=_course(drawn),
         datasets={"bins": bins, "one": [{}], **({"signs": signs} if signs else {})},
         params=own,
@@ -482,7 +482,8 @@ def _placed(found: Sequence[Row], edge: float, width: float) -> list[dict[str, A
 def _step_times() -> Spec:
     bins = alt.Chart(alt.NamedData("bins"))
     inner = "datum.value > edge ? '' : datum.label"
-    axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner)
+    below = 9  # of the axis, so that the first label clears the 0 of the other axis
+    axis = alt.Axis(grid=False, ticks=False, tickCount=8, labelExpr=inner, labelPadding=below)
     scale = alt.Scale(domain=alt.ExprRef("reach"), nice=False, zero=False, padding=6)
     whole = "datum.value % 1 ? '' : datum.label"  # Vega takes halves where counts are few
     count = alt.Axis(tickCount=4, format=",d", labelExpr=whole)
@@ -504,7 +505,7 @@ def _step_times() -> Spec:
             alt.Tooltip("kind:N", title="kind"),
         ],
     )
-    longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=3)
+    longer = bins.transform_filter("datum.named").mark_text(text="longer", baseline="top", dy=below)
     named = longer.encode(alt.X("middle:Q"), **fixed(y="height"))
     chart = alt.layer(bars, named, says("'windows'")).properties(width=WIDTH, height=150)
     return made(chart, data="bins", colour=theme.ACCENT, reach=[0, 1], edge=1)
@@ -633,7 +634,7 @@ def time_lost(row: Row) -> Figure | None:
         }
         for each in causes
     ]
-    steady = 1 - sum(each["share"] for each in causes)
+    steady, lost = 1 - sum(each["share"] for each in causes), counted(len(rows), "cause")
     return Figure(
         kind="time_lost",
         title=f"Time lost, {_name(row)}",
@@ -641,7 +642,7 @@ def time_lost(row: Row) -> Figure | None:
             f"Of {seconds_text(row['wall_s'])} of wall time, {percent(steady)} was steady "
             "training. Each bar: what the windows of a cause took beyond the steady pace.",
         ),
-        description=f"Wall time lost to {len(rows)} causes; the rest was steady training.",
+        description=f"Wall time lost to {lost}; the rest was steady training.",
         spec=_time_lost(),
         datasets={"causes": rows},
         params={},

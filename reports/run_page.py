@@ -24,7 +24,7 @@ from reports.cells import (
 from reports.content import Content, Json
 from reports.course import seconds_text
 from reports.document import DASH, Column, Sheet, esc, number, run_attributes, table
-from reports.verdict import counted
+from reports.verdict import counted, plural
 
 Row = Mapping[str, Any]
 
@@ -186,7 +186,7 @@ def _rates(run: Json) -> list[Line]:
         (
             "Tokens/s",
             _number(run, "tokens_per_second"),
-            f"over {_number(run, 'gpus') or 'unknown'} GPUs",
+            f"over {_number(run, 'gpus') or 'unknown'} {plural('GPU', run['gpus'] or 0)}",
         ),
         (
             "Time left out",
