@@ -1174,13 +1174,13 @@ def formats(log: Path | None, checked: str | None, output: str, *, eras: bool) -
       fairmfu formats --check titan-fork.toml run.log
     """
     from ingest.known_formats import known
-    from reports.summary import era_table, format_table
+    from reports.summary import LEAST_OF_ERA, era_table, format_table
     from reports.tables import render
 
     if eras:
         from metrics.identities import ERAS
 
-        click.echo(render(era_table(ERAS), output))
+        click.echo(render(era_table(ERAS), output, least=LEAST_OF_ERA))
         return
     every = known()
     if checked is not None:
@@ -1225,20 +1225,21 @@ def _check_format(every: Known, word: str, log: Path | None, output: str) -> Non
 @format_option
 def models(output: str) -> None:
     """Models known by name, with their parameters."""
-    from reports.summary import model_table
+    from reports.summary import MODEL_COLUMNS, model_table
     from reports.tables import render
 
-    click.echo(render(model_table(), output))
+    click.echo(render(model_table(), output, MODEL_COLUMNS))
 
 
 @main.command()
 @format_option
 def accelerators(output: str) -> None:
     """Dense peaks of devices by number format, with sources."""
-    from reports.summary import accelerator_table
+    from reports.summary import ACCELERATOR_COLUMNS, LEAST_OF_ACCELERATOR, accelerator_table
     from reports.tables import render
 
-    click.echo(render(accelerator_table(_overlay()), output))
+    table = accelerator_table(_overlay())
+    click.echo(render(table, output, ACCELERATOR_COLUMNS, least=LEAST_OF_ACCELERATOR))
 
 
 @main.command()

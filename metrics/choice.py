@@ -49,7 +49,8 @@ def _unknown(name: str, known: list[str], noun: str) -> RunNameError:
     near = list(dict.fromkeys([*begun, *get_close_matches(name, known, n=NAMED, cutoff=0.4)]))
     hint = f" Nearest: {', '.join(near[:NAMED])}." if near else ""
     if not near and 0 < len(set(known)) <= NAMED:
-        hint = f" There is: {', '.join(dict.fromkeys(known))}."
+        there = "There is" if len(set(known)) == 1 else "There are"
+        hint = f" {there}: {', '.join(dict.fromkeys(known))}."
     see = "fairmfu runs" if noun == "run" else f"fairmfu {noun} list"
     return RunNameError(f"No {noun} is called {name!r}.{hint} See: {see}")
 

@@ -567,7 +567,7 @@ def _by_name(dtypes: Mapping[str, Dtype]) -> Callable[[Operator, Pass], Dtype]:
 def _peak(dtype: Dtype, peaks: Mapping[Dtype, float], op: Operator) -> float:
     if not peaks.get(dtype):
         raise ValueError(
-            f"{op.name} is computed in {dtype}, for which this accelerator has no peak"
+            f"{op.name}: computed in {dtype}, for which this accelerator has no peak"
             f" (it has {', '.join(peaks) or 'none'}): --set peak_flops=…"
         )
     return peaks[dtype]

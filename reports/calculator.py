@@ -9,7 +9,7 @@ from typing import Any, Final
 import polars as pl
 
 from metrics.calculator import Question
-from reports.tables import Formatter, count, percent, printable, ratio, render
+from reports.tables import Formatter, count, percent, printable, ratio, render, wrapped
 
 Columns = dict[str, tuple[str, Formatter]]
 
@@ -29,6 +29,8 @@ MODULES: Final[Columns] = {
     "biases": ("biases", count),
     "growth": ("FLOPs/token grow as", str),
 }
+LEAST: Final = ("biases", "params_active", "params_matmul")
+"""What a narrow terminal does without, the first of it first."""
 UNCOUNTED: Final[Columns] = {
     "name": ("not counted", str),
     "forward": ("forward FLOPs/token", count),
@@ -48,7 +50,7 @@ def show(answer: Mapping[str, Any], output: str) -> str:
     if output == "json":
         return json.dumps(answer, indent=2, allow_nan=False)
     parts = [
-        _head(answer),
+        wrapped(_head(answer)),
         _table(answer["operators"], OPERATORS),
         _totals(answer),
         _table(answer["modules"], MODULES),
@@ -67,7 +69,7 @@ def show_others(question: Question, rows: Sequence[Mapping[str, Any]], output: s
         f"{printable(question.shape.name)}, {question.seq_len:,} tokens, full training, "
         f"recompute {question.recompute or 'none'}: what other formulas make of it"
     )
-    return f"{head}\n\n{_table(rows, OTHERS)}"
+    return f"{wrapped(head)}\n\n{_table(rows, OTHERS)}"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
@@ -75,7 +77,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Columns) -> str:
         return ""
     frame = pl.DataFrame([dict(row) for row in rows], infer_schema_length=None)
     shown = {name: column for name, column in columns.items() if name in frame.columns}
-    return render(frame, "table", shown)
+    return render(frame, "table", shown, least=LEAST, whole="json")
 
 
 def _head(answer: Mapping[str, Any]) -> str:
@@ -106,7 +108,7 @@ def _totals(answer: Mapping[str, Any]) -> str:
 
 
 def _rule(rule: Mapping[str, Any]) -> str:
-    line = f"{rule['rule']:<30} {rule['flops_per_token']:>18,.0f}"
+    line = f"{rule['rule']:<30} {rule['flops_per_token']:>16,.0f}"
     if rule["exact"] is None:
         return line
     return f"{line}, {rule['flops_per_token'] / rule['exact']:.3f}x the exact {rule['exact']:,.0f}"

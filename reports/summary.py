@@ -25,6 +25,7 @@ from reports.course import (
     seconds_text,
     sureness,
     time_rows,
+    time_spent,
 )
 from reports.runs import Columns
 from reports.tables import (
@@ -229,7 +230,7 @@ def explain(
         whole["bridges"] = [asdict(bridge) for bridge in bridges]
         whole |= {"proposals": [asdict(proposal) for proposal in found]} if propose else {}
         return json.dumps(whole, indent=2, allow_nan=False, default=str)
-    short = held.with_columns(pl.col("value").str.head(LONGEST_VALUE))
+    short = held.with_columns(pl.col("value").map_elements(_cut, return_dtype=pl.String))
     parts = [
         f"{printable(str(row['name']))} ({row['run_id']}, {row['log_format']})"
         + (" [synthetic]" if row["synthetic"] else ""),
@@ -247,6 +248,11 @@ def explain(
         f"Source: {printable(joined(row['sources']))}",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _cut(value: str) -> str:
+    """The beginning of a long value, with a sign that there is more."""
+    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
 
 
 def _formula(row: Mapping[str, Any]) -> str:
@@ -277,8 +283,8 @@ def _formula(row: Mapping[str, Any]) -> str:
             f"{_full(row['mfu_full_attention'])} (full attention)"
         )
     if row["hfu_low"] is not None:
-        bounds = f"{percent(row['hfu_low'])} to {percent(row['hfu_high'])}"
-        lines.append(f"HFU    {bounds}, recompute {row['recompute']}")
+        bounds = dict.fromkeys(percent(row[end]) for end in ("hfu_low", "hfu_high"))
+        lines.append(f"HFU    {' to '.join(bounds)}, recompute {row['recompute']}")
     return printable("\n".join(lines)) + f"\n       formula {row['formula']}"
 
 
@@ -298,10 +304,15 @@ def _interval(row: Mapping[str, Any]) -> str:
     return f"95 % interval {row['tgs_low']:,.0f} to {row['tgs_high']:,.0f}, {sureness(row)}"
 
 
+LENGTH_UNKNOWN: Final = "the log does not say how long"
+
+
 def _left_out(row: Mapping[str, Any]) -> str:
     causes, share = joined(row["excluded_causes"] or ["nothing"]), row["excluded_share"]
     if share is None:
-        return f"{causes} (the log does not say how long)"
+        # its line is stamped when the step is done: of the wall time alone a part can be told
+        told = "how long: the wall time below" if time_spent(row) else LENGTH_UNKNOWN
+        return f"{causes} ({told})"
     return f"windows of {percent(share)} of the time logged ({causes})"
 
 
@@ -430,6 +441,10 @@ def _proposed(found: Sequence[Proposal], row: Mapping[str, Any]) -> str:
     return f"Proposals: facts that reproduce every line\n{table}{more}\n{printable(hint + take)}"
 
 
+LEAST_OF_ERA: Final = ("source", "versions", "formats")
+"""What a narrow terminal does without, the first of it first."""
+
+
 def era_table(eras: Sequence[Era]) -> pl.DataFrame:
     """Which formula a framework's versions print their figures by, with date and commit."""
     return pl.DataFrame(
@@ -462,6 +477,15 @@ def format_table(rows: Sequence[Mapping[str, str]]) -> pl.DataFrame:
     return pl.DataFrame(list(rows))
 
 
+MODEL_COLUMNS: Final[Columns] = {
+    "model": ("model", str),
+    "layers": ("layers", "{:,}".format),
+    "hidden_size": ("hidden size", "{:,}".format),
+    "params_total": ("parameters", "{:,}".format),
+    "params_active": ("active", "{:,}".format),
+}
+
+
 def model_table() -> pl.DataFrame:
     """Known models with their parameters."""
     return pl.DataFrame(
@@ -478,13 +502,27 @@ def model_table() -> pl.DataFrame:
     )
 
 
+PEAKS: Final = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
+
+ACCELERATOR_COLUMNS: Final[Columns] = {
+    "accelerator": ("accelerator", str),
+    "unit": ("unit", str),
+    **{dtype: (f"{dtype}\nTFLOP/s", "{:,.1f}".format) for dtype in PEAKS},
+    "also": ("also", str),
+    "confidence": ("confidence", str),
+    "source": ("source", str),
+}
+
+LEAST_OF_ACCELERATOR: Final = ("source", "confidence", "also", "unit")
+"""What a narrow terminal does without, the first of it first."""
+
+
 def accelerator_table(overlay: Sequence[accelerators.Accelerator] = ()) -> pl.DataFrame:
     """Dense peaks [TFLOP/s] by number format, with source and confidence; a user's own first."""
-    dtypes = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4")
     return pl.DataFrame(
         [
             {"accelerator": a.name, "unit": a.unit}
-            | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in dtypes}  # type: ignore[index]
+            | {d: a.peaks[d] / 1e12 if d in a.peaks else None for d in PEAKS}
             | {"also": ", ".join(a.names), "confidence": a.confidence, "source": a.source}
             for a in (*overlay, *accelerators.table())
         ]

@@ -74,12 +74,14 @@ def render(
     output: str,
     columns: Mapping[str, tuple[str, Formatter]] | None = None,
     least: Sequence[str] = (),
+    whole: str = "csv",
 ) -> str:
     """The frame as text: table, json, csv or markdown.
 
     JSON and CSV carry every column with its own name and full precision. The table and Markdown
     show `columns` (name: heading and formatter), or all. least: of these, what a terminal leaves
-    out first that is too narrow for all; the line below the table names it.
+    out first that is too narrow for all; the line below the table names it, and the format of
+    the same command that has it, `whole`.
     """
     if output == "json":
         return json.dumps(records(frame), indent=2, allow_nan=False, default=str)
@@ -95,7 +97,7 @@ def render(
     order = [list(shown).index(name) for name in least if name in shown]
     left = _too_much(cells, order) if sys.stdout.isatty() else []
     table = _table([column for i, column in enumerate(cells) if i not in left])
-    return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left])}"
+    return table if not left else f"{table}\n\n{_left_out([headings[i] for i in left], whole)}"
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:
@@ -268,10 +270,10 @@ def wrapped(text: str) -> str:
     return fill(text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 
 
-def _left_out(headings: Sequence[str]) -> str:
+def _left_out(headings: Sequence[str], whole: str) -> str:
     named = ", ".join(heading.replace("\n", " ") for heading in headings)
     return wrapped(
-        f"Left out for want of room: {named}. All of it: a wider terminal, or --format csv"
+        f"Left out for want of room: {named}. All of it: a wider terminal, or --format {whole}"
     )
 
 

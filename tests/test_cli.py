@@ -139,7 +139,7 @@ def test_explain_as_json_has_operators_and_facts(store: Path) -> None:
     ("name", "words"),
     [
         ("torchtitan", " % of the time logged (start-up; warm-up)"),
-        ("deepspeed", "(the log does not say how long)"),
+        ("deepspeed", "start-up (how long: the wall time below)"),
     ],
 )
 def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: str) -> None:
@@ -147,6 +147,21 @@ def test_explain_says_what_is_left_out_of_steady(store: Path, name: str, words: 
     said = run("explain", f"llama3-8b-8xh100-{name}", "--store", store).stdout
     (line,) = (line for line in said.splitlines() if "left out of steady" in line)
     assert line.endswith(words)
+    assert "\nWall time " in said
+
+
+def test_explain_shows_that_a_value_is_cut(store: Path) -> None:
+    said = run("explain", "llama3-8b-8xh100-megatron-deepspeed", "--store", store).stdout
+    (arguments,) = (line for line in said.splitlines() if line.startswith(" megatron_arguments"))
+    assert "…   log:" in arguments
+    assert said.count("…") == 1
+
+
+def test_explain_says_an_hfu_that_is_one_figure_once(tmp_path: Path) -> None:
+    log = SYNTHETIC / "torchtitan" / "llama3-8b-8xh100-torchtitan.log"
+    run("ingest", log, "--store", tmp_path, "--set", "recompute=none")
+    said = run("explain", "llama3-8b-8xh100-torchtitan", "--store", tmp_path).stdout
+    assert "\nHFU    33.3 %, recompute none\n" in said
 
 
 def test_json_is_json_on_a_terminal_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +218,7 @@ def test_an_unknown_run_is_told_what_there_is(store: Path) -> None:
     begun = run("explain", "llama3-8b-8xh100-xt", "--store", store)
     assert "Nearest: llama3-8b-8xh100-xtuner, llama3-8b-8xh100-xtuner-v1" in begun.stderr
     few = pl.DataFrame({"run_id": ["a1", "b2"], "name": ["titan", "xtuner"]})
-    with pytest.raises(RunNameError, match=r"called 'qqq'\. There is: titan, xtuner\. See"):
+    with pytest.raises(RunNameError, match=r"called 'qqq'\. There are: titan, xtuner\. See"):
         choose(few, "qqq")
 
 

@@ -10,9 +10,11 @@ import sys
 import polars as pl
 import pytest
 
+from cli import main
 from metrics.table import METRICS
 from reports import tables
 from reports.runs import LEAST_OF_RUN, RUN_COLUMNS
+from reports.summary import ACCELERATOR_COLUMNS, MODEL_COLUMNS, accelerator_table, model_table
 from reports.tables import percent, render, wrapped
 
 RUN = {
@@ -58,15 +60,40 @@ def test_a_narrow_terminal_shows_whole_figures_and_names_what_it_leaves_out(
     there = [h for h in headings if h not in named]
     words = " ".join(table.split("───")[0].split())
     assert all(word in words for heading in there for word in heading.split())
-    figures = {"GPUs": "128", "length": "8192", "steps": "1000000", "TGS end to end": "12,289"}
+    figures = {"GPUs": "128", "length": "8,192", "steps": "1,000,000", "TGS end to end": "12,289"}
     assert all((text in table) == (heading in there) for heading, text in figures.items())
     assert "outcome" in there
 
 
-@pytest.mark.parametrize("shown", [240], indirect=True)
+@pytest.mark.parametrize("shown", [244], indirect=True)
 def test_a_wide_terminal_shows_all_in_one_line_each(shown: str) -> None:
     assert len(shown.splitlines()) == 3
     assert "Left out" not in shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["accelerators", "models", "formats", "formats --eras", "flops llama3-8b --seq-len 8192"],
+)
+def test_lists_fit_a_terminal_of_eighty_columns(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    main(command.split(), standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    for told in re.findall(r"or --format (\w+)", " ".join(shown.split())):
+        main([*command.split(), "--format", told], standalone_mode=False)
+
+
+def test_figures_of_lists_have_units_and_separators() -> None:
+    models = render(model_table(), "table", MODEL_COLUMNS)
+    assert "8,030,261,248" in next(x for x in models.splitlines() if " llama-3-8b " in x)
+    peaks = render(accelerator_table(), "table", ACCELERATOR_COLUMNS)
+    assert peaks[: peaks.index("───")].count("TFLOP/s") == 6
+    as_csv = render(accelerator_table(), "csv", ACCELERATOR_COLUMNS).partition("\n")[0]
+    assert as_csv.startswith("accelerator,unit,fp32,")
 
 
 def test_what_goes_to_a_file_leaves_nothing_out() -> None:
