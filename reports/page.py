@@ -124,17 +124,17 @@ def _groups(sheet: Sheet, told: Content) -> list[str]:
     ]
     if folded:
         heading = f"<h2>{static(counted(len(folded), 'more group'))}</h2>"
-        folded = [heading, *_in_dozens(sheet, folded)]
+        folded = [heading, *_in_dozens(sheet, folded, "Groups")]
     return [*first, *folded, _alone(sheet, told)]
 
 
-def _in_dozens(sheet: Sheet, folds: Sequence[str]) -> list[str]:
-    """Many folds in folds."""
+def _in_dozens(sheet: Sheet, folds: Sequence[str], of_what: str) -> list[str]:
+    """Many folds in folds. of_what: what they are, ahead of which of them a fold holds."""
     if len(folds) <= MANY:
         return [*folds]
     return [
         sheet.fold(
-            static(f"{n + 1:,} to {min(n + MANY, len(folds)):,} of {len(folds):,}"),
+            static(f"{of_what} {n + 1:,} to {min(n + MANY, len(folds)):,} of {len(folds):,}"),
             "".join(folds[n : n + MANY]),
         )
         for n in range(0, len(folds), MANY)
@@ -541,9 +541,8 @@ def _sources(sheet: Sheet, told: Content) -> str:
     only = "" if data["in_full"] else "<p>Below stand only logs with lines that were not read.</p>"
     quoted = [row for row in rows if data["in_full"] or row["unread_lines"]]
     left = [fold for source in quoted if (fold := _left_over(sheet, source, data["unread"]))]
-    return "".join(
-        ["<h2>What was read, and what was not</h2>", counts, only, *_in_dozens(sheet, left)]
-    )
+    folds = _in_dozens(sheet, left, "What was not read of logs")
+    return "".join(["<h2>What was read, and what was not</h2>", counts, only, *folds])
 
 
 def _counted(heading: str, name_: str) -> Column:

@@ -296,6 +296,14 @@ def test_a_page_of_very_many_runs_says_less_of_each_and_says_so(monkeypatch):
     assert html.count('id="run-id-') == 9
 
 
+def test_folds_of_many_logs_say_what_they_hold(monkeypatch):
+    monkeypatch.setattr(page, "MANY", 2)
+    runs = [a_run("xtuner", 5e3, name=f"run-{n}", run_id=f"id-{n}", steps=8) for n in range(3)]
+    html = page.render(told_of(*runs))
+    folds = re.findall(r"What was not read of logs \d to \d of \d", html)
+    assert folds == [f"What was not read of logs {of} of 3" for of in ("1 to 2", "3 to 3")]
+
+
 def test_text_of_logs_stays_text():
     run = a_run("xtuner", 5e3, name=EVIL, facts=FACTS | {"optimizer": EVIL})
     told = told_of(run, a_run("deepspeed", 5e3), title=EVIL)
