@@ -461,6 +461,7 @@ def ingest(  # noqa: PLR0913 - each is an argument of the command
 def _read_before(store: Store, tried: Tried) -> list[Path]:
     """The logs that are to be read anew; those that cannot be stay as they were read."""
     from ingest.intake import to_read_again
+    from reports.runs import MOST_NAMED
 
     there, left = to_read_again(store, tried)
     for why in left[:MOST_NAMED]:
@@ -1443,20 +1444,11 @@ def _overlay(path: Path | None = None) -> tuple[Accelerator, ...]:
 
 def _echo_doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> None:
     """What is doubtful of runs, and what they lack, on stderr: the table stays a table."""
+    from reports.runs import doubts
     from reports.tables import printable, wrapped
 
-    said: dict[str, list[str]] = {}
-    for row in rows:
-        lacks = [f"missing {', '.join(row['missing'])}"] if missing and row["missing"] else []
-        for words in (*lacks, *row["warnings"]):
-            said.setdefault(words, []).append(row["name"])
-    for words, runs in said.items():
-        few = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
-        click.echo(wrapped(printable(f"{', '.join(few)}: {words}")), err=True)
-
-
-MOST_NAMED: Final = 3
-"""Runs of one and the same message that are named before they are counted."""
+    for sentence in doubts(rows, missing=missing):
+        click.echo(wrapped(printable(sentence)), err=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@ Apart from reports.summary, so that it comes without what compares and explains.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import polars as pl
 
@@ -53,3 +55,45 @@ def names(metrics: pl.DataFrame) -> dict[str, str]:
         run_id: f"{name} [{run_id}]" if name in shared else str(name)
         for run_id, name in metrics.select("run_id", "name").iter_rows()
     }
+
+
+def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[str]:
+    """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
+
+    rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.
+    Sentences of many runs that differ in figures alone are one, with those of the first.
+    """
+    said: dict[str, list[str]] = {}
+    lacking = False
+    for row in rows:
+        lacking |= bool(row["missing"])
+        lacks = [f"missing {', '.join(row['missing'])}"] if missing and row["missing"] else []
+        for words in (*lacks, *row["warnings"]):
+            said.setdefault(words, []).append(row["name"])
+    alike: dict[str, list[str]] = {}
+    for words in said:
+        alike.setdefault(FIGURE.sub("0", words), []).append(words)
+    told = []
+    for kind in alike.values():
+        if len(kind) <= MOST_NAMED:
+            told += [f"{_few(said[words])}: {words}" for words in kind]
+        else:
+            every = list(dict.fromkeys(run for words in kind for run in said[words]))
+            told.append(f"{_few(every)}: {kind[0]} ({FIRST_OF_MANY})")
+    return [*told, *([GIVE if missing else NAMED_BY_RUNS] if lacking else [])]
+
+
+def _few(runs: Sequence[str]) -> str:
+    shown = runs if len(runs) <= MOST_NAMED else [*runs[:2], f"{len(runs) - 2:,} more runs"]
+    return ", ".join(shown)
+
+
+FIGURE: Final = re.compile(r"(?<![\w'.-])[-+]?\d[\d,.]*(?![\w'.-])")
+"""A number that stands alone in a sentence, not within a name."""
+
+MOST_NAMED: Final = 3
+"""Runs of one and the same message that are named before they are counted; and messages alike."""
+
+FIRST_OF_MANY: Final = "figures of the first; of each: fairmfu explain RUN"
+GIVE: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
+NAMED_BY_RUNS: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"

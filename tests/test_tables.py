@@ -13,7 +13,7 @@ import pytest
 from cli import main
 from metrics.table import METRICS
 from reports import tables
-from reports.runs import LEAST_OF_RUN, RUN_COLUMNS
+from reports.runs import LEAST_OF_RUN, RUN_COLUMNS, doubts
 from reports.summary import ACCELERATOR_COLUMNS, MODEL_COLUMNS, accelerator_table, model_table
 from reports.tables import percent, render, wrapped
 
@@ -144,3 +144,36 @@ def test_a_line_is_wrapped_for_a_terminal_alone(monkeypatch: pytest.MonkeyPatch)
 def test_shares_are_rounded_as_charts_round_them(value: float, text: str) -> None:
     """d3-format's ties go up; Python's to the even digit, so a page had 34.3 and 34.2."""
     assert percent(value) == text
+
+
+def doubtful(*warnings: str, missing: tuple[str, ...] = ()) -> list[dict[str, object]]:
+    return [
+        {"name": f"run-{n}", "warnings": [words], "missing": list(missing)}
+        for n, words in enumerate(warnings)
+    ]
+
+
+def test_doubts_of_many_runs_that_differ_in_figures_alone_are_told_once() -> None:
+    back = "steps go back to 1 at line {}, where the log prints no start of a run"
+    few = [back.format(n) for n in (14, 1_875, 28)]
+    assert doubts(doubtful(*few)) == [f"run-{n}: {words}" for n, words in enumerate(few)]
+    (told,) = doubts(doubtful(*few, back.format(39)))
+    assert told.startswith(f"run-0, run-1, 2 more runs: {few[0]} (figures of the first; ")
+    assert told.endswith("fairmfu explain RUN)")
+    gaps = [f"TGS by time stamps is {gap}% against that by the logged rate" for gap in "1259"]
+    assert len(doubts(doubtful(*gaps))) == 1
+    names = [f"No known model is called 'llama{n}-{n}.5b'" for n in range(4)]
+    assert len(doubts(doubtful(*names))) == 4
+    assert doubts(doubtful(*["the same"] * 4)) == ["run-0, run-1, 2 more runs: the same"]
+
+
+def test_doubts_say_how_to_give_what_is_missing() -> None:
+    rows = doubtful("the same", missing=("gpus", "seq_len"))
+    assert doubts(rows) == [
+        "run-0: missing gpus, seq_len",
+        "run-0: the same",
+        "What is missing is given by: fairmfu set RUN NAME=VALUE",
+    ]
+    assert doubts(rows, missing=False)[1:] == [
+        "What runs lack, by the names that fairmfu set takes: fairmfu runs"
+    ]
