@@ -9,9 +9,11 @@ they say when a line arrived, and where a log has none of its own, it has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple, Protocol
 
+from ingest import colours
 from ingest.collectors import (
     LOSS,
     Made,
@@ -52,6 +54,13 @@ class Wrappings(NamedTuple):
 def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     """What takes off the wrappings of a file that begins so."""
     every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
+    first = list[Made]()
+    if colour := colours.of_copies(every):
+        bare = partial(colours.without, colour)
+        if not keeps(bare, every):
+            first.append(lambda: bare)
+            beginning = colour.sub(b"", beginning)
+            every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
     if (made := of_file(lines, beginning)) is None:
         lines = _sample(lines)
         made = of_lines(lines)
@@ -69,7 +78,7 @@ def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     made = of_nodes(_texts(steps, [one() for one in found])) if steps else None
     if made is not None and not keeps(made(), steps):
         found.append(made)
-    return Wrappings([made() for made in found], newest_first)
+    return Wrappings([made() for made in (*first, *found)], newest_first)
 
 
 def _behind(beginning: bytes, text: bytes) -> list[bytes]:

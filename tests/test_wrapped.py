@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -144,7 +145,28 @@ def kaggles_page(lines: Sequence[str]) -> Sequence[str]:
     return [f"{9990.5 + n:.1f}s\t{n}\t{line}" for n, line in enumerate(lines, 1)]
 
 
+def coloured(escape: str) -> Wrap:
+    """In colours: each line, and the level of a record; as something writes their escape."""
+
+    def level(word: re.Match[str]) -> str:
+        return f"{escape}[4m{escape}[97m{word[0]}{escape}[0m"
+
+    return lambda lines: [
+        f"{escape}[1m{re.sub('INFO|WARNING', level, line)}{escape}[39m" if line.strip() else line
+        for line in lines
+    ]
+
+
 WRAPS: dict[str, Wrap] = {
+    "colours": coloured("\x1b"),
+    "colours without their escape": coloured(""),
+    "colours in less": coloured("^["),
+    "colours of rsyslog": coloured("#033"),
+    "colours spelt": coloured("\\x1b"),
+    "colours as pictures": coloured("\u241b"),
+    "colours in kubernetes": lambda lines: before(f"{AT} stdout F ")(coloured("")(lines)),
+    "colours around kubernetes": lambda lines: coloured("")(before(f"{AT} stdout F ")(lines)),
+    "colours in docker": lambda lines: record(log="\n", time=AT)(coloured("\\u001b")(lines)),
     "docker": record(log="\n", stream="stdout", time=AT),
     "docker, cut": records_in_parts,
     "logcli": record(line="", timestamp=AT),
@@ -535,3 +557,47 @@ def test_the_config_of_a_host_is_whole(tmp_path: Path) -> None:
     found = [line.text for line in Source(path).lines()]
     assert found[:6:2] == printed[:3]
     assert found[6:8] == ["0: {'loss': 1.5, 'epoch': 0.1}", "1: {'loss': 1.5, 'epoch': 0.1}"]
+
+
+TRAINER = [
+    "***** Running training *****",
+    "  Total optimization steps = 40",
+    *(
+        line
+        for step in range(1, 5)
+        for line in (
+            f"{{'loss': {7 - step / 8}, 'learning_rate': 0.0004, 'epoch': {step / 10}}}",
+            f" {step * 10}%|█         | {step}/40 [00:{step * 5:02}<03:00,  5.00s/it]",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("escape", ["\x1b", "", "^["], ids=["colour", "without escape", "spelt"])
+@pytest.mark.parametrize("place", ["before", "behind", "behind the bar"])
+def test_colours_beside_the_trainers_dicts_and_bars_go(
+    place: str, escape: str, tmp_path: Path
+) -> None:
+    colours = {
+        "before": lambda line: f"{escape}[1m{escape}[32m{line}{escape}[0m",
+        "behind": lambda line: f"{line}{escape}[0m",
+        "behind the bar": lambda line: f"{line}{escape}[0m" if "s/it" in line else line,
+    }
+    path, asked = tmp_path / "run.log", ["step", "loss", "since_start_s"]
+    path.write_text("\n".join([*TRAINER, ""]))
+    plain = read_logs(path)["steps"].select(asked)
+    assert plain["since_start_s"].to_list() == [5, 10, 15, 20]
+    path.write_text("\n".join([*map(colours[place], TRAINER), ""]))
+    assert read_logs(path)["steps"].select(asked).equals(plain)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["step 1 took [5m", "step 2 took [30m"] * 9,  # nothing ends these
+        ["\x1b[32mINFO\x1b[0m step 1", "\x1b[32mINFO\x1b[0m step 2"] * 9,  # noise of the text
+        ["[I][mmm/train:493] step 1", "[E][0x7f] step 2, 10m"] * 9,
+    ],
+)
+def test_what_is_no_colour_as_text_stays(lines: list[str]) -> None:
+    assert not unwrapping("\n".join([*lines, ""]).encode()).unwraps
