@@ -323,6 +323,39 @@ def test_without_fsdp_nothing_was_cast_before_amp_came(
         assert rates(lines, *facts, "precision=tf32")["precision"] == "tf32"
 
 
+@pytest.mark.parametrize("ended", [".", " (18 mm ops found, 9 saved)"])
+def test_the_graph_trainer_casts_and_recomputes_as_it_says(
+    ended: str, rates: Any, titan: Any
+) -> None:
+    """SimpleFSDP has the default of FSDP, and recomputes by a pass over the graph."""
+    said = (
+        "Applied Data Parallel (simple_fsdp) (dp mode=fully_shard) to the model",
+        f"Applied selective activation checkpointing (SAC) graph pass{ended}",
+        "  Layer 0: 11 MUST_SAVE, 42 RECOMPUTE",
+    )
+    lines = [f"[titan] 2026-05-02 03:03:01,900 - root - INFO - {one}" for one in said]
+    row = rates([*lines, *titan(steps=5).splitlines()])
+    assert (row["precision"], row["recompute"]) == ("bf16", "selective")
+    assert "precision" in row["inferred"]
+
+
+def test_ezpz_says_on_how_many_gpus_it_launches(parse: Any, titan: Any) -> None:
+    """In a paste whose mesh is clipped; of two launches each has its own."""
+    lines = [
+        line
+        for day, gpus in ((1, 24), (2, 12))
+        for line in (
+            f"[2026-02-0{day} 02:53:08,501612][I][ezpz/pbs:273:get_pbs_launch_cmd] ✅ Using "
+            f"[{gpus}/24] GPUs [{gpus // 12} hosts] x [12 GPU/host]",
+            "# ...clipped...",
+            *titan(steps=5).splitlines(),
+        )
+    ]
+    launches = parse("torchtitan", lines).launches
+    gpus = [[fact["value"] for fact in one.facts if fact["name"] == "gpus"] for one in launches]
+    assert gpus == [["24"], ["12"]]
+
+
 def test_a_brace_in_a_text_that_is_cut_off_takes_no_time(parse: Any, titan: Any) -> None:
     block = ["[titan] 2026-01-02 03:03:01,900 - root - INFO - Building llama3 8B with {"]
     parse("torchtitan", [*block, '"a": "' + '\\"' * 50_000, "}", *titan().splitlines()])

@@ -461,7 +461,8 @@ TORCHTITAN: Final = LogFormat(
     # any of the header's, for excerpts leave out some
     launch=r"Starting job: |device mesh with|Peak FLOP[Ss] used for computing MFU"
     r"|torchtitan version: |Running with (?:args|configs): \{"
-    r"|[\w>] capacity: .{1,99}with [\d.]+GiB memory|Model \S+ \S+ +size: [\d,]+ total parameters",
+    r"|[\w>] capacity: .{1,99}with [\d.]+GiB memory|Model \S+ \S+ +size: [\d,]+ total parameters"
+    r"|\] GPUs \[\d+ hosts?\] x \[",
     # a mesh of one device is built when it is first asked for, be it behind step 1
     late=r"device mesh with parallelism: (?:\w+=1(?:, |\s*$))+$",
     evidence=("rate", "elapsed", "stamp"),
@@ -893,6 +894,14 @@ TORCHTITAN: Final = LogFormat(
             printed_by=PARALLEL,
         ),
         FactLine(
+            anchor="] GPUs [",
+            regex=r"Using \[(?P<gpus>\d{1,9})/\d+\] GPUs \[\d+ hosts?\] x \[",
+            example="[2026-11-20 15:33:07,501612][I][ezpz/pbs:273:get_pbs_launch_cmd] ✅ Using "
+            "[24/24] GPUs [2 hosts] x [12 GPU/host]",
+            printed_by="saforem2/ezpz/src/ezpz/pbs.py get_pbs_launch_cmd",
+            composed=True,
+        ),
+        FactLine(
             anchor="reconfiguring for quorum_id=",
             regex=r"\[torchtitan_ft_(?P<replica_group>\d{1,9}):\S{1,99} - step \d{1,19}\] "
             r"reconfiguring for quorum_id=",
@@ -954,8 +963,9 @@ TORCHTITAN: Final = LogFormat(
             composed=True,
         ),
         FactLine(
-            anchor="activation checkpointing to the model",
-            regex=r"Applied (?:selective|SelectiveAC) activation checkpointing to the model",
+            anchor=" activation checkpointing ",  # the latter is the graph trainer's
+            regex=r"Applied (?:selective|SelectiveAC) activation checkpointing "
+            r"(?:to the model|\(SAC\) graph pass)",
             constants={"recompute": "selective"},
             example="[rank0]:[titan] 2026-11-20 15:53:47,049 - root - INFO - Applied SelectiveAC "
             "activation checkpointing to the model",
@@ -994,7 +1004,8 @@ TORCHTITAN: Final = LogFormat(
         ),
         FactLine(
             anchor="Applied ",
-            regex=r"Applied (?:FSDP|HSDP|fully_shard) to the model",
+            regex=r"Applied (?:FSDP|HSDP|fully_shard|Data Parallel \(simple_fsdp\)"
+            r" \(dp mode=\w+\)) to the model",
             constants={"precision": "bf16"},
             inferred="Torchtitan's default under FSDP (mixed_precision_param bfloat16), not printed",
             example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
