@@ -492,11 +492,9 @@ class Parser:
         if self.primary.finer_clock is not None:
             launch.rows.alter(partial(finer, self.primary.finer_clock))
         if any(form.counts for form in launch.rows.forms()):
-            _regroup(launch)
-            aligned = align(launch.rows, accumulation or 0)
             if sure:
                 _regroup(launch)
-            aligned = align(launch.rows, int(accumulation or 0))
+            aligned = align(launch.rows, accumulation or 0)
             launch.rows, launch.step_unit = aligned.rows, aligned.step_unit
             self._unplaced(launch, aligned.unplaced)
         launch.rows = beside_printed(launch.rows, launch.interval) or launch.rows
