@@ -42,12 +42,28 @@ def without(colour: re.Pattern[bytes], line: bytes) -> Piece | None:
     return Piece(text) if text != line else None
 
 
-def of_copies(lines: Sequence[bytes]) -> re.Pattern[bytes] | None:
-    """The colours that have to go before lines that begin so are read, if any."""
-    coloured = (line for line in lines if b"\x1b" in line and (LOSS in line or b"%|" in line))
-    if any(map(_AT_A_STEP.search, coloured)):
-        return ANY_COLOUR
+def of_copies(
+    lines: Sequence[bytes], some: Sequence[bytes], beginning: bytes
+) -> re.Pattern[bytes] | None:
+    """The colours that have to go before lines that begin so are read, if any.
+
+    some: of the lines, some evenly apart: they show whether to ask all, which takes long.
+    """
+    if b"\x1b" in beginning:
+        asked = lines if LOSS in beginning else some
+        coloured = (line for line in asked if b"\x1b" in line and (LOSS in line or b"%|" in line))
+        if any(map(_AT_A_STEP.search, coloured)):
+            return ANY_COLOUR
+    if not _ends_as_text(b"\n".join(some)):
+        return None
     text = b"\n".join(lines[:LOOKED_AT])
-    if not any(text.count(reset) > text.count(b"\x1b" + reset) for reset in _RESETS):
+    if not _ends_as_text(text):
         return None
     return COLOUR if len(list(islice(COLOUR.finditer(text), LEAST))) == LEAST else None
+
+
+def _ends_as_text(text: bytes) -> bool:
+    """Whether a colour ends somewhere without the character that begins one."""
+    return any(
+        reset in text and text.count(reset) > text.count(b"\x1b" + reset) for reset in _RESETS
+    )

@@ -55,7 +55,7 @@ def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     """What takes off the wrappings of a file that begins so."""
     every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
     first = list[Made]()
-    if colour := colours.of_copies(every):
+    if colour := colours.of_copies(every, _sample(every), beginning):
         bare = partial(colours.without, colour)
         if not keeps(bare, every):
             first.append(lambda: bare)
