@@ -128,6 +128,13 @@ def test_a_batch_of_data_parallel_ranks_stays(text: str, measured: Measured) -> 
     assert row["global_batch_size"] == BATCH // SHARE
 
 
+def test_degrees_behind_a_training_are_of_the_next_one(measured: Measured) -> None:
+    """Which failed before its first step."""
+    first = MEGATRON + dump(GPUS // SHARE) + "".join(trained(BATCH // SHARE))
+    row = measured(first + MEGATRON.replace("4", "8") + FAILED)
+    assert (row["tensor_parallel"], row["tgs"]) == (SHARE, pytest.approx(TGS / SHARE))
+
+
 POLICY, REFERENCE = dump(GPUS), dump(GPUS, 1, 1)
 
 

@@ -810,7 +810,8 @@ PROFILE_FILE: Final = (
 CLOCK: Final = r"\[(?:[A-Z]+ )?(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[,.]\d{3})?)\]"
 LAUNCH: Final = (
     r"\[launch\.py:\d+:main\] dist_world_size|\[runner\.py:\d+:main\] cmd = "
-    rf"|DeepSpeed info: version=|\bstep=0, skipped=0|{megatron.HEADER.start}"
+    r"|DeepSpeed info: version=|\bstep=0, skipped=0|> initializ(?:ed|ing) (?:tensor )?model parallel "
+    rf"with size |{megatron.HEADER.start}"
 )
 
 DEEPSPEED: Final = LogFormat(
