@@ -21,9 +21,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ingest import how_far
 from ingest.arrays import Ints, owned
 from ingest.clean import ANSI, Cleaner, lines_of
-from ingest.endings import BAD, ENDINGS
 from ingest.errors import FairmfuError, UnknownFormatError
 from ingest.formats.deepspeed import DEEPSPEED, DEEPSPEED_TIMERS, PROFILE_FILE
 from ingest.formats.deepspeed_chat import DEEPSPEED_CHAT
@@ -50,11 +50,9 @@ from ingest.formats.torchtitan_spans import TORCHTITAN_SPANS
 from ingest.formats.xtuner import XTUNER
 from ingest.formats.xtuner_scalars import XTUNER_SCALARS, XTUNER_TENSORBOARD
 from ingest.formats.xtuner_v1 import XTUNER_V1, XTUNER_V1_TENSORBOARD, XTUNER_V1_TRACKER
-from ingest.log_format import ENGINE, HF_TRAINER, PARTS, TRAINER, LogFormat
+from ingest.log_format import TRAINER, LogFormat
 from ingest.own_lines import keeps
-from ingest.parse import Parser
-from ingest.prefilter import any_of, sieve
-from ingest.reach import matched_prefix
+from ingest.prefilter import sieve
 from ingest.reader import BLOCK_BYTES, NEWLINE, Chunk, NumberedLine, Source, newlines
 from ingest.regexes import Guarded, Regex
 from ingest.watch import Watch
@@ -135,10 +133,6 @@ BUILT_IN: Final = Tried()
 Detected = tuple[LogFormat, tuple[LogFormat, ...]]
 """The primary format of a file, and its companions."""
 
-PYTHON: Final = (
-    "  A Python file is no log. XTuner's dump of a config is read as a companion of its log: "
-    "beside the log\n  as vis_data/config.py, or beside the scalars in the folder vis_data.\n"
-)
 
 Sought = tuple[tuple[tuple[str, str], ...], frozenset[str]]
 """Patterns as a sieve takes them, and which of them are of forks of what was found."""
@@ -157,29 +151,12 @@ BEGINNING_BYTES: Final = GROWS * FIRST_BYTES
 HEADER_LINES: Final = 200_000
 """Lines looked at for headers where no step shows."""
 
-HEADER_EVIDENCE: Final = 2
-"""Different lines of a header that tell its format."""
-
-LOSS: Final = r"(?<![A-Za-z])[Ll]oss\W{1,9}(?:tensor\()?(?:-?\d|nan|inf)"
-"""A loss, by which a script of its own tells that it trains on an engine that prints no steps."""
 
 HEAD_LINES: Final = 200
 """So many lines show that a file is no log."""
 
 RECURS: Final = 3
 """Lines of another format that are no accident."""
-
-TIMES: Final = (
-    "logged_at",
-    "elapsed_s",
-    "since_start_s",
-    "logged_tgs",
-    "logged_samples_per_second",
-)
-"""Columns of steps that tell how long they took; a log without any of them has no rate."""
-
-LOOKED_INTO: Final = 20
-"""Lines that look like steps of a format of which it is found out how far it gets."""
 
 
 def detect(
@@ -269,13 +246,14 @@ def _told(
     if known := _without_steps(path):
         raise UnknownFormatError(f"{path}: {known}", recognised=False)
     formats = tuple(f for f in formats if not wanted or f.name in wanted)
-    lines = (line for chunk in chunks for line in chunk.lines())
-    hits, end = _hits(Source(path).lines() if path.is_file() else lines, formats)
-    if without_steps := _by_header(hits, end):
+    left = (line for chunk in chunks for line in chunk.lines())
+    every = Source(path).lines() if path.is_file() else left
+    hits, end = how_far.hits_of(islice(every, HEADER_LINES), formats, Cleaner(_noise(formats)))
+    if without_steps := how_far.by_header(hits, end):
         return without_steps[0], without_steps[1:]
-    nearest = _nearest(hits)
+    nearest = how_far.told(hits)
     names = ", ".join(f.name for f in formats)
-    raise UnknownFormatError(_no_format(path, nearest, names), recognised=bool(nearest))
+    raise UnknownFormatError(how_far.no_format(path, nearest, names), recognised=bool(nearest))
 
 
 def _recurring(path: Path, formats: Sequence[LogFormat]) -> list[LogFormat]:
@@ -551,16 +529,6 @@ def _two_formats(path: Path, primaries: Sequence[LogFormat], found: dict[str, Nu
     )
 
 
-def _no_format(path: Path, nearest: str, known: str) -> str:
-    return (
-        f"{path}: no known format matches.\n{nearest}{PYTHON if path.suffix == '.py' else ''}"
-        f"  known: {known}\n"
-        "  Is this the log with the training steps (stdout or stderr, rank 0)?\n"
-        "  A format of your own is a TOML file: fairmfu formats -h shows one, "
-        "--log-format FILE.toml reads with it."
-    )
-
-
 def _without_steps(path: Path) -> str:
     """What a file is that a framework leaves beside its logs; empty where it is not known."""
     if not path.is_file():
@@ -568,162 +536,3 @@ def _without_steps(path: Path) -> str:
     head = "\n".join(line.text for line in islice(Source(path).lines(), HEAD_LINES))
     begins = ((re.match(pattern, head.lstrip(), re.DOTALL), what) for pattern, what in LEFT_BESIDE)
     return next((what for match, what in begins if match), "")
-
-
-def _hits(
-    lines: Iterable[NumberedLine], formats: tuple[LogFormat, ...]
-) -> tuple[list[_Hits], _End]:
-    """What each format knows of a file none of whose steps can be read, and how that ends.
-
-    What an engine prints under anyone says nothing of who trains on it.
-    """
-    hits, end = [_Hits(f) for f in formats if f.precedence > PARTS], _End()
-    lower = [hit for hit in hits if hit.log_format.precedence <= ENGINE]
-    engines = (f for f in formats if f.precedence == ENGINE)
-    of_engines = [(line.anchor, Regex(line.regex)) for f in engines for line in f.facts]
-    cleaner = Cleaner(_noise(formats))
-    interesting = any_of(
-        (anchor for hit in hits for anchor in hit.anchors),
-        (pattern for hit in hits for pattern in hit.patterns),
-    )
-    for line in islice(lines, HEADER_LINES):
-        clean = line._replace(text=cleaner.strip(line.text))
-        end.look(clean.text)
-        if interesting(clean.text):
-            for hit in lower if _any(of_engines, clean.text) else hits:
-                hit.look(clean)
-    return hits, end
-
-
-def _by_header(hits: Iterable[_Hits], end: _End) -> tuple[LogFormat, ...]:
-    """The trainer whose header stands in the file, and its companions; none where two may be.
-
-    Forks of one trainer share lines, so the one of the most kinds of lines is meant. What has the
-    header of another, and is told from it by its steps alone, is not meant. An engine trains for
-    others, whose steps may be unknown here: it is meant where its launch ended before any.
-    """
-    shown = [hit for hit in hits if len(hit.kinds) >= HEADER_EVIDENCE]
-    least = ENGINE if end.is_early else HF_TRAINER
-    trainers = [hit for hit in shown if hit.log_format.precedence >= least]
-    most = max(map(_evidence, trainers), default=None)
-    likely = [hit.log_format for hit in trainers if _evidence(hit) == most]
-    best = [f for f in likely if f is likely[0] or f.blocks is not likely[0].blocks]
-    if len(best) != 1:
-        return ()
-    lower = (hit.log_format for hit in shown if hit.log_format.precedence < best[0].precedence)
-    return (best[0], *lower)
-
-
-def _nearest(hits: Iterable[_Hits]) -> str:
-    """How far the formats got of which some line stands here, best first."""
-    ranked = sorted(hits, key=lambda hit: (-len(hit.reach), -hit.headers))
-    return "".join(hit.text() for hit in ranked[:2] if hit.headers or hit.like_steps)
-
-
-class _Hits:
-    """Lines that one format knows in a file none of whose steps it can read."""
-
-    def __init__(self, log_format: LogFormat) -> None:
-        self.log_format, self.name = log_format, log_format.name
-        self.events = [(line.anchor, Regex(line.regex)) for line in log_format.events]
-        stating = [line for line in log_format.facts if line.states]
-        facts = [(line.anchor, Regex(line.regex)) for line in stating]
-        starts = [block.start for block in log_format.blocks]
-        self.facts = [*facts, *(("", Regex(start)) for start in starts)]
-        joined = log_format.join is not None  # then a line is not yet what the patterns speak of
-        self.looks = Guarded("(?!)" if joined else log_format.looks_like_step)
-        self.anchors = {line.anchor for line in stating}
-        self.patterns = starts if joined else [log_format.looks_like_step, *starts]
-        self._interesting = any_of(self.anchors, self.patterns)
-        self.steps = [line.regex for line in log_format.steps]
-        self.kinds: Counter[str] = Counter()
-        self.like_steps = 0
-        self.first = self.closest = NumberedLine(0, "", cut=False)
-        self.reach = ""
-
-    @property
-    def headers(self) -> int:
-        return self.kinds.total()
-
-    def look(self, line: NumberedLine) -> None:
-        if not self._interesting(line.text):
-            return
-        if self.looks.search(line.text) and not _any(self.events, line.text):
-            self.like_steps += 1
-            if self.like_steps <= LOOKED_INTO:
-                self._reach(line)
-        elif kind := _any(self.facts, line.text):
-            self.first = line if not self.kinds else self.first
-            self.kinds[kind] += 1
-
-    def _reach(self, line: NumberedLine) -> None:
-        reach = max((matched_prefix(regex, line.text) for regex in self.steps), key=len)
-        if self.like_steps == 1 or len(reach) > len(self.reach):
-            self.reach, self.closest = reach, line
-
-    def _tells_time(self) -> bool:
-        """Whether the closest line, read as one of its steps, would be of use."""
-        rows = Parser(self.log_format).parse([self.closest]).launches[-1].rows
-        return any(row.get(name) is not None for row in rows for name in TIMES)
-
-    def text(self) -> str:
-        if not self.like_steps:
-            return (
-                f"  nearest: {self.name}: {self.headers:,} of its header lines stand here (first: "
-                f'line {self.first.number}, "{self.first.text.strip()[:60]}"), but no step line\n'
-            )
-        if any(Regex(regex).search(self.closest.text) for regex in self.steps):
-            could = (
-                f"  nearest: {self.name}: {self.like_steps:,} lines could be its steps (first: "
-                f"line {self.closest.number}), but "
-            )
-            if not self._tells_time():
-                return f"{could}hold none of its fields that tell a time\n"
-            return (
-                f"{could}lack what tells it from other formats;\n"
-                f"    --log-format {self.name} reads them all the same\n"
-            )
-        return (
-            f"  nearest: {self.name}: {self.like_steps:,} lines look like its steps, and none can "
-            f"be read;\n    line {self.closest.number} is understood up to the mark: "
-            f"{_marked(self.closest.text, self.reach)}\n"
-        )
-
-
-class _End:
-    """Whether a launch ended badly before its first step, by what no format says."""
-
-    def __init__(self) -> None:
-        self._bad = [(line.anchor, Regex(line.regex)) for line in ENDINGS if line.kind in BAD]
-        self._losses = [(anchor, Regex(LOSS)) for anchor in ("loss", "Loss")]
-        self._interesting = any_of(anchor for anchor, _ in (*self._bad, *self._losses))
-        self._ended = self._trained = False
-
-    @property
-    def is_early(self) -> bool:
-        """Whether it ended badly, and no line tells a loss."""
-        return self._ended and not self._trained
-
-    def look(self, text: str) -> None:
-        """At one line, wherever it stands: a file may hold several launches."""
-        if self._trained or not self._interesting(text):
-            return
-        self._ended = self._ended or bool(_any(self._bad, text))
-        self._trained = bool(_any(self._losses, text))
-
-
-def _evidence(hit: _Hits) -> tuple[int, int]:
-    return hit.log_format.precedence, len(hit.kinds)
-
-
-def _any(lines: Iterable[tuple[str, Regex]], text: str) -> str:
-    """The first pattern that matches, as text."""
-    found = (regex.pattern for anchor, regex in lines if anchor in text and regex.search(text))
-    return next(found, "")
-
-
-def _marked(text: str, reach: str) -> str:
-    """The line around the end of what was understood of it, which >>> marks."""
-    at = text.find(reach) + len(reach)
-    before = text[max(0, at - 60) : at]
-    return f"{'…' if at > 60 else ''}{before}>>>{text[at : at + 40].rstrip()}"  # noqa: PLR2004
