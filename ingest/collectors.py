@@ -133,6 +133,8 @@ _FROM_A_HOST: Final = (
 """journalctl -o short-iso, and syslog today; the number of the process may be missing."""
 
 PREFIXES: Final = (
+    # quoted in a thread or a mail; Megatron has `> building train, validation, and test datasets`
+    Prefix(rb"(?:>(?! [a-z]+ing ) ?){1,9}"),
     Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO),
     Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO),  # GitLab CI
     *_FROM_A_HOST,

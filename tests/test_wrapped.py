@@ -158,6 +158,9 @@ def coloured(escape: str) -> Wrap:
 
 
 WRAPS: dict[str, Wrap] = {
+    "quoted": lambda lines: [f"> {line}".rstrip() for line in lines],
+    "quoted twice, with a fence": lambda lines: [f"> > {x}" for x in ("```", *lines, "```")],
+    "quoted kubernetes": before(f">{AT} stdout F "),
     "colours": coloured("\x1b"),
     "colours without their escape": coloured(""),
     "colours in less": coloured("^["),
@@ -311,6 +314,7 @@ def test_wrapped_logs_come_to_the_same(name: str, tmp_path: Path) -> None:
         ['{"log": "one", "line": "two", "time": "now"}'] * 9,
         ['{"message": "step_end", "time": 1780000000, "step": 5}'] * 9,
         ["| step-1 | loss |"] * 9,
+        ["> building train datasets", "> loading a checkpoint", " > finished", "step 1"] * 9,
         ["Saved.", "[pod/a/b] one", "Done.", "Left."] * 9,
         [f"{AT} one"],
         [f"{hour:02}:34:56 step {hour}" for hour in range(9, 24)],
