@@ -11,6 +11,8 @@ is not ranked. Nor is one whose memory and speed change their level together, mo
 two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
 Nor are the launches of a log that goes back at each turn of two that write into it, or a launch of
 which several engines of DeepSpeed print steps.
+Nor are the launches of a log that goes back at each turn of two that write into it, nor is a run
+that prints a step again with another loss.
 
 Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
 jumped forward where its times are held against others (metrics.evidence).
@@ -65,16 +67,17 @@ _SEVERAL_RUNS: Final = (
 )
 
 _OTHER_COUNT: Final = (
-    "samples or tokens counted since the start go back, or grow by others than the batches that "
-    "are printed, from one line to the next ({}): lines of several runs, one behind the other"
-    + NOT_RANKED
+    "samples or tokens counted since the start go back or stand still, or grow by others than the "
+    "batches that are printed, from one line to the next ({}): lines of several runs, one behind "
+    "the other or at the same time" + NOT_RANKED
 )
 _OTHER_WORK: Final = (
     "by the rate and the TFLOP/s or MFU beside it a token costs other FLOPs than on most lines "
     "({}): lines of several runs, of other models or lengths, or damaged ones" + NOT_RANKED
 )
 _CLAIMS: Final = "logged_tflops", "logged_mfu"
-_COUNTED: Final = "consumed_samples", "consumed_tokens"
+_TOKENS: Final = "consumed_tokens", "consumed_non_padding"
+_COUNTED: Final = ("consumed_samples", *_TOKENS)
 
 _OTHER_LEVEL: Final = (
     "memory and speed change for good, both from one line to the next ({}): lines of several runs, "
@@ -91,12 +94,25 @@ _OF_SEVERAL_ENGINES: Final = (
 )
 OF_ENGINE: Final = "deepspeed"
 """The format whose lines with `skipped` are of the first rank alone: no other one prints a copy."""
+_EARLIER_EPOCH: Final = (
+    "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
+    "other or at the same time" + NOT_RANKED
+)
 OF_NO_STEP: Final = "hf-trainer"
 """The format whose lines with figures print no step: of others a copy has the step of the first."""
 EPOCH: Final = r'"epoch": "([^"]{1,40})"'
 TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
 less those that a bar gives the same step."""
+_OTHER_FIGURES: Final = (
+    "a step is printed again with another loss or rate than before, where one process prints it "
+    "once and all share it ({}): several runs, or engines, wrote into this log at the same time"
+    + NOT_RANKED
+)
+OTHER_LOSS: Final = 1e-3
+"""Two prints of one loss differ by less, absolutely or relatively; so does ingest.launch count."""
+OF_ONE_PROCESS: Final = "deepspeed"
+"""The format whose lines have no loss as a rule, and are printed by one process of a job alone."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
@@ -105,6 +121,8 @@ _IN_TURN: Final = (
 IN_TURN: Final = 4
 TURNS: Final = 3
 """So many launches of so few steps are lines of runs that take turns."""
+EVEN: Final = 0.5
+"""Of the lines of one run more are as many steps behind the one before; excerpts leave some out."""
 OF_A_LINE: Final = 0.5
 """Of the time between two lines: a process that starts again needs more until it prints one."""
 FEWEST_OF_A_LEVEL: Final = 8
@@ -118,11 +136,12 @@ printed of one run by less, or for some lines alone."""
 def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     """Warnings by run_id. steps, runs: as in ingest.schema, each run from one source."""
     asked = steps.select(
-        *("run_id", "line", "rank", "step", "logged_at", "elapsed_s", "data_s"),
+        *("run_id", "line", "rank", "step", "epoch", "logged_at", "elapsed_s", "data_s", "loss"),
         *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
+    told = _of_no_step(steps, runs)
     later, unstarted = _behind_later(asked), _without_a_start(asked, runs)
     several = (
         (later, _SEVERAL_RUNS),
@@ -131,6 +150,9 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_of_other_work(asked, runs), _OTHER_WORK),
         (_told_twice(steps, runs), _TWICE),
         (_of_several_engines(steps, runs), _OF_SEVERAL_ENGINES),
+        (_told_twice(told), _TWICE),
+        (_epoch_back(told), _EARLIER_EPOCH),
+        (_told_otherwise(asked, runs), _OTHER_FIGURES),
         (_in_turn(asked, runs, later, unstarted), _IN_TURN),
     )
     for bad_lines, said in (*kinds, *several):
@@ -157,11 +179,13 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
 
     Copies of a step and lines with an earlier stamp are left out: ranks that do not name themselves
     print those. So are lines with nothing but an earlier time since the start: progress bars and
-    dicts of one process are written to different streams, and either may come late.
+    dicts of one process are written to different streams, and either may come late. Lines that all
+    have a loss are of one stream.
     """
     own = pl.any_horizontal(pl.col(*_RATE, "elapsed_s").is_not_null())
-    clock = pl.when(~own).then("since_start_s")
     timed = steps.filter(own | pl.col("since_start_s").is_not_null())
+    apart = pl.col("loss").is_null().any().over("run_id")
+    clock = pl.when(~own & apart).then("since_start_s")
     step, run, rank = pl.col("step"), pl.col("run_id"), "rank"
     some = timed.filter(step < step.shift(), run == run.shift())["run_id"].unique()
     before = pl.any_horizontal(
@@ -174,13 +198,17 @@ def _behind_later(steps: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _told_twice(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines of another step than the one before of their rank, with all of its figures."""
+def _of_no_step(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines with a loss of the format that prints no step beside it; `at`: epoch, as printed."""
     mine = runs.filter(pl.col("log_format") == OF_NO_STEP)["run_id"]
     lines = steps.filter(pl.col("run_id").is_in(mine.implode())).sort("run_id", "line")
     told = lines.filter(pl.col("loss").is_finite(), pl.col("loss") != 0)
-    told = told.with_columns(at=pl.col("extra").str.extract(EPOCH))
-    figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED, "consumed_non_padding")
+    return told.with_columns(at=pl.col("extra").str.extract(EPOCH))
+
+
+def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
+    """Lines of another step than the one before of their rank, with all of its figures."""
+    figures = ("loss", "grad_norm", "learning_rate", "at", *_COUNTED)
     same = pl.all_horizontal(
         pl.col(name).eq_missing(pl.col(name).shift().over("run_id", "rank")) for name in figures
     )
@@ -198,14 +226,41 @@ def _of_several_engines(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame
     first = pl.col("learning_rate", "logged_at").first().over("run_id", "step")
     other = pl.any_horizontal(pl.col("learning_rate", "logged_at").ne_missing(first))
     return lines.filter(other, other.mean().over("run_id") >= TWICE)
+def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
+    """Lines of a later step than the one before of their rank, and of an earlier epoch."""
+    at = pl.col("at").cast(pl.Float64, strict=False)
+    back, new = ((one.diff().over("run_id", "rank")) for one in (at, pl.col("step")))
+    return told.filter(back < 0, new > 0)
+
+
+def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """Lines that print a step of their rank again, with another loss than its first line has.
+
+    One process prints a step once, and copies of its line are alike. Ranks that are named alike, or
+    not at all, each have a speed and a memory of their own, but the loss of all; below zero it is
+    what other pipeline stages print. Of a format that one process alone prints the rate tells too.
+    """
+    run, step, loss = pl.col("run_id"), pl.col("step"), pl.col("loss")
+    some = steps.filter(step <= step.shift(), run == run.shift())["run_id"].unique()
+    lines = steps.filter(run.is_in(some.implode()))
+    again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
+    lines = lines.filter(run.is_in(again.implode()))
+    own = runs.filter(pl.col("log_format") == OF_ONE_PROCESS)["run_id"]
+    losses = lines.filter(loss.is_finite(), loss >= 0)
+    first = loss.first().over("run_id", "rank", "step")
+    unlike = losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
+    rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
+    rates = lines.filter(run.is_in(own.implode()), rate.is_finite())
+    other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
+    return pl.concat([unlike, other]).sort("run_id", "line")
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     """Lines whose counters can't be of the same run as the line before, though the steps go on.
 
-    A run's counters never go back, and between two lines each step has a batch that is none
-    smaller, and none larger, than both print; 1 % is left to the rounding of counters. Where a
-    step has several lines nothing is asked.
+    A run's counters never go back, nor do tokens stand still while steps are trained, and between
+    two lines each step has a batch that is none smaller, and none larger, than both print; 1 % is
+    left to the rounding of counters. Where a step has several lines nothing is asked.
     """
     of_rank = ("run_id", "rank")
     counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
@@ -214,7 +269,8 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     known = batch.is_not_null() & before.is_not_null()
     more = samples > (1 + DISAGREEMENT) * new * pl.max_horizontal(batch, before)
     fewer = samples < (1 - DISAGREEMENT) * new * pl.min_horizontal(batch, before)
-    back = pl.any_horizontal(pl.col(*_COUNTED).diff().over(of_rank) < 0)
+    tokens, others = (pl.col(name).diff().over(of_rank) for name in _TOKENS)
+    back = pl.any_horizontal(samples < 0, tokens <= 0, others == 0)
     odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
     mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
     copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
@@ -294,7 +350,9 @@ def _in_turn(
 
     A line of the one that is behind begins a launch at each turn, without a start; the one that is
     ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
-    before did. later, unstarted: of `_behind_later` and `_without_a_start`.
+    before did: steps that are counted always do, so tokens tell. Of two that go at one pace with
+    intervals of their own, lines meet where both print a step, and a launch begins with the very
+    one that the last ended with. later, unstarted: of `_behind_later` and `_without_a_start`.
     """
     run, stamp = pl.col("run_id"), pl.col("logged_at")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
@@ -303,13 +361,20 @@ def _in_turn(
     steps = steps.join(runs, on="run_id", how="semi", maintain_order="left")
     mixed = later["run_id"].unique()
     each = steps.unique(["run_id", "step"], keep="first", maintain_order=True)
+    new = pl.col("step").sort().diff()
     told = each.group_by("run_id", maintain_order=True).agg(
         few=pl.len() <= IN_TURN,
         first=pl.col("step").first(),
+        last=pl.col("step").max(),
+        tokens=pl.col("consumed_tokens").first(),
+        uneven=(new == new.median()).mean() < EVEN,
         began=stamp.drop_nulls().first(),
         apart=stamp.diff().median(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
+    counts = pl.col("log_format") == OF_NO_STEP
+    further = pl.when(counts).then(pl.coalesce("tokens", "first")).otherwise("first")
+    before = {name: pl.col(name).shift().over("sha256") for name in ("last", "uneven")}
     of_source = (
         runs.sort("sha256", "launch")
         .join(told, on="run_id", maintain_order="left")
@@ -317,7 +382,8 @@ def _in_turn(
         .with_columns(
             back=run.is_in(back.implode()),
             short=(pl.col("few") | run.is_in(mixed.implode()))
-            & (pl.col("first") > pl.col("first").shift().over("sha256")),
+            & (further > further.shift().over("sha256")),
+            meet=(pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"],
             gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
             apart=pl.col("apart").shift().over("sha256"),
         )
@@ -325,7 +391,8 @@ def _in_turn(
     short = pl.col("short").filter("back")
     soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
     several = (short.sum() >= TURNS) & (short.mean() > 1 / 2)
-    in_turn = of_source.filter((several | (pl.col("back") & soon).any()).over("sha256"))["run_id"]
+    at_once = (pl.col("back") & (soon | pl.col("meet"))).any()
+    in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
     return steps.filter(run.is_in(in_turn.implode())).unique(
         "run_id", keep="first", maintain_order=True
     )

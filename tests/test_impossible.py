@@ -417,6 +417,112 @@ def test_figures_beside_a_printed_step_are_its_own(log_format: str) -> None:
     assert told_twice(TWICE, log_format) == []
 
 
+def of_writers(*lines: dict, log_format: str = "torchtitan") -> list[str]:
+    """Warnings of lines of one launch that no run can have, and that cost the rank."""
+    runs = frame("runs", {"run_id": "r", "launch": 1, "log_format": log_format})
+    told = found(steps(*lines), runs).get("r", [])
+    return [one for one in told if one.endswith(NOT_RANKED)]
+
+
+@pytest.mark.parametrize("rank", [None, "0"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_step_of_two_losses_is_of_two_runs(every: int, rank: str | None) -> None:
+    """Two jobs of one output file at one pace, one of which may print each second step alone."""
+    jobs = [(n, 9.0 - n / 20, 0.0) for n in range(10, 60, 10)]
+    jobs += [(n, 8.0 - n / 20, 0.4) for n in range(10, 60, 10 * every)]
+    rows = [
+        {"step": n, "loss": loss, "logged_tgs": 6400.0, "rank": rank}
+        | {"logged_at": datetime(2026, 3, 6) + timedelta(seconds=n + late)}
+        for n, loss, late in sorted(jobs, key=lambda job: job[0] + job[2])
+    ]
+    (said,) = of_writers(*rows)
+    assert re.match(r"a step is printed again with another loss or rate .* \(\d lines, the", said)
+    assert "line 2, step 10" in said
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        {"logged_tgs": 6395.0, "peak_memory_bytes": 5e9},  # ranks that do not name themselves
+        {"loss": 9.0004},  # printed more finely
+        {"loss": -1.0},  # another pipeline stage
+        {"loss": float("nan")},
+        {"loss": None},
+        {"rank": "1", "loss": 8.0},
+    ],
+)
+def test_a_step_that_other_ranks_print_too_is_of_one_run(copy: dict) -> None:
+    lines = [{"step": n, "rank": "0", "loss": 9.0, "logged_tgs": 6400.0} for n in (1, 2, 3)]
+    assert not of_writers(*(one for line in lines for one in (line, line | copy)))
+
+
+@pytest.mark.parametrize(
+    ("other", "log_format", "is_told"),
+    [
+        ({"logged_samples_per_second": 40.5}, "deepspeed", True),
+        ({}, "deepspeed", False),
+        ({"logged_samples_per_second": None, "learning_rate": 1e-5}, "deepspeed", False),
+        (
+            {"logged_samples_per_second": 40.5, "elapsed_s": 0.2},
+            "deepspeed",
+            False,
+        ),  # the pipeline's
+        ({"logged_samples_per_second": 40.5, "epoch": 1}, "deepspeed", False),  # counts anew
+        ({"logged_samples_per_second": 40.5}, "torchtitan", False),  # a rank's own
+    ],
+)
+def test_a_step_of_two_rates_is_of_two_runs_where_one_process_prints(
+    other: dict, log_format: str, *, is_told: bool
+) -> None:
+    """DeepSpeed's engine prints no loss."""
+    lines = [{"step": n, "epoch": 0, "logged_samples_per_second": 41.0} for n in (1, 2, 3)]
+    rows = [one for line in lines for one in (line, line | other)]
+    assert bool(of_writers(*rows, log_format=log_format)) is is_told
+
+
+def of_dicts(*jobs: tuple[float, int], name: str = "consumed_tokens") -> list[dict]:
+    """Dicts of the Trainer, whose steps are counted, of jobs with a pace and a batch."""
+    dicts = sorted((pace * n, n, batch) for pace, batch in jobs for n in range(1, 9))
+    return [
+        {"step": count, "loss": 5.0 - n / 9, "since_start_s": at}
+        | ({"extra": f'{{"epoch": "{n / 100}"}}'} if name == "extra" else {name: float(n * batch)})
+        for count, (at, n, batch) in enumerate(dicts, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "paces", "is_told"),
+    [
+        ("consumed_tokens", [1.0, 1.0], True),
+        ("consumed_tokens", [1.0, 1.03], True),
+        ("consumed_non_padding", [1.0, 1.0], True),
+        ("extra", [1.0, 1.3], True),
+        ("extra", [1.0, 1.0], False),  # of two decimals: small steps stay where they are
+        ("consumed_tokens", [1.0], False),
+        ("extra", [1.0], False),
+    ],
+)
+def test_steps_that_are_counted_are_of_one_run_where_tokens_and_epoch_go_on(
+    name: str, paces: list[float], *, is_told: bool
+) -> None:
+    rows = of_dicts(*((pace, 4096) for pace in paces), name=name)
+    assert bool(of_writers(*rows, log_format="hf-trainer")) is is_told
+
+
+def test_tokens_that_a_process_counts_begin_anew_with_it() -> None:
+    """TRL's `num_tokens`, in a state whose steps go on."""
+    tokens = [4096.0, 8192.0, 12288.0, 4096.0, 8192.0]
+    rows = [{"step": n, "loss": 2.0, "consumed_non_padding": of} for n, of in enumerate(tokens, 1)]
+    assert not of_writers(*rows, log_format="hf-trainer-state")
+
+
+def test_dicts_behind_later_ones_are_of_another_run() -> None:
+    """With bars, or as LLaMA-Factory and ms-swift print them: a job that began a minute later."""
+    steps_of = [(10, 33.0), (70, 97.0), (20, 46.0), (80, 110.0), (30, 59.0)]
+    (said,) = of_writers(*({"step": n, "since_start_s": at, "loss": 5.0} for n, at in steps_of))
+    assert said.startswith("a step is printed behind a later one (2 lines, the first line 3, step")
+
+
 def of_launches(*launches: list[tuple[int, float | None]]) -> list[bool]:
     """Whether each launch of a log without starts is said to be of several runs: steps, seconds."""
     rows, runs, line = [], [], 0
@@ -445,6 +551,7 @@ def bare(*numbers: int) -> list[tuple[int, float | None]]:
         [bare(1, 2, 3), bare(2, 4), bare(3, 5), bare(4, 6, 7)],  # one that is ahead
         [bare(1), bare(1, 3, 2, 4), bare(3, 5, 6, 4, 7), bare(5, 8, 6, 9), bare(7, 10)],
         [[(10, 0), (20, 50), (30, 100)], [(20, 110), (40, 150)]],  # too soon for a start
+        [bare(7, 10, 14, 20, 21, 28, 30), bare(30, 35, 40, 42, 49, 50)],  # each 7, and each 10
     ],
 )
 def test_runs_that_write_one_log_in_turn_are_not_ranked(
@@ -461,12 +568,34 @@ def test_runs_that_write_one_log_in_turn_are_not_ranked(
         [bare(*range(1, 10)), bare(6, 7, 8), bare(7, 8, 9), bare(8, *range(9, 20))],
         [[(10, 0), (20, 50), (30, 100)], [(20, 200), (30, 250)]],  # begun again
         [[(30, 200), (40, 250)], [(10, 0), (20, 50)]],  # parts in the wrong order
+        [bare(10, 20, 30, 40), bare(40, 50, 60)],  # trained again from step 30 on
+        [bare(1, 10, 20), bare(20, 40, 60, 80)],
     ],
 )
 def test_launches_one_behind_the_other_take_no_turns(
     launches: list[list[tuple[int, float | None]]],
 ) -> None:
     assert not any(of_launches(*launches))
+
+
+@pytest.mark.parametrize(("grow", "is_told"), [(True, True), (False, False)])
+def test_launches_whose_steps_are_counted_take_turns_by_their_tokens(
+    *, grow: bool, is_told: bool
+) -> None:
+    """The Trainer's dicts of two jobs: at each turn the clock goes back, and counts begin anew."""
+    rows, runs = [], []
+    for number in range(1, 6):
+        about = {"run_id": f"{number}", "sha256": "s", "launch": number, "log_format": "hf-trainer"}
+        runs.append(about | {"first_line": 2 * number - 1, "last_line": 2 * number})
+        ahead = number if grow else 1
+        for n, tokens in ((1, ahead), (2, ahead + 5)):
+            row = {"run_id": f"{number}", "line": 2 * number + n - 2, "step": n, "loss": 3.0}
+            rows.append(row | {"consumed_tokens": 4096.0 * tokens, "since_start_s": 9.0 * tokens})
+    warnings = found(steps(*rows), frame("runs", *runs))
+    said = [
+        any("several runs wrote" in one for one in warnings.get(f"{n}", [])) for n in range(1, 6)
+    ]
+    assert said == [is_told] * 5
 
 
 @pytest.mark.parametrize(("own", "is_told"), [({}, False), ({"elapsed_s": 3.0}, True)])
