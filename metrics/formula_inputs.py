@@ -192,9 +192,9 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
     if not given:
         out.missing.append("model")
         return None
-    best = min(given, key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
+    given.sort(key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
     try:
-        shape = _build(best, facts)
+        shape = _build(_describing(given, facts, out), facts)
         modules = _mtp_modules(shape, facts)
         if modules is None:
             out.missing.append("mtp_modules")
@@ -208,6 +208,27 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
         out.missing.append("model_config")
         out.warnings.append(str(error))
         return None
+
+
+def _describing(given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], out: Score) -> str:
+    """The first fact that says a shape, of one or more in the order in which they hold.
+
+    A name that a log prints and that is not known, as the path of a model is, says none: what
+    stands beside the log does. One that somebody gave is not passed over.
+    """
+    best, *others = given
+    name, origin = (str(facts[best][key]) for key in ("value", "origin"))
+    if best == "model" and others and not re.match(inputs.BY_HAND, origin):
+        try:
+            known(name)
+        except UnknownModelError:
+            source = str(facts[others[0]]["origin"]).removeprefix("companion:")
+            out.warnings.append(
+                f"the log calls its model {name!r}, which is no known one: its shape is that of "
+                f"{source} beside it"
+            )
+            return others[0]
+    return best
 
 
 def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:

@@ -392,3 +392,32 @@ def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None
     facts = held(model_config='{"model_type": "llama"}')
     facts["model_config"]["origin"] = "companion:config.json"
     assert score(facts, rate()).values["flops_per_token"] == F
+
+
+def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() -> None:
+    """XTuner and the Trainer print the path that a model was loaded from."""
+    config = {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+    facts = held(model="../assets/my-llama", model_config=json.dumps(config))
+    facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
+    out = score(facts, rate())
+    assert out.values["flops_per_token"] == F
+    assert out.warnings == [
+        "the log calls its model '../assets/my-llama', which is no known one: its shape is that "
+        "of config.json beside it"
+    ]
+    facts["model"]["origin"] = "flag"  # a typo of the user's is none of the log's business
+    out = score(facts, rate())
+    assert out.missing == ["model_config"]
+    assert "No known model is called '../assets/my-llama'" in out.warnings[0]
+    broken = held(model="../assets/my-llama", model_config='{"model_type": "llama"}')
+    broken["model"]["origin"] = "log:61"
+    broken["model_config"]["origin"] = "companion:config.json"
+    assert "the llama config has no" in score(broken, rate()).warnings[-1]
