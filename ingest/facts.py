@@ -124,6 +124,23 @@ def from_companions(log: Path) -> list[Fact]:
     return facts
 
 
+def why_unreadable(path: Path) -> str | None:
+    """Why a companion cannot be read as what its name says; None where it can, or is no such file.
+
+    `from_companions` takes no facts of it then, without a word.
+    """
+    loads_it, kind = _NAMED_FOR.get(path.name, (None, ""))
+    if loads_it is None:
+        return None
+    try:
+        if path.stat().st_size > LARGEST_COMPANION_BYTES:
+            return f"larger than {LARGEST_COMPANION_BYTES:,} bytes"
+        loads_it(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        return f"no readable {kind}: {error}"
+    return None
+
+
 def stand_beside(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Files that could give facts to every log of a folder, as the readers above look for them.
 
@@ -512,6 +529,11 @@ _COMPANIONS: Final = {
     "wandb/run-*/files/config.yaml": _wandb_config,
     "job.toml": _job_toml,
     "vis_data/config.py": _mmengine_config,
+}
+_NAMED_FOR: Final[Mapping[str, tuple[Callable[[str], object], str]]] = {
+    "config.json": (json.loads, "JSON"),
+    "ds_config.json": (json.loads, "JSON"),
+    "job.toml": (loads, "TOML"),
 }
 _VIS_DATA: Final = {"config.py": _mmengine_config}
 """Beside the scalars, within the folder that mmengine names so; elsewhere anyone's module."""

@@ -128,6 +128,7 @@ class _Job:
     stored_sizes: frozenset[int] = field(init=False)
     stored_paths: frozenset[str] = field(init=False)
     _hashed: dict[str, str] = field(default_factory=dict)  # by path, of files to come
+    _told_of: set[str] = field(default_factory=set)  # folders whose companions were looked into
     _batch: Batch = field(init=False)
     _logs: int = 0
     _steps: int = 0
@@ -235,6 +236,7 @@ class _Job:
         beside = self._beside(found, path)
         here, given = stored == found.identity, []
         if here or _is_gone(stored):
+            self._tell_of_companions(found)
             given = [*self.by_path(found.identity), *facts_beside(path)]
         self.seen.append(Seen(found.identity, sha256, [*(given if here else []), *self.extra]))
         self._remember(found, sha256, beside)
@@ -254,6 +256,7 @@ class _Job:
         done = _outcome(path, source, read, strict=self.strict)
         if done.status != "read":
             return done
+        self._tell_of_companions(found)
         self.grown += self._grew_into(found, path, done.log_format)
         self._batch.add(read)
         self._logs, self._steps = self._logs + 1, self._steps + done.step_lines
@@ -338,6 +341,17 @@ class _Job:
             if sha256 in self.known and not self._is_ahead(sha256, found):
                 return None
         return path, self.by_path(found.identity)
+
+    def _tell_of_companions(self, found: Found) -> None:
+        """Say of each file beside a log that is broken, once, that no facts are taken of it."""
+        if found.around is None or found.around.folder in self._told_of:
+            return
+        self._told_of.add(found.around.folder)
+        for name, _, size, _ in found.around.shared.marks:
+            path = place(found.around.folder) / name
+            if size >= 0 and remote(path) is None and (why := given.why_unreadable(path)):
+                message = f"{path}: {why}. The logs beside it have no facts of it"
+                self.report(Outcome(str(path), "passed", message))
 
     def _formats(self) -> str:
         self.formats = self.formats or _formats(self.tried)

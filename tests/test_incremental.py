@@ -258,6 +258,36 @@ def test_a_log_that_something_else_was_written_over_is_told_each_time(
     assert said(ingest(log.parent)) == [("known", "known already")]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", '{"model_type": "llama", '),
+        ("ds_config.json", ""),
+        ("job.toml", "[training]\nsteps = = 1\n"),
+    ],
+)
+def test_a_broken_companion_is_told_once_a_folder(
+    store: Store, log: Path, titan: Titan, name: str, text: str
+) -> None:
+    """The run lacks what stands there, and looked as if there were no such file."""
+    why = f"no readable {name[-4:].upper()}: "
+    write(log.with_name("b.log"), titan(7, loss=9.0))
+    write(log.with_name(name), text)
+    told: list[intake.Outcome] = []
+    intake.ingest([log.parent], store, report=told.append)
+    (broken,) = (one for one in told if one.status == "passed")
+    assert broken.passing.startswith(f"{log.with_name(name)}: passed over, {why}")
+    assert broken.passing.endswith("The logs beside it have no facts of it")
+    assert sum(one.status == "read" for one in told) == 2
+    told.clear()
+    intake.ingest([log.parent], store, report=told.append)
+    assert {one.status for one in told} == {"unchanged"}
+    write(log.with_name(name), "{}" if name.endswith("json") else "", seconds=1800.0)
+    told.clear()
+    intake.ingest([log.parent], store, report=told.append)
+    assert [one.status for one in told] == ["known", "known"]
+
+
 def test_a_file_that_is_no_log_is_read_once(
     log: Path, ingest: Ingest, opened: Callable[[], list[str]]
 ) -> None:
