@@ -112,6 +112,7 @@ def verdict(group: Sequence[Row], style: Style = PLAIN) -> Said:
     notes = (
         speaker.noise(),
         speaker.logs(),
+        speaker.utilisation(),
         speaker.losses(),
         speaker.cost(),
         speaker.nearest(),
@@ -356,6 +357,18 @@ class _Speaker:
         who = listed(_some([self.style.name(row) for row in unsure]))
         who = "They" if len(unsure) == len(rows) else who
         return f" {who} are not taken for repeats: {lacks} (fairmfu set RUN {how})."
+
+    def utilisation(self) -> str:
+        """What runs without an MFU lack for one: an empty column does not say.
+
+        Runs of a group share all that an MFU takes, so none of them has one.
+        """
+        if any(row["mfu"] is not None for row in self.group):
+            return ""
+        lacks = list(dict.fromkeys(name for row in self.group for name in row["missing"]))
+        if not lacks:
+            return ""
+        return f"No MFU: missing {listed(lacks)} (fairmfu set RUN {lacks[0]}=…)."
 
     def logs(self) -> str:
         """The logs' own figures beside ours, and the order that they would have given."""

@@ -189,6 +189,16 @@ def test_the_mfu_of_a_setup_is_that_of_its_tgs(shelf: Shelf) -> None:
     assert mfu != pytest.approx(100 * rows[0]["mfu"], abs=1)
 
 
+def test_runs_that_are_ranked_without_an_mfu_say_what_they_lack(shelf: Shelf) -> None:
+    """Of a T4 there is no peak in bf16; the table left the columns out and did not say why."""
+    for name, log_format, seconds in (("a", "torchtitan", 1.2), ("b", "xtuner", 1.3)):
+        shelf.put(name, log_format, seconds)
+        fairmfu("set", name, "accelerator=NVIDIA T4", "--store", shelf.folder / "store")
+    assert "- No MFU: missing peak_flops (fairmfu set RUN peak_flops=…)." in shelf.compare()
+    fairmfu("set", "a", "b", "peak_flops=989.4e12", "--store", shelf.folder / "store")
+    assert "No MFU" not in shelf.compare()
+
+
 def test_two_repeats_are_too_few(shelf: Shelf) -> None:
     repeats(shelf, "torchtitan", (1.28, 1.30))
     text = shelf.compare()
