@@ -54,11 +54,16 @@ def half(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     return len(matches) >= max(LEAST, lines / 2)
 
 
+def nearly_all(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
+    """Nearly all of the lines have words that a log prints itself before some."""
+    return len(matches) >= max(LEAST, lines * NEARLY_ALL)
+
+
 def same_words(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
     """Nearly all have them, and they are those (`who`) of a few."""
     named = {match["who"] for match in matches}
     few = len(named) == 1 or len(named) * EACH <= len(matches)
-    return len(matches) >= max(LEAST, lines * NEARLY_ALL) and few
+    return nearly_all(matches, lines) and few
 
 
 def few_hosts(matches: Sequence[re.Match[bytes]], lines: int) -> bool:
@@ -133,8 +138,7 @@ _FROM_A_HOST: Final = (
 """journalctl -o short-iso, and syslog today; the number of the process may be missing."""
 
 PREFIXES: Final = (
-    # quoted in a thread or a mail; Megatron has `> building train, validation, and test datasets`
-    Prefix(rb"(?:>(?! [a-z]+ing ) ?){1,9}"),
+    Prefix(rb"(?:> ?){1,9}", nearly_all),  # quoted in a thread; Megatron begins some lines so
     Prefix(rb"%s (?:stdout|stderr) [FP] " % ISO),
     Prefix(rb"%s [\da-f]{2}[OE][ +]" % ISO),  # GitLab CI
     *_FROM_A_HOST,

@@ -9,10 +9,8 @@ start was printed before them, that is told here. A line whose step lies before 
 and was on no line yet, is no copy of another rank's: lines of several runs are mixed, and the run
 is not ranked. Nor is one whose memory and speed change their level together, most likely lines of
 two runs whose steps go on, or one of whose lines figures give a token other FLOPs than the others.
-Nor are the launches of a log that goes back at each turn of two that write into it, or a launch of
-which several engines of DeepSpeed print steps.
 Nor are the launches of a log that goes back at each turn of two that write into it, nor is a run
-that prints a step again with another loss.
+that prints a step again with another loss, or is of several engines of DeepSpeed.
 
 Told elsewhere: an MFU of ours above 100 % where it is computed (metrics.utilization), a clock that
 jumped forward where its times are held against others (metrics.evidence).
@@ -88,12 +86,6 @@ _TWICE: Final = (
     "the last digit, as another step's ({}): copies, as each node of a job prints them, that no "
     "step or tag tells apart" + NOT_RANKED
 )
-_OF_SEVERAL_ENGINES: Final = (
-    "DeepSpeed's first rank prints a step again, with another learning rate or at another time "
-    "({}): steps of several engines of one program, which train in turn" + NOT_RANKED
-)
-OF_ENGINE: Final = "deepspeed"
-"""The format whose lines with `skipped` are of the first rank alone: no other one prints a copy."""
 _EARLIER_EPOCH: Final = (
     "the epoch goes back from one line to the next ({}): lines of several runs, one behind the "
     "other or at the same time" + NOT_RANKED
@@ -105,14 +97,14 @@ TWICE: Final = 0.1
 """Lines that do so are so large a share, or they agree by chance. Of two nodes' they are a half,
 less those that a bar gives the same step."""
 _OTHER_FIGURES: Final = (
-    "a step is printed again with another loss or rate than before, where one process prints it "
-    "once and all share it ({}): several runs, or engines, wrote into this log at the same time"
-    + NOT_RANKED
+    "a step is printed again with another loss, rate, learning rate or time than before, where one "
+    "process prints it once or all share it ({}): several runs, or engines of one program, wrote "
+    "into this log at the same time" + NOT_RANKED
 )
 OTHER_LOSS: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively; so does ingest.launch count."""
 OF_ONE_PROCESS: Final = "deepspeed"
-"""The format whose lines have no loss as a rule, and are printed by one process of a job alone."""
+"""The format whose lines are printed by one process of a job alone, as a rule without a loss."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
@@ -138,6 +130,7 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
     asked = steps.select(
         *("run_id", "line", "rank", "step", "epoch", "logged_at", "elapsed_s", "data_s", "loss"),
         *("since_start_s", *_CLAIMS, *_RATE, *_COUNTED, "samples", "peak_memory_bytes"),
+        *("learning_rate", "skipped_steps"),
     ).sort("run_id", "line")
     warnings: dict[str, list[str]] = {}
     kinds = [(asked.filter(bad), said) for bad, said in _KINDS]
@@ -148,8 +141,6 @@ def found(steps: pl.DataFrame, runs: pl.DataFrame) -> dict[str, list[str]]:
         (_counted_otherwise(asked), _OTHER_COUNT),
         (_at_another_level(asked), _OTHER_LEVEL),
         (_of_other_work(asked, runs), _OTHER_WORK),
-        (_told_twice(steps, runs), _TWICE),
-        (_of_several_engines(steps, runs), _OF_SEVERAL_ENGINES),
         (_told_twice(told), _TWICE),
         (_epoch_back(told), _EARLIER_EPOCH),
         (_told_otherwise(asked, runs), _OTHER_FIGURES),
@@ -218,14 +209,6 @@ def _told_twice(told: pl.DataFrame) -> pl.DataFrame:
     return told.filter(pl.col("twice"), pl.col("twice").mean().over("run_id") >= TWICE)
 
 
-def _of_several_engines(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines of DeepSpeed's engine with a step that is another engine's; what is tee'd is none."""
-    mine = runs.filter(pl.col("log_format") == OF_ENGINE)["run_id"]
-    lines = steps.filter(pl.col("run_id").is_in(mine.implode()), pl.col("skipped_steps") >= 0)
-    lines = lines.sort("run_id", "line")
-    first = pl.col("learning_rate", "logged_at").first().over("run_id", "step")
-    other = pl.any_horizontal(pl.col("learning_rate", "logged_at").ne_missing(first))
-    return lines.filter(other, other.mean().over("run_id") >= TWICE)
 def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
     """Lines of a later step than the one before of their rank, and of an earlier epoch."""
     at = pl.col("at").cast(pl.Float64, strict=False)
@@ -238,7 +221,8 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
 
     One process prints a step once, and copies of its line are alike. Ranks that are named alike, or
     not at all, each have a speed and a memory of their own, but the loss of all; below zero it is
-    what other pipeline stages print. Of a format that one process alone prints the rate tells too.
+    what other pipeline stages print. Of a format that one process alone prints the rate of its
+    timer tells too, and of its steps the learning rate and the time.
     """
     run, step, loss = pl.col("run_id"), pl.col("step"), pl.col("loss")
     some = steps.filter(step <= step.shift(), run == run.shift())["run_id"].unique()
@@ -249,10 +233,15 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     losses = lines.filter(loss.is_finite(), loss >= 0)
     first = loss.first().over("run_id", "rank", "step")
     unlike = losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
+    lines = lines.filter(run.is_in(own.implode()))
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
-    rates = lines.filter(run.is_in(own.implode()), rate.is_finite())
+    rates = lines.filter(rate.is_finite())
     other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
-    return pl.concat([unlike, other]).sort("run_id", "line")
+    said = pl.col("learning_rate", "logged_at")
+    late = pl.any_horizontal(said.ne_missing(said.first().over("run_id", "step")))
+    engines = lines.filter(pl.col("skipped_steps") >= 0)
+    engines = engines.filter(late, late.mean().over("run_id") >= TWICE)
+    return pl.concat([unlike, other, engines]).unique(("run_id", "line")).sort("run_id", "line")
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:

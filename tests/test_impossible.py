@@ -436,7 +436,7 @@ def test_a_step_of_two_losses_is_of_two_runs(every: int, rank: str | None) -> No
         for n, loss, late in sorted(jobs, key=lambda job: job[0] + job[2])
     ]
     (said,) = of_writers(*rows)
-    assert re.match(r"a step is printed again with another loss or rate .* \(\d lines, the", said)
+    assert re.match(r"a step is printed again with another loss, rate, .* \(\d lines, the", said)
     assert "line 2, step 10" in said
 
 
