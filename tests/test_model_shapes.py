@@ -426,6 +426,33 @@ def test_layers_of_kimi_linear_are_counted_from_one() -> None:
         from_hugging_face({**KIMI, "linear_attn_config": None})
 
 
+def test_layers_of_kimi_linear_as_transformers_saves_them() -> None:
+    saved = {
+        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+        "mlp_layer_types": ["dense"] + ["sparse"] * 3,
+    }
+    assert from_hugging_face(KIMI | saved) == from_hugging_face(KIMI)
+    saved["layer_types"] = ["full_attention"] * 4
+    saved["mlp_layer_types"] = ["dense", "dense", "sparse", "sparse"]
+    (dense, sparse) = from_hugging_face(KIMI | saved).layers
+    assert (dense.count, dense.moe) == (2, None)
+    assert isinstance(sparse.attention, Attention)
+    with pytest.raises(ShapeError, match=r"mlp_layer_types holds 4 layers .*: moe"):
+        from_hugging_face(KIMI | {"mlp_layer_types": ["moe"] * 4})
+
+
+def test_what_kimi_k3_has_beyond_kimi_linear_is_refused() -> None:
+    """Its experts are as wide as half of the model, and its attention has gates of its own."""
+    for key, value in (
+        ("routed_expert_hidden_size", 32),
+        ("mla_use_output_gate", True),
+        ("attn_res_block_size", 12),
+        ("linear_attn_config", KIMI["linear_attn_config"] | {"use_full_rank_gate": True}),
+    ):
+        with pytest.raises(ShapeError, match=r"routed_|mla_use_|attn_res|use_full_rank_gate"):
+            from_hugging_face(KIMI | {key: value})
+
+
 def test_llama4_with_experts_in_every_second_layer() -> None:
     shape = known("llama-4-maverick")
     assert sparse_layers_counted(shape) == {False: 24, True: 24}
@@ -476,6 +503,9 @@ def test_a_variant_that_the_shape_has_no_place_for(change: dict[str, object]) ->
         ("num_kv_shared_layers", 1, 0),
         ("index_topk", 2048, None),  # DeepSeek-V3.2's sparse attention
         ("use_bidirectional_attention", True, False),  # EmbeddingGemma
+        ("is_causal", False, True),  # transformers 5 lets it attend both ways
+        ("is_causal", False, None),
+        ("draft_vocab_size", 32_000, None),  # a draft of EAGLE-3
         ("moe_layer_freq", 2, 1),
         ("hybrid_override_pattern", "M-M*-", ""),
     ],
@@ -494,6 +524,23 @@ def test_a_window_that_is_switched_off_is_none() -> None:
     config = {"model_type": "llama", **LLAMA_SIZES}
     off = {"sliding_window": 4096, "use_sliding_window": False}
     assert from_hugging_face(config | off) == from_hugging_face(config)
+
+
+@pytest.mark.parametrize(
+    ("model", "read", "other"),
+    [
+        ("deepseek-v3", "n_routed_experts", "num_local_experts"),
+        ("glm-4.5-air", "n_routed_experts", "num_experts"),
+        ("gpt-oss-20b", "num_local_experts", "num_experts"),
+        ("deepseek-v3", "n_shared_experts", "num_shared_experts"),
+    ],
+)
+def test_a_count_may_be_said_by_another_name_too(model: str, read: str, other: str) -> None:
+    """transformers keeps both where a configuration has been given both."""
+    config = json.loads((COUNTED / "configs.json").read_text())[model]
+    assert from_hugging_face(config | {other: config[read]}) == from_hugging_face(config)
+    with pytest.raises(ShapeError, match=repr(other)):
+        from_hugging_face(config | {other: config[read] + 1})
 
 
 def test_what_a_model_type_reads_is_not_refused() -> None:

@@ -139,15 +139,17 @@ def from_hugging_face(config: Mapping[str, object]) -> ModelShape:
 SHAPING: Final = frozenset(
     {
         "add_cross_attention", "altup_num_inputs", "attention_chunk_size", "attn_layer_period",
-        "attn_type_list", "block_configs", "cla_share_factor", "cross_attention_layers",
-        "decoder_sparse_step", "first_k_dense_replace", "full_attention_interval",
+        "attn_res_block_size", "attn_type_list", "block_configs", "cla_share_factor",
+        "cross_attention_layers", "decoder_sparse_step", "draft_vocab_size",
+        "first_k_dense_replace", "full_attention_interval",
         "hidden_size_per_layer_input", "hybrid_layer_pattern", "hybrid_override_pattern",
-        "index_topk", "interleave_moe_layer_step", "kv_lora_rank", "laurel_rank",
+        "index_topk", "interleave_moe_layer_step", "is_causal", "kv_lora_rank", "laurel_rank",
         "layer_group_size", "layer_types", "layers_block_type", "linear_attn_config",
-        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mlp_layer_types",
-        "mlp_only_layers", "moe_intermediate_size", "moe_layer_freq", "moe_layer_interval",
-        "moe_layers", "moe_num_experts", "n_routed_experts", "n_shared_experts", "num_experts",
-        "num_kv_shared_layers", "num_local_experts", "num_shared_experts",
+        "linear_num_value_heads", "mamba_d_state", "mamba_num_heads", "mla_use_output_gate",
+        "mlp_layer_types", "mlp_only_layers", "moe_intermediate_size", "moe_latent_size",
+        "moe_layer_freq", "moe_layer_interval", "moe_layers", "moe_num_experts",
+        "n_routed_experts", "n_shared_experts", "num_experts", "num_kv_shared_layers",
+        "num_local_experts", "num_shared_experts", "routed_expert_hidden_size",
         "shared_expert_intermediate_size", "shared_intermediate_size", "sliding_window",
         "sliding_window_pattern", "sparse_attention_config", "sparse_config", "ssm_cfg",
         "ssm_state_size", "use_bidirectional_attention", "zero_expert_num",
@@ -161,6 +163,12 @@ _STEPS: Final = frozenset(
 )
 """Of these, 1 is every layer: none is another than the rest."""
 
+_SAME_COUNT: Final = (
+    frozenset({"moe_num_experts", "n_routed_experts", "num_experts", "num_local_experts"}),
+    frozenset({"n_shared_experts", "num_shared_experts"}),
+)
+"""Names of one count: classes of transformers have several for it (`attribute_map`)."""
+
 
 def _refuse_unread(config: Config) -> None:
     """Raises ShapeError for a key of SHAPING that was not read and does not say "none of it"."""
@@ -168,16 +176,24 @@ def _refuse_unread(config: Config) -> None:
     if values.get("use_sliding_window") is False:
         values.pop("sliding_window", None)
     for key in sorted(SHAPING & values.keys() - config.read):
-        value = values[key]
-        if not value or (key in _STEPS and value == 1):
-            continue
-        if isinstance(value, list) and set(map(str, value)) == {"full_attention"}:
-            continue
-        raise ShapeError(
-            f"{config.source}: {key!r} is {str(value)[:60]}, which this model_type is not read"
-            " with, and it may change FLOPs: none are given. Where the code that ran ignores it,"
-            " give a configuration without it."
-        )
+        if not _none_of_it(config, key, values[key]):
+            raise ShapeError(
+                f"{config.source}: {key!r} is {str(values[key])[:60]}, which this model_type is not"
+                " read with, and it may change FLOPs: none are given. Where the code that ran"
+                " ignores it, give a configuration without it."
+            )
+
+
+def _none_of_it(config: Config, key: str, value: object) -> bool:
+    """Whether the model is the same without this key, which was not read."""
+    if key == "is_causal":  # transformers lets every decoder attend both ways where it is false
+        return value is not False
+    if not value or (key in _STEPS and value == 1):
+        return True
+    if isinstance(value, list):
+        return set(map(str, value)) == {"full_attention"}
+    said = {name for names in _SAME_COUNT if key in names for name in names & config.read}
+    return any(config.values.get(name) == value for name in said)
 
 
 OTHER_HEAD: Final = re.compile(r"(?:Classification|RewardModel|QuestionAnswering|MultipleChoice)$")
@@ -232,16 +248,21 @@ def _decoder(config: Config, layers: tuple[LayerGroup, ...], *, tied: bool = Fal
     )
 
 
-def _layer_kinds(config: Config, default: Callable[[int], str], *known: str) -> list[str]:
-    """Kind of attention of each layer: `layer_types`, or as the model's class has it by default."""
+def _layer_kinds(
+    config: Config, default: Callable[[int], str], *known: str, key: str = "layer_types"
+) -> list[str]:
+    """Kind of attention of each layer: `layer_types`, or as the model's class has it by default.
+
+    key: `mlp_layer_types` for the kind of feed-forward block.
+    """
     count = config.number("num_hidden_layers")
-    types = [str(kind) for kind in config.items("layer_types")]
+    types = [str(kind) for kind in config.items(key)]
     if not types:
         return [default(layer) for layer in range(count)]
     unknown = sorted(set(types) - set(known))
     if unknown or len(types) != count:
         raise ShapeError(
-            f"{config.source}: layer_types holds {len(types)} layers of {count}, and kinds that"
+            f"{config.source}: {key} holds {len(types)} layers of {count}, and kinds that"
             f" this formula does not have: {', '.join(unknown) or 'none'}."
         )
     return types
@@ -504,7 +525,10 @@ def _query_rank(config: Config) -> int | None:
 
 
 def _kimi_linear(config: Config) -> ModelShape:
-    """Kimi Linear: KDA layers, and MLA where `full_attn_layers` (counted from 1) says so."""
+    """Kimi Linear: KDA layers, and MLA where `full_attn_layers` (counted from 1) says so.
+
+    transformers saves the kinds of layers beside what the published configuration has.
+    """
     names = {
         "num_experts": "n_routed_experts",
         "num_experts_per_token": "num_experts_per_tok",
@@ -516,6 +540,7 @@ def _kimi_linear(config: Config) -> ModelShape:
     if not isinstance(layers, Mapping):
         raise ShapeError(f"{config.source} has no 'linear_attn_config', which it needs.")
     linear = Config(layers, f"linear_attn_config of {config.source}")
+    _without(linear, "use_full_rank_gate")
     full, width = linear.places("full_attn_layers"), linear.number("head_dim")
     heads = linear.number("num_heads")
     delta = LinearAttention(
@@ -528,11 +553,25 @@ def _kimi_linear(config: Config) -> ModelShape:
     )
     latent, experts = _latent_attention(values), _shared_experts(values)
     dense, ffn = values.number("first_k_dense_replace"), _ffn(values)
+    mixers = _layer_kinds(
+        values,
+        lambda i: "full_attention" if i + 1 in full else "linear_attention",
+        *("full_attention", "linear_attention"),
+    )
+    blocks = _layer_kinds(
+        values,
+        lambda i: "dense" if i < dense else "sparse",
+        *("dense", "sparse"),
+        key="mlp_layer_types",
+    )
     return _decoder(
         values,
         grouped_layers(
-            (latent if i + 1 in full else delta, *((ffn, None) if i < dense else (None, experts)))
-            for i in range(values.number("num_hidden_layers"))
+            (
+                latent if mixer == "full_attention" else delta,
+                *((ffn, None) if block == "dense" else (None, experts)),
+            )
+            for mixer, block in zip(mixers, blocks, strict=True)
         ),
     )
 
