@@ -112,17 +112,15 @@ def accumulated_otherwise(
     return Accumulated(least, most, stated, firsts, other["line"][0], is_sure, _batch(counts))  # type: ignore[arg-type]
 
 
-def fits(rows: Rows, accumulation: int, batch: int) -> bool:
-    """Whether the timer of a launch counts as many micro-steps and samples in each step.
+def samples(rows: Rows, accumulation: int) -> float | None:
+    """Samples of a step by the timer of a launch, where each step has so many micro-steps.
 
-    False where it does not tell: where it counts none since the start, or its lines have no stamps.
+    None where it does not tell: where it counts none since the start, or its lines have no stamps.
     """
-    if not any(form.counts == LAUNCH_STEPS for form in rows.forms()):
-        return False
-    if not batch or not _each_has(rows, accumulation):
-        return False
-    told = _batch(pl.concat([*_counts(rows)]))
-    return told is not None and 1 / APART < told / batch < APART
+    since_start = any(form.counts == LAUNCH_STEPS for form in rows.forms())
+    if not since_start or not _each_has(rows, accumulation):
+        return None
+    return _batch(pl.concat([*_counts(rows)]))
 
 
 def _of_each_step(counts: pl.DataFrame, *, since_start: bool) -> pl.DataFrame:

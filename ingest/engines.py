@@ -2,8 +2,8 @@
 
 A program with several models (a policy and its reference, actor and critic, teacher and student)
 makes an engine of each, and each prints its configuration. Their lines look alike. Where their
-batches differ, and what the timer counts fits one of these alone, that one holds; else it is not
-known which batch a step had (`batch_changes`).
+batches differ, and what the timer counts may be of one of these alone, that one holds; else it is
+not known which batch a step had (`batch_changes`).
 
 Under AutoTP an engine makes its configuration before it groups the ranks: it calls all of them its
 world, and its batch, and the rate of its timer, count a micro-batch once for each rank that shares
@@ -13,10 +13,10 @@ it (deepspeedai/DeepSpeed/deepspeed/runtime/engine.py@edaa722 _configure_tensor_
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from ingest.accumulation import fits
+from ingest.accumulation import APART, samples
 from ingest.launch import Launch
 from ingest.log_format import MODEL_PARALLEL, PROCESS
 from ingest.numbers import optional, whole
@@ -67,19 +67,20 @@ def settle_engines(launch: Launch) -> tuple[int, str | None]:
     engines = _engines(launch)
     if not engines or held[-1] is not engines[-1][BATCH]:
         return 1, None
-    mine, batches = engines[-1], {_number(engine, BATCH) for engine in engines}
-    if len(batches) > 1:
-        fitting = [engine for engine in engines if _is_counted(launch, engine)]
-        if len({_number(engine, BATCH) for engine in fitting}) != 1:
-            return 1, _unknown(batches)
-        mine = fitting[-1]
-        own = {id(mine[name]) for name in _OF_DUMP if name in mine}
+    counts = [_counts(launch, engine) for engine in engines]
+    holds = len(engines) - 1
+    if len({*counts}) > 1:
+        fitting = _fitting(launch, engines)
+        if len({counts[place] for place in fitting}) != 1:
+            return 1, _unknown({batch // times for batch, times in counts})
+        holds = fitting[-1]
+        own = {id(fact) for name, fact in engines[holds].items() if name in _OF_DUMP}
         for facts in (launch.facts, launch.companion_facts):
             facts.sort(key=lambda fact: id(fact) in own)  # of several the last one holds
-    times = _counted_for_each(launch, mine)
+    _, times = counts[holds]
     if times > 1:
         for name in (BATCH, WORLD):
-            _divide(mine[name], times)
+            _divide(engines[holds][name], times)
     return times, None
 
 
@@ -93,7 +94,7 @@ def _engines(launch: Launch) -> list[Engine]:
         elif name in _FIRST and ACCUMULATION in engines[-1]:
             engines.append({})
         engines[-1][name] = said
-    return [engine for engine in engines if BATCH in engine]
+    return [engine for engine in engines if _number(engine, BATCH)]
 
 
 def _in_order(launch: Launch) -> Iterator[tuple[str, Said]]:
@@ -129,9 +130,22 @@ def _number(engine: Engine, name: str, unsaid: int = 0) -> int:
     return int(said) if said else unsaid
 
 
-def _is_counted(launch: Launch, engine: Engine) -> bool:
-    """Whether the timer counts what the engine has configured."""
-    return fits(launch.rows, _number(engine, ACCUMULATION), _number(engine, BATCH))
+def _counts(launch: Launch, engine: Engine) -> tuple[int, int]:
+    """The batch that an engine has configured, and for how many ranks it counts each sample."""
+    return _number(engine, BATCH), _counted_for_each(launch, engine)
+
+
+def _fitting(launch: Launch, engines: Sequence[Engine]) -> list[int]:
+    """Places of the engines that may have what the timer counts; none where it is of none.
+
+    Its micro-steps are exact. Its samples are more than a step has where the run waits, as for what
+    a model writes, so an engine of less may have them too, but none of more.
+    """
+    steps = [(_number(engine, ACCUMULATION), _number(engine, BATCH)) for engine in engines]
+    told = {each: samples(launch.rows, each) or 0 for each, _ in steps}
+    ratios = [told[each] / batch for each, batch in steps]
+    able = [place for place, ratio in enumerate(ratios) if ratio > 1 / APART]
+    return able if all(ratios[place] < APART for place in able) else []
 
 
 def _unknown(batches: set[int]) -> str:

@@ -48,12 +48,17 @@ def dump(world: object, micro: int = MICRO, accumulation: int = ACCUMULATION, tp
 
 
 def trained(
-    batch: int = BATCH, accumulation: int = ACCUMULATION, *, timer: bool = True, lr: str = "0.001"
+    batch: int = BATCH,
+    accumulation: int = ACCUMULATION,
+    *,
+    timer: bool = True,
+    lr: str = "0.001",
+    wait: float = 0.0,
 ) -> list[str]:
-    """Lines of 200 steps, those of each tenth."""
+    """Lines of 200 steps, those of each tenth; wait: seconds of each that the timer leaves out."""
     lines = []
     for step in range(10, 201, 10):
-        at = f"{STARTED + timedelta(seconds=step * STEP_S):%Y-%m-%d %H:%M:%S},000"
+        at = f"{STARTED + timedelta(seconds=step * (STEP_S + wait)):%Y-%m-%d %H:%M:%S},000"
         lines.append(
             f"[{at}] [INFO] [logging.py:123:log_dist] [Rank 0] step={step}, skipped=0, lr=[{lr}], "
             "mom=[(0.9, 0.95)]\n"
@@ -138,7 +143,14 @@ def test_degrees_behind_a_training_are_of_the_next_one(measured: Measured) -> No
 POLICY, REFERENCE = dump(GPUS), dump(GPUS, 1, 1)
 
 
-@pytest.mark.parametrize("engines", [POLICY + REFERENCE, REFERENCE + POLICY + REFERENCE])
+@pytest.mark.parametrize(
+    "engines",
+    [
+        POLICY + REFERENCE,
+        REFERENCE + POLICY + REFERENCE,
+        dump(GPUS, 2 * MICRO) + POLICY + dump(GPUS, 2 * MICRO),
+    ],
+)
 def test_the_timer_tells_which_engine_trains(engines: str, measured: Measured) -> None:
     """The last configuration counted: an eighth of the TGS, or not ranked."""
     row = measured(LAUNCHER + BEGIN + engines + STEPS)
@@ -151,6 +163,23 @@ def test_an_engine_that_is_not_known_is_not_ranked(measured: Measured) -> None:
     """An eighth of the TGS was ranked."""
     row = measured(LAUNCHER + BEGIN + POLICY + REFERENCE + BARE)
     assert any("of several engines, of 8, 64 samples a step" in one for one in row["warnings"])
+    assert not ranked(row)
+
+
+@pytest.mark.parametrize("others", [dump(GPUS, 2 * MICRO), dump(GPUS, MICRO // 2)])
+@pytest.mark.parametrize("last", [True, False])
+def test_a_wait_makes_no_other_engine_of_it(others: str, last: bool, measured: Measured) -> None:  # noqa: FBT001
+    """As for what a model writes. Where half of the time was, twice the TGS was ranked."""
+    engines = POLICY + others if last else others + POLICY
+    row = measured(LAUNCHER + BEGIN + engines + "".join(trained(wait=STEP_S)))
+    assert not ranked(row)
+
+
+def test_engines_of_one_batch_may_count_it_otherwise(measured: Measured) -> None:
+    """A reference model alone under AutoTP: its quarter of the TGS was ranked."""
+    plain, shared = groups(GPUS, 1) + POLICY, groups(GPUS // SHARE, SHARE) + AUTOTP
+    row = measured(LAUNCHER + BEGIN + plain + shared + STEPS)
+    assert any("of several engines, of 16, 64 samples a step" in one for one in row["warnings"])
     assert not ranked(row)
 
 
