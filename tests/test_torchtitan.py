@@ -323,13 +323,20 @@ def test_without_fsdp_nothing_was_cast_before_amp_came(
         assert rates(lines, *facts, "precision=tf32")["precision"] == "tf32"
 
 
-@pytest.mark.parametrize("ended", [".", " (18 mm ops found, 9 saved)"])
+@pytest.mark.parametrize(
+    ("mode", "ended"),
+    [
+        (" (dp mode=fully_shard)", "."),
+        (" (dp mode=fully_shard)", " (18 mm ops found, 9 saved)"),
+        ("", "."),
+    ],
+)
 def test_the_graph_trainer_casts_and_recomputes_as_it_says(
-    ended: str, rates: Any, titan: Any
+    mode: str, ended: str, rates: Any, titan: Any
 ) -> None:
     """SimpleFSDP has the default of FSDP, and recomputes by a pass over the graph."""
     said = (
-        "Applied Data Parallel (simple_fsdp) (dp mode=fully_shard) to the model",
+        f"Applied Data Parallel (simple_fsdp){mode} to the model",
         f"Applied selective activation checkpointing (SAC) graph pass{ended}",
         "  Layer 0: 11 MUST_SAVE, 42 RECOMPUTE",
     )

@@ -1005,7 +1005,7 @@ TORCHTITAN: Final = LogFormat(
         FactLine(
             anchor="Applied ",
             regex=r"Applied (?:FSDP|HSDP|fully_shard|Data Parallel \(simple_fsdp\)"
-            r" \(dp mode=\w+\)) to the model",
+            r"(?: \(dp mode=\w+\))?) to the model",
             constants={"precision": "bf16"},
             inferred="Torchtitan's default under FSDP (mixed_precision_param bfloat16), not printed",
             example="[rank0]:[titan] 2026-11-20 15:53:47,087 - root - INFO - Applied FSDP to the "
