@@ -22,12 +22,14 @@ _SPELT: Final = (
     rb"\^\[|#033|\\{1,4}(?:x1[bB]|u001[bB]|033|e)"  # of a string in JSON in a string: \\u001b
     rb"|\xe2\x90\x9b|\xef\xbf\xbd"  # a picture of it, and of what is no character
 )
-_OF_COLOURS: Final = rb"(?:[02-4]?\d|9[0-7]|10[0-7])(?:;\d{1,3}){0,9}m"
-COLOUR: Final = re.compile(rb"(?:%s)\[[\d;]{0,39}[A-Za-z]|\[(?<!\x1b\[)%s" % (_SPELT, _OF_COLOURS))
-"""A colour without its escape character, or with one that is spelt."""
+LOST: Final = re.compile(rb"\[(?<!\x1b\[)(?:[02-4]?\d|9[0-7]|10[0-7])(?:;\d{1,3}){0,9}m")
+"""A colour without its escape character. Alone it is four times as fast: it begins with a byte."""
+COLOUR: Final = re.compile(rb"(?:%s)\[[\d;]{0,39}[A-Za-z]|%s" % (_SPELT, LOST.pattern))
+"""That, or one with an escape character that is spelt."""
 _RESETS: Final = b"[0m", b"[39m", b"[00m"
 """Ends of a colour: where there is none, `[5m` is something else."""
 
+_IS_SPELT: Final = re.compile(rb"(?:%s)\[" % _SPELT)
 ANY_COLOUR: Final = re.compile(rb"\x1b\[[\d;]{0,39}[A-Za-z]|%s" % COLOUR.pattern)
 _AT_A_STEP: Final = re.compile(
     rb"\x1b\[\d[\d;]{0,39}m *(?:\{'loss': |\d{1,3}%\|)"
@@ -59,7 +61,9 @@ def of_copies(
     text = b"\n".join(lines[:LOOKED_AT])
     if not _ends_as_text(text):
         return None
-    return COLOUR if len(list(islice(COLOUR.finditer(text), LEAST))) == LEAST else None
+    if len([*islice(COLOUR.finditer(text), LEAST)]) < LEAST:
+        return None
+    return COLOUR if _IS_SPELT.search(text) else LOST
 
 
 def _ends_as_text(text: bytes) -> bool:
