@@ -595,6 +595,19 @@ def test_colours_beside_the_trainers_dicts_and_bars_go(
     assert read_logs(path)["steps"].select(asked).equals(plain)
 
 
+@pytest.mark.parametrize("escape", ["", "^["])
+def test_few_lines_with_colours_are_enough(escape: str) -> None:
+    """As those with steps, among what else is told before and between them."""
+    coloured = [f"{escape}[31mstep: 1{escape}[39m", f"{escape}[31mstep: 2{escape}[39m"]
+    lines = [f"[titan] a line {n}" for n in range(499)]
+    lines[33], lines[52] = coloured
+    (bare,) = unwrapping("\n".join([*lines, ""]).encode()).unwraps
+    assert [piece and piece.text for piece in map(bare, [b"a", coloured[0].encode()])] == [
+        None,
+        b"step: 1",
+    ]
+
+
 @pytest.mark.parametrize(
     "lines",
     [
