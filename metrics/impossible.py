@@ -249,7 +249,8 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
 
     A run's counters never go back, nor do tokens stand still while steps are trained, and between
     two lines each step has a batch that is none smaller, and none larger, than both print; 1 % is
-    left to the rounding of counters. Where a step has several lines nothing is asked.
+    left to the rounding of counters. Where a step has several lines nothing is asked, nor where
+    tokens are printed too coarsely for a step to show (`'num_tokens': '1.305e+09'`).
     """
     of_rank = ("run_id", "rank")
     counted = steps.filter(pl.any_horizontal(pl.col(*_COUNTED) > 0))
@@ -258,12 +259,25 @@ def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
     known = batch.is_not_null() & before.is_not_null()
     more = samples > (1 + DISAGREEMENT) * new * pl.max_horizontal(batch, before)
     fewer = samples < (1 - DISAGREEMENT) * new * pl.min_horizontal(batch, before)
-    tokens, others = (pl.col(name).diff().over(of_rank) for name in _TOKENS)
-    back = pl.any_horizontal(samples < 0, tokens <= 0, others == 0)
+    tokens = [pl.col(name).diff().over(of_rank) for name in _TOKENS]
+    still = [change.eq(0) & _would_show(name) for change, name in zip(tokens, _TOKENS, strict=True)]
+    back = pl.any_horizontal(samples < 0, tokens[0] < 0, *still)
     odd = counted.filter((new > 0) & (back | (known & (more | fewer))))
     mine = counted.filter(pl.col("run_id").is_in(odd["run_id"].unique().implode()))
     copied = mine.filter(pl.struct(*of_rank, "step").is_duplicated())["run_id"].unique()
     return odd.filter(~pl.col("run_id").is_in(copied.implode()))
+
+
+def _would_show(counter: str) -> pl.Expr:
+    """Whether the steps since the line before add as much as the counter's last digit stands for.
+
+    By what each adds on average; that digit is the last one above 0.
+    """
+    of_rank, value = ("run_id", "rank"), pl.col(counter)
+    pace = (value.max() - value.min()) / (pl.col("step").max() - pl.col("step").min())
+    grown = pace.over(of_rank) * pl.col("step").diff().over(of_rank)
+    zeros = value.cast(pl.Int64, strict=False).cast(pl.String).str.extract("(0*)$").str.len_chars()
+    return pl.max_horizontal(grown, 1) >= 10.0 ** zeros.cast(pl.Float64)
 
 
 def _at_another_level(steps: pl.DataFrame) -> pl.DataFrame:

@@ -509,6 +509,22 @@ def test_steps_that_are_counted_are_of_one_run_where_tokens_and_epoch_go_on(
     assert bool(of_writers(*rows, log_format="hf-trainer")) is is_told
 
 
+@pytest.mark.parametrize("name", ["consumed_tokens", "consumed_non_padding"])
+@pytest.mark.parametrize(("before", "is_told"), [(1e9, False), (7e7, False), (0, True)])
+def test_tokens_of_four_digits_stand_still_while_steps_are_trained(
+    before: float, name: str, *, is_told: bool
+) -> None:
+    """Since transformers 5.0 the console prints so many: '1.305e+09' may hold for 20 steps."""
+    tokens = [before + 4096 * n for n in range(1, 41)]
+    rows = [
+        {"step": n, "loss": 5.0 - n / 100, name: float(f"{of:.4g}")}
+        for n, of in enumerate(tokens, 1)
+    ]
+    assert not of_writers(*rows, log_format="hf-trainer")
+    twice = [{**row, "step": 2 * row["step"] + more} for row in rows for more in (0, 1)]
+    assert bool(of_writers(*twice, log_format="hf-trainer")) is is_told
+
+
 def test_tokens_that_a_process_counts_begin_anew_with_it() -> None:
     """TRL's `num_tokens`, in a state whose steps go on."""
     tokens = [4096.0, 8192.0, 12288.0, 4096.0, 8192.0]
