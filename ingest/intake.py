@@ -28,6 +28,7 @@ from ingest.fanout import Engine, Given, Reading
 from ingest.log_format import LogFormat
 from ingest.log_rows import facts_beside, read_log
 from ingest.places import asked_once, place, remote
+from ingest.plan import base_id
 from ingest.reader import STDIN, content_hash
 from ingest.registry import BUILT_IN, Tried
 from ingest.spool import LogTables, Spool, frames, whole
@@ -158,7 +159,7 @@ class _Job:
                 return Outcome(found.path, "failed", str(error))
             if found.identity in self.stored_paths:
                 return Outcome(found.path, "failed", f"{found.path}: {OVERWRITTEN}")
-            self._remember(found, "", Beside((), self._formats()))
+            self.remember_none(found)
             return Outcome(found.path, "passed", str(error))
         except ClusterError:
             raise
@@ -178,7 +179,7 @@ class _Job:
                 self.left_alone.append(mark)
                 return Outcome(found.path, "unchanged", "known already")
         if self._is_unwritten(found):
-            self._remember(found, "", Beside((), self._formats()))
+            self.remember_none(found)
             return Outcome(found.path, "passed", f"{found.path}: the file is empty.")
         path = place(found.path)
         if path != STDIN and not found.size and found.identity in self.stored_paths:
@@ -364,6 +365,10 @@ class _Job:
         named = [identity(file) for file in given.named_in_sidecars(path)]
         return found.beside(self.by_path(found.identity), named)
 
+    def remember_none(self, found: Found) -> None:
+        """Have the store remember a file of no log, so that it is told of once."""
+        self._remember(found, "", Beside((), self._formats()))
+
     def _remember(self, found: Found, sha256: str, beside: Beside) -> None:
         """Have the store remember what the file looks like, if that can be relied on."""
         marked = found[1:5]
@@ -508,7 +513,8 @@ def _taken(
     """What became of each file, once the store has what was read of them all.
 
     What is much is stored before more is read. Files of known content come last: the store is to
-    see who has it once all that replaces any has been placed, as in one batch. before: the folders
+    see who has it once all that replaces any has been placed, as in one batch. Files that were logs
+    are told of behind that: what they held may stand in one that came later. before: the folders
     that the store remembers; None where it is to remember none. whole: those that are as they were,
     once all files have been found.
     """
@@ -516,19 +522,79 @@ def _taken(
     job.stood = cache(partial(_stood, store))
     outcomes: list[Outcome] = []
     looked_at: list[Found] = []
+    lost: list[int] = []
     told: list[Remark] = []
     with ahead:
         for found in ahead.before(files, job.offer):
             looked_at.append(found)
             outcomes.append(job.take(found))
-            job.report(outcomes[-1])
+            if _has_lost(found, outcomes[-1]):
+                lost.append(len(outcomes) - 1)
+            else:
+                job.report(outcomes[-1])
             ahead.forget(found)
             if job.is_much and ahead.between:
                 told += store.add(job.batch(), grown=job.grown)
     now = None if before is None else Folders(job.whole(looked_at, whole, told), before.state)
     seen, marks = [*job.seen, *job.claims()], list(job.marks.values())
     told += store.add(job.batch(), seen, marks, now, grown=job.grown)
+    if lost:
+        _tell_of_lost(job, outcomes, {at: looked_at[at] for at in lost}, store)
     return _settled(job, outcomes, looked_at, store, told)
+
+
+def _has_lost(found: Found, outcome: Outcome) -> bool:
+    """Whether it is a file of a folder that was a log, and holds nothing of one now."""
+    lost = outcome.status == "failed" and outcome.message.endswith((EMPTIED, OVERWRITTEN))
+    return lost and not found.named
+
+
+def _tell_of_lost(
+    job: _Job, outcomes: list[Outcome], lost: Mapping[int, Found], store: Store
+) -> None:
+    """Report files that were logs: nothing is lost where all that they held stands in others now.
+
+    As where logs are rotated, and the next one has begun with lines of its launcher alone.
+    """
+    job.marks.clear()
+    elsewhere = _elsewhere(job, store, {found.identity for found in lost.values()})
+    for at, found in lost.items():
+        if where := elsewhere.get(found.identity):
+            path = outcomes[at].path
+            outcomes[at] = Outcome(found.path, "passed", f"{path}: {ROTATED}{where}.")
+            job.remember_none(found)
+        job.report(outcomes[at])
+    store.add((), (), list(job.marks.values()))
+
+
+def _elsewhere(job: _Job, store: Store, lost: Collection[str]) -> dict[str, str]:
+    """Of paths a file that is there and holds all runs of what the path held, and as many steps."""
+    sources = {s: rest for s, *rest in _columns(store, "sources", "sha256", "path", "step_lines")}
+    runs: dict[str, set[str]] = {sha256: set() for sha256 in sources}
+    holding: dict[str, set[str]] = {}
+    for sha256, run in _columns(store, "runs", "sha256", "run_id"):
+        runs[sha256].add(base_id(run))
+        holding.setdefault(base_id(run), set()).add(sha256)
+    copies = {one.sha256: one.path for one in job.left_alone}
+    copies |= {one.sha256: one.path for one in job.seen}
+    found: dict[str, str] = {}
+    of_none = set[str]()
+    for sha256, (path, steps) in sources.items():
+        if path not in lost:
+            continue
+        others = set.intersection(*(holding[run] for run in runs[sha256])) if runs[sha256] else ()
+        held = (sources[other] for other in others)
+        more = (other for other, count in held if other not in lost and count >= steps)
+        where = copies.get(sha256) or next((one for one in more if not _is_gone(one)), None)
+        if where is None:
+            of_none.add(path)
+        else:
+            found[path] = where
+    return {path: where for path, where in found.items() if path not in of_none}
+
+
+def _columns(store: Store, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
+    return store.table(table).select(names).iter_rows()
 
 
 def _settled(
@@ -616,11 +682,13 @@ OVERWRITTEN: Final = (
     "no line of it is of a known format, and it was a log. What was read is kept: restore or "
     "delete it."
 )
+ROTATED: Final = "no log any more; what it held stands in "
 LESS: Final = (
     "holds fewer steps of its run than were read before, which are kept. Where they are not to "
     "count, fairmfu remove the run, and ingest the log again"
 )
-"""What is said of a log that lost all, that holds something else now, and that lost steps."""
+"""What is said of a log that lost all, that holds something else now, the same where what it held
+was moved, and of one that lost steps."""
 
 
 def _known_as(path: str, stored: str) -> str:

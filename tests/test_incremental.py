@@ -613,6 +613,28 @@ def test_a_log_that_was_rotated_stays_one_run(
     assert said(ingest(log.parent)) == UNCHANGED * 2
 
 
+@pytest.mark.parametrize("case", [(0, ""), (5, ""), (0, OTHER), (5, OTHER)])
+def test_a_log_that_was_rotated_is_told_once(
+    case: tuple[int, str], store: Store, log: Path, titan: Titan, ingest: Ingest
+) -> None:
+    """The next one has no step yet, and nothing is lost: a nightly job is not to fail."""
+    grown, now = case
+    ingest(write(log, titan(30)).parent)
+    write(log, titan(30 + grown))
+    older = log.rename(log.with_name("run.log.1"))
+    write(log, now)
+    first, second = ingest(log.parent)
+    assert (first.status, first.message) == ("passed", f"{log}: {intake.ROTATED}{older}.")
+    assert second.status == ("read" if grown else "known")
+    assert said(ingest(log.parent)) == [("passed", ""), *UNCHANGED]
+    assert len(analyse(store.tables()).metrics) == 1
+    write(log, titan(7, loss=9.0))
+    assert [one.status for one in ingest(log.parent)] == ["read", "unchanged"]
+    assert len(analyse(store.tables()).metrics) == 2
+    write(log, "")
+    assert said(ingest(log.parent)) == [("failed", f"{log}: {intake.EMPTIED}"), *UNCHANGED]
+
+
 def test_a_log_that_was_truncated_in_place_keeps_its_earlier_run(
     store: Store, log: Path, titan: Titan, ingest: Ingest
 ) -> None:
