@@ -65,15 +65,15 @@ def settle_engines(launch: Launch) -> tuple[int, str | None]:
     if not held or _OF_DUMP[BATCH] not in held[-1]["text"]:
         return 1, None
     engines = _engines(launch)
-    if not engines or held[-1] is not engines[-1][BATCH]:
+    if not engines:
         return 1, None
     counts = [_counts(launch, engine) for engine in engines]
-    holds = len(engines) - 1
-    if len({*counts}) > 1:
-        fitting = _fitting(launch, engines)
-        if len({counts[place] for place in fitting}) != 1:
-            return 1, _unknown({batch // times for batch, times in counts})
-        holds = fitting[-1]
+    fitting = _fitting(launch, engines) if len({*counts}) > 1 else [len(engines) - 1]
+    between = _between_steps(launch, held)
+    if len({counts[place] for place in fitting}) != 1 or between - {batch for batch, _ in counts}:
+        return 1, _unknown(between | {batch // times for batch, times in counts})
+    holds = fitting[-1]
+    if held[-1] is not engines[holds][BATCH]:
         own = {id(fact) for name, fact in engines[holds].items() if name in _OF_DUMP}
         for facts in (launch.facts, launch.companion_facts):
             facts.sort(key=lambda fact: id(fact) in own)  # of several the last one holds
@@ -95,6 +95,16 @@ def _engines(launch: Launch) -> list[Engine]:
             engines.append({})
         engines[-1][name] = said
     return [engine for engine in engines if _number(engine, BATCH)]
+
+
+def _between_steps(launch: Launch, held: Sequence[Said]) -> set[int]:
+    """Batches that are configured between steps: of another engine, or of all steps from there on.
+
+    What is configured behind the last step is of a training that has none.
+    """
+    first, last = launch.rows.first_line or 0, launch.rows.last_line
+    said = (optional(whole, fact["value"]) for fact in held if first < fact["line"] < last)
+    return {batch for batch in said if batch}
 
 
 def _in_order(launch: Launch) -> Iterator[tuple[str, Said]]:

@@ -175,6 +175,23 @@ def test_a_wait_makes_no_other_engine_of_it(others: str, last: bool, measured: M
     assert not ranked(row)
 
 
+def test_one_that_is_made_while_steps_are_trained_is_not_known(measured: Measured) -> None:
+    """For evaluation, or a training that goes on with another batch: the last one counted."""
+    lines = trained(timer=False)
+    of = "".join(lines[:10]), "".join(lines[10:])
+    row = measured(LAUNCHER + BEGIN + POLICY + of[0] + REFERENCE + of[1])
+    assert any("of several engines, of 8, 64 samples a step" in one for one in row["warnings"])
+    assert not ranked(row)
+    row = measured(LAUNCHER + BEGIN + POLICY + of[0] + POLICY + of[1])
+    assert (ranked(row), row["tgs"]) == (True, pytest.approx(TGS))
+
+
+def test_one_behind_the_last_step_is_of_no_step(measured: Measured) -> None:
+    row = measured(LAUNCHER + BEGIN + POLICY + BARE + REFERENCE)
+    assert ranked(row)
+    assert (row["tgs"], row["global_batch_size"]) == (pytest.approx(TGS), BATCH)
+
+
 def test_engines_of_one_batch_may_count_it_otherwise(measured: Measured) -> None:
     """A reference model alone under AutoTP: its quarter of the TGS was ranked."""
     plain, shared = groups(GPUS, 1) + POLICY, groups(GPUS // SHARE, SHARE) + AUTOTP
