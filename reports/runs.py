@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
 from typing import Any, Final
 
 import polars as pl
@@ -61,7 +62,7 @@ def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[s
     """What is doubtful of runs, a sentence for all that it is said of; then where facts are given.
 
     rows: metrics, with names that tell the runs apart. missing: also the facts that each lacks.
-    Sentences of many runs that differ in figures alone are one, with those of the first.
+    Sentences of many runs that differ in figures alone are one, each from the least to the most.
     """
     said: dict[str, list[str]] = {}
     lacking = False
@@ -79,7 +80,7 @@ def doubts(rows: Iterable[Mapping[str, Any]], *, missing: bool = True) -> list[s
             told += [f"{_few(said[words])}: {words}" for words in kind]
         else:
             every = list(dict.fromkeys(run for words in kind for run in said[words]))
-            told.append(f"{_few(every)}: {kind[0]} ({FIRST_OF_MANY})")
+            told.append(f"{_few(every)}: {_spanned(kind)} ({OF_MANY})")
     return [*told, *([GIVE if missing else NAMED_BY_RUNS] if lacking else [])]
 
 
@@ -88,12 +89,26 @@ def _few(runs: Sequence[str]) -> str:
     return ", ".join(shown)
 
 
-FIGURE: Final = re.compile(r"(?<![\w'.-])[-+]?\d[\d,.]*(?![\w'.-])")
+def _spanned(kind: Sequence[str]) -> str:
+    """One sentence for some that differ in figures alone: how bad the worst is has to show."""
+    words = FIGURE.split(kind[0])
+    spans = [
+        ends[0] if ends[0] == ends[-1] else f"{ends[0]} to {ends[-1]}"
+        for ends in (sorted(of, key=_number) for of in zip(*map(FIGURE.findall, kind), strict=True))
+    ]
+    return "".join(chain.from_iterable(zip_longest(words, spans, fillvalue="")))
+
+
+def _number(figure: str) -> float:
+    return float(figure.replace(",", ""))
+
+
+FIGURE: Final = re.compile(r"(?<![\w'.-])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w'-]|\.\d)")
 """A number that stands alone in a sentence, not within a name."""
 
 MOST_NAMED: Final = 3
 """Runs of one and the same message that are named before they are counted; and messages alike."""
 
-FIRST_OF_MANY: Final = "figures of the first; of each: fairmfu explain RUN"
+OF_MANY: Final = "figures from the least to the most; of each: fairmfu explain RUN"
 GIVE: Final = "What is missing is given by: fairmfu set RUN NAME=VALUE"
 NAMED_BY_RUNS: Final = "What runs lack, by the names that fairmfu set takes: fairmfu runs"
