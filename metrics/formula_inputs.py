@@ -194,7 +194,10 @@ def _shape(facts: Mapping[str, Mapping[str, Any]], out: Score) -> ModelShape | N
         return None
     given.sort(key=lambda name: (_rank(facts[name]), SHAPE_FACTS.index(name)))
     try:
-        shape = _build(_describing(given, facts, out), facts)
+        best = _describing(given, facts, out)
+        shape = _build(best, facts)
+        if best != given[0]:
+            _hold_against(str(facts[given[0]]["value"]), shape)
         modules = _mtp_modules(shape, facts)
         if modules is None:
             out.missing.append("mtp_modules")
@@ -223,12 +226,45 @@ def _describing(given: Sequence[str], facts: Mapping[str, Mapping[str, Any]], ou
             known(name)
         except UnknownModelError:
             source = str(facts[others[0]]["origin"]).removeprefix("companion:")
+            own = _own_name(others[0], facts)
             out.warnings.append(
                 f"the log calls its model {name!r}, which is no known one: its shape is that of "
-                f"{source} beside it"
+                f"{source} beside it" + (f", which calls it {own!r}" if own else "")
             )
             return others[0]
     return best
+
+
+def _own_name(fact: str, facts: Mapping[str, Mapping[str, Any]]) -> str:
+    """What a config calls its model, which may be the one that it was trained from."""
+    if fact != "model_config":
+        return ""
+    return str(json.loads(str(facts[fact]["value"])).get("_name_or_path") or "")
+
+
+def _hold_against(name: str, shape: ModelShape) -> None:
+    """Raises ShapeError on a shape that is not as large as the model's name says (`my-72b`)."""
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    sizes = [
+        float(match["size"]) * float(match["experts"] or 1) * UNITS[match["unit"].lower()]
+        for match in SIZE_IN_NAME.finditer(last)
+    ]
+    if sizes and not any(
+        1 / OTHER_SIZE <= size / shape.params_total <= OTHER_SIZE for size in sizes
+    ):
+        raise ShapeError(
+            f"{name!r} is not of the {shape.params_total / 1e9:,.3g} billion parameters of the "
+            "config beside the log, which seems to be another model's: --set model_config=PATH/"
+            "config.json or --set model=NAME"
+        )
+
+
+SIZE_IN_NAME: Final = re.compile(
+    r"(?<![A-Za-z\d.])(?:(?P<experts>\d+)x)?(?P<size>\d+(?:\.\d+)?)(?P<unit>[bBmM])(?![A-Za-z\d])"
+)
+UNITS: Final = {"b": 1e9, "m": 1e6}
+OTHER_SIZE: Final = 2
+"""Names round, and experts share weights (8x7B has 46.7 billion), by less than this factor."""
 
 
 def _mtp_modules(shape: ModelShape, facts: Mapping[str, Mapping[str, Any]]) -> int | None:

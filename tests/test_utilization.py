@@ -421,3 +421,35 @@ def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() 
     broken["model"]["origin"] = "log:61"
     broken["model_config"]["origin"] = "companion:config.json"
     assert "the llama config has no" in score(broken, rate()).warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_other"),
+    [
+        ("/data/my-8b-sft", False),
+        ("/data/72b/mine", False),  # a folder of others
+        ("Qwen2.5-72B-mine/", True),
+        ("mine-8x7B", True),
+        ("mine-350m", True),
+        ("mine-72b-draft-8b", False),
+        ("mine-v8.2b1", False),
+    ],
+)
+def test_a_config_of_another_size_than_the_name_says_is_another_models(
+    name: str, *, is_other: bool
+) -> None:
+    """One config.json lies beside the logs of many models."""
+    config = {"model_type": "llama", "_name_or_path": "meta-llama/Meta-Llama-3-8B"} | {
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+    facts = held(model=name, model_config=json.dumps(config))
+    facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
+    out = score(facts, rate())
+    assert out.warnings[0].endswith("beside it, which calls it 'meta-llama/Meta-Llama-3-8B'")
+    assert out.missing == (["model_config"] if is_other else [])
+    assert ("seems to be another model's" in out.warnings[-1]) is is_other
