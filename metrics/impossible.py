@@ -98,13 +98,16 @@ TWICE: Final = 0.1
 less those that a bar gives the same step."""
 _OTHER_FIGURES: Final = (
     "a step is printed again with another loss, rate, learning rate or time than before, where one "
-    "process prints it once or all share it ({}): several runs, or engines of one program, wrote "
-    "into this log at the same time" + NOT_RANKED
+    "process prints it once or all share it ({}): several runs, engines of one program, or ranks "
+    "whose loss is their own and that no tag tells apart, wrote into this log at the same time"
+    + NOT_RANKED
 )
 OTHER_LOSS: Final = 1e-3
 """Two prints of one loss differ by less, absolutely or relatively; so does ingest.launch count."""
 OF_ONE_PROCESS: Final = "deepspeed"
 """The format whose lines are printed by one process of a job alone, as a rule without a loss."""
+OF_HANDLERS: Final = timedelta(seconds=0.1)
+"""A line that several handlers of one logger print has stamps at most so far apart, or none."""
 _IN_TURN: Final = (
     "steps go back again and again where the log prints no start of a run ({}), each time after a "
     "few lines, or sooner than a step is trained: several runs wrote into this log at the same "
@@ -117,6 +120,8 @@ EVEN: Final = 0.5
 """Of the lines of one run more are as many steps behind the one before; excerpts leave some out."""
 OF_A_LINE: Final = 0.5
 """Of the time between two lines: a process that starts again needs more until it prints one."""
+SOON: Final = 2
+"""Times the longest time between two lines: what is begun again needs more."""
 FEWEST_OF_A_LEVEL: Final = 8
 """Lines on either side of a change."""
 OTHER_MEMORY: Final = 0.02
@@ -237,8 +242,9 @@ def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
     rates = lines.filter(rate.is_finite())
     other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
-    said = pl.col("learning_rate", "logged_at")
-    late = pl.any_horizontal(said.ne_missing(said.first().over("run_id", "step")))
+    rate, at = pl.col("learning_rate"), pl.col("logged_at")
+    late = (at - at.drop_nulls().first().over("run_id", "step")).abs() > OF_HANDLERS
+    late = rate.ne_missing(rate.first().over("run_id", "step")) | late.fill_null(value=False)
     engines = lines.filter(pl.col("skipped_steps") >= 0)
     engines = engines.filter(late, late.mean().over("run_id") >= TWICE)
     return pl.concat([unlike, other, engines]).unique(("run_id", "line")).sort("run_id", "line")
@@ -355,7 +361,8 @@ def _in_turn(
     ahead goes on in it. Experiments one behind the other, of a few lines each, begin where the one
     before did: steps that are counted always do, so tokens tell. Of two that go at one pace with
     intervals of their own, lines meet where both print a step, and a launch begins with the very
-    one that the last ended with. later, unstarted: of `_behind_later` and `_without_a_start`.
+    one that the last ended with, about as soon as any other line comes. later, unstarted: of
+    `_behind_later` and `_without_a_start`.
     """
     run, stamp = pl.col("run_id"), pl.col("logged_at")
     back = unstarted.filter(pl.col("step") <= pl.col("before"))["run_id"]
@@ -370,9 +377,10 @@ def _in_turn(
         first=pl.col("step").first(),
         last=pl.col("step").max(),
         tokens=pl.col("consumed_tokens").first(),
-        uneven=(new == new.median()).mean() < EVEN,
+        uneven=(pl.len() > IN_TURN) & ((new == new.median()).mean() < EVEN),
         began=stamp.drop_nulls().first(),
         apart=stamp.diff().median(),
+        longest=stamp.diff().max(),
     )
     ends = steps.group_by("run_id").agg(ended=stamp.max())
     counts = pl.col("log_format") == OF_NO_STEP
@@ -389,12 +397,14 @@ def _in_turn(
             meet=(pl.col("first") == before["last"]) & pl.col("uneven") & before["uneven"],
             gap=pl.col("began") - pl.col("ended").shift().over("sha256"),
             apart=pl.col("apart").shift().over("sha256"),
+            longest=pl.col("longest").shift().over("sha256"),
         )
     )
     short = pl.col("short").filter("back")
     soon = pl.col("gap").is_between(timedelta(), OF_A_LINE * pl.col("apart"), closed="left")
     several = (short.sum() >= TURNS) & (short.mean() > 1 / 2)
-    at_once = (pl.col("back") & (soon | pl.col("meet"))).any()
+    meet = pl.col("meet") & (pl.col("gap") <= SOON * pl.col("longest")).fill_null(value=True)
+    at_once = (pl.col("back") & (soon | meet)).any()
     in_turn = of_source.filter((several | at_once).over("sha256"))["run_id"]
     return steps.filter(run.is_in(in_turn.implode())).unique(
         "run_id", keep="first", maintain_order=True

@@ -480,6 +480,27 @@ def test_a_step_of_two_rates_is_of_two_runs_where_one_process_prints(
     assert bool(of_writers(*rows, log_format=log_format)) is is_told
 
 
+@pytest.mark.parametrize(
+    ("other", "is_told"),
+    [
+        ({"logged_at": None}, False),  # a handler of the root logger, without a stamp
+        ({"logged_at": datetime(2026, 3, 6, 0, 0, 0, 1000)}, False),  # of another handler
+        ({"logged_at": datetime(2026, 3, 6, 0, 0, 2)}, True),  # the critic's engine
+        ({"learning_rate": 2e-5}, True),
+    ],
+)
+def test_a_line_of_the_engine_that_two_handlers_print_is_of_one_run(
+    other: dict, *, is_told: bool
+) -> None:
+    at = datetime(2026, 3, 6)
+    lines = [
+        {"step": n, "skipped_steps": 0, "learning_rate": 1e-5, "logged_at": at} for n in (1, 2, 3)
+    ]
+    for rows in ([line, line | other] for line in lines), ([line | other, line] for line in lines):
+        told = of_writers(*(one for pair in rows for one in pair), log_format="deepspeed")
+        assert bool(told) is is_told
+
+
 def of_dicts(*jobs: tuple[float, int], name: str = "consumed_tokens") -> list[dict]:
     """Dicts of the Trainer, whose steps are counted, of jobs with a pace and a batch."""
     dicts = sorted((pace * n, n, batch) for pace, batch in jobs for n in range(1, 9))
@@ -586,6 +607,11 @@ def test_runs_that_write_one_log_in_turn_are_not_ranked(
         [[(30, 200), (40, 250)], [(10, 0), (20, 50)]],  # parts in the wrong order
         [bare(10, 20, 30, 40), bare(40, 50, 60)],  # trained again from step 30 on
         [bare(1, 10, 20), bare(20, 40, 60, 80)],
+        [bare(1, 10, 20), bare(20, 30, 50)],  # too few lines to tell how they are spaced
+        [  # an excerpt of steps, begun again an hour later
+            [(n, 5.0 * n) for n in (1, 10, 20, 50, 90)],
+            [(n, 5.0 * n + 3600) for n in (90, 100, 120, 170, 200)],
+        ],
     ],
 )
 def test_launches_one_behind_the_other_take_no_turns(
