@@ -97,7 +97,7 @@ class Seen(NamedTuple):
         if self.intermediate_size is not None:
             return self.intermediate_size
         dense = (group.ffn.width for group in self.shape.layers if group.ffn is not None)
-        width = next(dense, _INTERMEDIATE_SIZES.get(self.shape.name))
+        width = _INTERMEDIATE_SIZES.get(self.shape.name) or next(dense, None)
         if width is None:
             raise ShapeError(
                 f"{self.shape.name} has no dense layer, so its shape does not tell the"
@@ -126,13 +126,15 @@ def full_attention(seen: Seen) -> float:
     return flops_per_token(seen.full())
 
 
-# intermediate_size of published configs whose layers are all sparse. Mixtral, OLMoE and gpt-oss use
-# it for their experts; the Qwen ones name it and have no layer of that width.
+# intermediate_size of published configs that is no dense layer's: Mixtral, OLMoE, gpt-oss, Llama 4
+# use it for their experts; the Qwen ones name it and have no layer of that width.
 _INTERMEDIATE_SIZES = {
     "mixtral-8x7b": 14336,
     "mixtral-8x22b": 16384,
     "mixtral-8x22b-instruct-v0.1": 16384,
     "olmoe-1b-7b": 1024,
+    "llama-4-scout": 8192,
+    "llama-4-maverick": 8192,
     "gpt-oss-20b": 2880,
     "gpt-oss-120b": 2880,
     "qwen1.5-moe-a2.7b": 5632,
