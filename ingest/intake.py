@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ingest import facts as given
+from ingest import rotated
 from ingest.ahead import Processes
 from ingest.catalogue import ReadBefore
 from ingest.errors import (
@@ -28,13 +29,23 @@ from ingest.fanout import Engine, Given, Reading
 from ingest.log_format import LogFormat
 from ingest.log_rows import facts_beside, read_log
 from ingest.places import asked_once, place, remote
-from ingest.plan import base_id
 from ingest.reader import STDIN, content_hash
 from ingest.registry import BUILT_IN, Tried
 from ingest.spool import LogTables, Spool, frames, whole
 from ingest.store import FileMark, Folders, Remark, Seen, Store
 from ingest.together import Batch, Log
-from ingest.walk import NOTHING, Beside, Found, Walk, identity, listed, listing, look, signature
+from ingest.walk import (
+    NOTHING,
+    Beside,
+    Found,
+    Walk,
+    identity,
+    is_gone,
+    listed,
+    listing,
+    look,
+    signature,
+)
 
 SETTLED_NS: Final = 2_000_000_000
 """A file that was written to within this time, before it was looked at, may change again without
@@ -209,7 +220,7 @@ class _Job:
         A copy of a file that is still there is none to take its place.
         """
         before = self.again.get(sha256)
-        if before is None or not (before.path == found.identity or _is_gone(before.path)):
+        if before is None or not (before.path == found.identity or is_gone(before.path)):
             return None
         return before
 
@@ -236,7 +247,7 @@ class _Job:
         stored = self.known[sha256]
         beside = self._beside(found, path)
         here, given = stored == found.identity, []
-        if here or _is_gone(stored):
+        if here or is_gone(stored):
             self._tell_of_companions(found)
             given = [*self.by_path(found.identity), *facts_beside(path)]
         self.seen.append(Seen(found.identity, sha256, [*(given if here else []), *self.extra]))
@@ -488,7 +499,7 @@ def to_read_again(store: Store, tried: Tried = BUILT_IN) -> tuple[list[Path], li
             left.append("one came through a pipe: give it once more")
         elif (name := _untried(source, tried)) is not None:
             left.append(f"{path}: {name} is no format that is known here: give it by --log-format")
-        elif _is_gone(path):
+        elif is_gone(path):
             left.append(f"{path}: it is gone")
         else:
             there.append(place(path))
@@ -557,7 +568,9 @@ def _tell_of_lost(
     As where logs are rotated, and the next one has begun with lines of its launcher alone.
     """
     job.marks.clear()
-    elsewhere = _elsewhere(job, store, {found.identity for found in lost.values()})
+    copies = {one.sha256: one.path for one in job.left_alone}
+    copies |= {one.sha256: one.path for one in job.seen}
+    elsewhere = rotated.elsewhere(store, copies, {found.identity for found in lost.values()})
     for at, found in lost.items():
         if where := elsewhere.get(found.identity):
             path = outcomes[at].path
@@ -565,36 +578,6 @@ def _tell_of_lost(
             job.remember_none(found)
         job.report(outcomes[at])
     store.add((), (), list(job.marks.values()))
-
-
-def _elsewhere(job: _Job, store: Store, lost: Collection[str]) -> dict[str, str]:
-    """Of paths a file that is there and holds all runs of what the path held, and as many steps."""
-    sources = {s: rest for s, *rest in _columns(store, "sources", "sha256", "path", "step_lines")}
-    runs: dict[str, set[str]] = {sha256: set() for sha256 in sources}
-    holding: dict[str, set[str]] = {}
-    for sha256, run in _columns(store, "runs", "sha256", "run_id"):
-        runs[sha256].add(base_id(run))
-        holding.setdefault(base_id(run), set()).add(sha256)
-    copies = {one.sha256: one.path for one in job.left_alone}
-    copies |= {one.sha256: one.path for one in job.seen}
-    found: dict[str, str] = {}
-    of_none = set[str]()
-    for sha256, (path, steps) in sources.items():
-        if path not in lost:
-            continue
-        others = set.intersection(*(holding[run] for run in runs[sha256])) if runs[sha256] else ()
-        held = (sources[other] for other in others)
-        more = (other for other, count in held if other not in lost and count >= steps)
-        where = copies.get(sha256) or next((one for one in more if not _is_gone(one)), None)
-        if where is None:
-            of_none.add(path)
-        else:
-            found[path] = where
-    return {path: where for path, where in found.items() if path not in of_none}
-
-
-def _columns(store: Store, table: str, *names: str) -> Iterator[tuple[Any, ...]]:
-    return store.table(table).select(names).iter_rows()
 
 
 def _settled(
@@ -657,17 +640,6 @@ def _read_otherwise(path: Path, before: str) -> str:
         f"{path}: its content is stored already, as read with {before}. --log-format is for what "
         "is new to a store: give another --store, or leave --log-format out."
     )
-
-
-def _is_gone(stored: str) -> bool:
-    """Whether the file of this machine that a content was read from is there no more."""
-    path = place(stored)
-    if path == STDIN or remote(path) is not None:
-        return False
-    try:
-        return not path.exists()
-    except OSError:  # who may not look does not know
-        return False
 
 
 MOVED: Final = (

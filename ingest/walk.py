@@ -194,6 +194,17 @@ def look(path: Path) -> Found:
     return Found(str(path), identity(path), seen.st_size, seen.st_mtime_ns, seen.st_ino)
 
 
+def is_gone(stored: str) -> bool:
+    """Whether the file of this machine that a content was read from is there no more."""
+    path = place(stored)
+    if path == STDIN or remote(path) is not None:
+        return False
+    try:
+        return not path.exists()
+    except OSError:  # who may not look does not know
+        return False
+
+
 def identity(path: Path) -> str:
     """A path that names one file from wherever it is given."""
     return str(path if path == STDIN else path.absolute())

@@ -222,32 +222,45 @@ def _epoch_back(told: pl.DataFrame) -> pl.DataFrame:
 
 
 def _told_otherwise(steps: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
-    """Lines that print a step of their rank again, with another loss than its first line has.
+    """Lines that print a step of their rank again otherwise than its first line does.
 
     One process prints a step once, and copies of its line are alike. Ranks that are named alike, or
-    not at all, each have a speed and a memory of their own, but the loss of all; below zero it is
-    what other pipeline stages print. Of a format that one process alone prints the rate of its
-    timer tells too, and of its steps the learning rate and the time.
+    not at all, each have a speed and a memory of their own, but the loss of all. Of a format that
+    one process alone prints other figures tell too.
     """
-    run, step, loss = pl.col("run_id"), pl.col("step"), pl.col("loss")
+    run, step = pl.col("run_id"), pl.col("step")
     some = steps.filter(step <= step.shift(), run == run.shift())["run_id"].unique()
     lines = steps.filter(run.is_in(some.implode()))
     again = lines.filter(step <= step.cum_max().shift().over("run_id", "rank"))["run_id"].unique()
     lines = lines.filter(run.is_in(again.implode()))
     own = runs.filter(pl.col("log_format") == OF_ONE_PROCESS)["run_id"]
+    of_one = lines.filter(run.is_in(own.implode()))
+    odd = pl.concat([_of_another_loss(lines), _of_another_engine(of_one)])
+    return odd.unique(("run_id", "line")).sort("run_id", "line")
+
+
+def _of_another_loss(lines: pl.DataFrame) -> pl.DataFrame:
+    """Of lines of a step those with another loss than its first; pipeline stages print -1."""
+    loss = pl.col("loss")
     losses = lines.filter(loss.is_finite(), loss >= 0)
     first = loss.first().over("run_id", "rank", "step")
-    unlike = losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
-    lines = lines.filter(run.is_in(own.implode()))
+    return losses.filter((loss - first).abs() > OTHER_LOSS * (1 + first))
+
+
+def _of_another_engine(lines: pl.DataFrame) -> pl.DataFrame:
+    """The same by the rate that DeepSpeed's timer prints, and the learning rate and time of a step.
+
+    Several handlers of one logger may each print a line, with stamps of their own or none.
+    """
     rate, timed = pl.col("logged_samples_per_second"), pl.col("elapsed_s").is_null()
     rates = lines.filter(rate.is_finite())
     other = rates.filter(rate != rate.first().over("run_id", "rank", "epoch", "step", timed))
-    rate, at = pl.col("learning_rate"), pl.col("logged_at")
-    late = (at - at.drop_nulls().first().over("run_id", "step")).abs() > OF_HANDLERS
-    late = rate.ne_missing(rate.first().over("run_id", "step")) | late.fill_null(value=False)
-    engines = lines.filter(pl.col("skipped_steps") >= 0)
-    engines = engines.filter(late, late.mean().over("run_id") >= TWICE)
-    return pl.concat([unlike, other, engines]).unique(("run_id", "line")).sort("run_id", "line")
+    of_step = ("run_id", "step")
+    lr, at = pl.col("learning_rate"), pl.col("logged_at")
+    later = (at - at.drop_nulls().first().over(of_step)).abs() > OF_HANDLERS
+    unlike = lr.ne_missing(lr.first().over(of_step)) | later.fill_null(value=False)
+    printed = lines.filter(pl.col("skipped_steps") >= 0)
+    return pl.concat([other, printed.filter(unlike, unlike.mean().over("run_id") >= TWICE)])
 
 
 def _counted_otherwise(steps: pl.DataFrame) -> pl.DataFrame:
