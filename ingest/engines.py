@@ -48,6 +48,7 @@ _FIRST: Final = (ACCUMULATION, RANKS, MODELS)
 """One of these, behind a configuration, is another engine's."""
 BEGINS: Final = "begins"
 FAILED: Final = ("error", "out_of_memory", "killed", "restart")
+"""Events behind which processes begin anew."""
 
 Said = Mapping[str, Any]
 """A fact of a launch, or what stands in its place: it has a `value`."""
@@ -137,7 +138,7 @@ def _name(fact: Said) -> str | None:
 
 def _number(engine: Engine, name: str, unsaid: int = 0) -> int:
     said = optional(whole, engine[name]["value"]) if name in engine else None
-    return int(said) if said else unsaid
+    return said or unsaid
 
 
 def _counts(launch: Launch, engine: Engine) -> tuple[int, int]:
@@ -176,7 +177,7 @@ def _counted_for_each(launch: Launch, engine: Engine) -> int:
     world, models = _number(engine, WORLD), _number(engine, MODELS, 1)
     sharing = models if models > 1 else _number(engine, AUTOTP, 1)
     groups = _number(engine, RANKS) * sharing * _number(engine, SEQUENCES, 1)
-    every = groups or int(optional(whole, launch.last_said("gpus")) or 0)
+    every = groups or optional(whole, launch.last_said("gpus")) or 0
     batch = world * _number(engine, MICRO_BATCH) * _number(engine, ACCUMULATION)
     known = world == every and batch == _number(engine, BATCH) and world % sharing == 0
     return sharing if known and world else 1

@@ -23,6 +23,7 @@ import yaml
 
 from ingest import world_size
 from ingest.clean import storable
+from ingest.engines import FAILED
 from ingest.errors import FactError
 from ingest.formats.deepspeed import RANKS_OF_ONE_BATCH
 from ingest.formats.torchtitan import job_config
@@ -41,7 +42,6 @@ TELLING: Final = 3
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
 _SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-_FAILED: Final = ("error", "out_of_memory", "killed", "restart")
 MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
@@ -257,7 +257,7 @@ def _set_up(launch: Launch) -> tuple[int, int]:
     """
     first = launch.rows.first_line
     ends = [f["line"] for f in launch.stated if f["name"] == "data_parallel" and f["line"]]
-    ends += [event["line"] for event in launch.events.of_kinds(_FAILED)]
+    ends += [event["line"] for event in launch.events.of_kinds(FAILED)]
     begun, models, last = 0, 0, 0
     for event in launch.events.of_kinds(["setup"]):
         if first is not None and event["line"] > first:

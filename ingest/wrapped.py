@@ -53,16 +53,18 @@ class Wrappings(NamedTuple):
 
 def unwrapping(beginning: bytes, keeps: Keeps = lambda *_: False) -> Wrappings:
     """What takes off the wrappings of a file that begins so."""
-    every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
-    first = list[Made]()
-    if colour := colours.of_copies(every, _sample(every), beginning):
+    every = beginning.split(b"\n", LOOKED_AT)[:-1]
+    some, first = _sample(every), list[Made]()
+    if colour := colours.of_copies(every, some, beginning):
         bare = partial(colours.without, colour)
         if not keeps(bare, every):
             first.append(lambda: bare)
             beginning = colour.sub(b"", beginning)
-            every = lines = beginning.split(b"\n", LOOKED_AT)[:-1]
-    if (made := of_file(lines, beginning)) is None:
-        lines = _sample(lines)
+            every = beginning.split(b"\n", LOOKED_AT)[:-1]
+            some = _sample(every)
+    lines = every
+    if (made := of_file(every, beginning)) is None:
+        lines = some
         made = of_lines(lines)
     found, newest_first = list[Made](), False
     while made is not None and len(found) < MOST and not keeps(made(), lines):
