@@ -32,7 +32,7 @@ from ingest.launch import Launch
 from ingest.log_format import MODEL_PARALLEL, PROCESS, LogFormat
 from ingest.numbers import size
 from ingest.rows import Rows
-from ingest.schema import FACT_NAMES, FactName
+from ingest.schema import FACT_NAMES, SHARING, FactName
 from ingest.toml_tables import loads
 
 SIDECAR: Final = "facts.toml"
@@ -41,7 +41,6 @@ TELLING: Final = 3
 """Lines whose lengths are the same not by chance, where each pads to its own longest sample."""
 _RATES: Final = ("logged_samples_per_second", "sequence_length", "logged_tgs")
 _OF_ONE_GROUP: Final = ("micro_batch_size", "gradient_accumulation", "data_parallel")
-_SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
 MAY_BE_ZERO: Final = frozenset({"zero_stage", "mtp_modules", "replica_group"})
 
 Fact = dict[str, Any]
@@ -220,7 +219,7 @@ def _shared_batches(launch: Launch) -> list[Fact]:
     if each is None:
         return []
     gpus = _size(launch, "gpus")
-    degrees = {name: _size(launch, name) for name in _SHARING}
+    degrees = {name: _size(launch, name) for name in SHARING}
     sharing = math.prod(degree or 1 for degree in degrees.values())
     if models > 1:
         sharing = models * (degrees["context_parallel"] or 1)
@@ -433,7 +432,7 @@ def _torchtitan_config(config: Mapping[str, Any]) -> dict[str, str]:
     if not all(isinstance(config.get(section), dict) for section in ("training", "optimizer")):
         return {}
     facts = job_config(config)
-    if "global_batch_size" in facts or not facts.keys() >= {*_SHARING}:
+    if "global_batch_size" in facts or not facts.keys() >= {*SHARING}:
         facts.pop("micro_batch_size", None)
     return facts
 

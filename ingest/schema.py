@@ -242,6 +242,9 @@ UNCHANGED: Final = "none"
 PRINTING: Final = "ranks print step lines"
 """How the origin of `gpus` ends that were counted in one log: others of a launch may have more."""
 
+SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
+"""Degrees whose ranks share the tokens of a local batch."""
+
 FactKind = Literal["int", "float", "bool", "text", "json"]
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import polars as pl
 
+from ingest.schema import SHARING
 from metrics import flops_profiler
 from metrics.arrays import Array, Flags
 from metrics.claims import DECIMALS, FIGURES
@@ -36,7 +37,6 @@ from metrics.formula_inputs import (
     text_of,
     truth_of,
 )
-from metrics.inputs import SHARING
 from metrics.model_shapes import ModelShape, ShapeError, text_config
 from metrics.seen import Seen
 

@@ -11,16 +11,13 @@ from typing import Final
 
 import polars as pl
 
-from ingest.schema import FACT_NAMES
+from ingest.schema import FACT_NAMES, SHARING
 from metrics import accelerators
 from metrics.table import NOT_RANKED
 
 PRECEDENCE: Final = ("flag", "sidecar", "log", "companion", "inferred")
 BY_HAND: Final = "^(?:flag|sidecar)"
 """Origins of facts that somebody gave of a run, whatever its log states."""
-
-SHARING: Final = ("tensor_parallel", "pipeline_parallel", "context_parallel")
-"""Degrees whose ranks share the tokens of a local batch."""
 
 SETUP: Final = (
     "gpus",

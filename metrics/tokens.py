@@ -20,11 +20,11 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
-from ingest.schema import UNCHANGED
+from ingest.schema import SHARING, UNCHANGED
 from metrics.arrays import Array, Whole
 from metrics.columns import Columns
 from metrics.digits import DISAGREEMENT, Digits, digits_of, half_unit
-from metrics.inputs import LANGUAGE, SHARING
+from metrics.inputs import LANGUAGE
 from metrics.table import NOT_RANKED
 
 COUNTED_OTHERWISE: Final = "counted otherwise"

@@ -394,18 +394,20 @@ def test_the_best_origin_decides_between_two_descriptions_of_the_model() -> None
     assert score(facts, rate()).values["flops_per_token"] == F
 
 
+OF_8B = {
+    "model_type": "llama",
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
 def test_a_name_that_is_not_known_leaves_the_model_to_a_config_beside_the_log() -> None:
     """XTuner and the Trainer print the path that a model was loaded from."""
-    config = {
-        "model_type": "llama",
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "vocab_size": 128256,
-    }
-    facts = held(model="../assets/my-llama", model_config=json.dumps(config))
+    facts = held(model="../assets/my-llama", model_config=json.dumps(OF_8B))
     facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
     out = score(facts, rate())
     assert out.values["flops_per_token"] == F
@@ -439,14 +441,7 @@ def test_a_config_of_another_size_than_the_name_says_is_another_models(
     name: str, *, is_other: bool
 ) -> None:
     """One config.json lies beside the logs of many models."""
-    config = {"model_type": "llama", "_name_or_path": "meta-llama/Meta-Llama-3-8B"} | {
-        "hidden_size": 4096,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 8,
-        "intermediate_size": 14336,
-        "vocab_size": 128256,
-    }
+    config = OF_8B | {"_name_or_path": "meta-llama/Meta-Llama-3-8B"}
     facts = held(model=name, model_config=json.dumps(config))
     facts["model"]["origin"], facts["model_config"]["origin"] = "log:61", "companion:config.json"
     out = score(facts, rate())
